@@ -1,0 +1,257 @@
+"""Every error Quire tells anybody about: typed, with data, with a stable code, and what to do.
+
+``ERRORS`` is the one table that maps a code to what each front door says: the STOMP ``message`` header is the code, the HTTP
+status and the exit code of the command line stand in the table (OpenWire's exception names join it with that protocol).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEntry:
+    """A row of the table.
+
+    Attributes:
+        http: the status of the HTTP API.
+        exit: the exit code of the command line (0 ok, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable).
+        retriable: whether the same call may succeed later without a change to it.
+        advice: what the user can do.
+    """
+
+    http: int
+    exit: int
+    retriable: bool
+    advice: str
+
+
+ERRORS: dict[str, ErrorEntry] = {
+    "protocol-violation": ErrorEntry(400, 2, False, "Correct the client: it sent what the protocol does not allow."),
+    "limit-exceeded": ErrorEntry(413, 4, False, "Send less, or raise the limit in the settings."),
+    "unsupported-version": ErrorEntry(400, 2, False, "Offer a protocol version the broker speaks."),
+    "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name."),
+    "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
+    "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
+    "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file without starting."),
+    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it once: `quire queue ls` lists what is there."),
+    "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
+    "unknown-subscription": ErrorEntry(400, 2, False, "Subscribe first, and use the subscription's id."),
+    "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
+    "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
+    "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first."),
+    "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
+    "producer-held": ErrorEntry(503, 4, True, "The broker is over a limit: consume, purge, or raise the limit."),
+    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the memory limit."),
+    "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
+    "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
+    "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker goes on by itself when there is room."),
+    "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
+    "store-corrupt": ErrorEntry(500, 1, False, "Stop the broker, back the store up, then run `quire store repair`."),
+    "store-locked": ErrorEntry(503, 4, True, "Another broker uses this store: stop it, or start this one with --standby."),
+    "store-outdated": ErrorEntry(409, 4, False, "Run `quire store migrate`; a backup is made beside the store."),
+    "store-too-new": ErrorEntry(409, 4, False, "This store was written by a newer Quire: start that version."),
+    "store-unreachable": ErrorEntry(503, 5, True, "Check the store's address and that its server runs."),
+    "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; --url says where to look."),
+    "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is going down or restarting."),
+    "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
+    "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0 for a free one."),
+    "internal-error": ErrorEntry(500, 1, False, "This is a defect in Quire: please report it with the broker's log."),
+}  # fmt: skip
+
+
+class QuireError(Exception):
+    """The root of Quire's errors.
+
+    Args:
+        text: what went wrong, for people.
+        **data: what it went wrong with; part of every machine-readable answer.
+
+    Attributes:
+        code: the stable code, a key of ``ERRORS``.
+        data: the keyword arguments.
+    """
+
+    code: ClassVar[str] = "internal-error"
+
+    def __init__(self, text: str, **data: Any) -> None:
+        super().__init__(text)
+        self.data = data
+
+    @property
+    def entry(self) -> ErrorEntry:
+        """Its row of the table."""
+        return ERRORS[self.code]
+
+
+class ProtocolViolation(QuireError):
+    """A peer sent what its protocol does not allow."""
+
+    code = "protocol-violation"
+
+
+class LimitExceeded(QuireError):
+    """A peer sent more than a limit allows: header count, line length, body size."""
+
+    code = "limit-exceeded"
+
+
+class UnsupportedVersion(QuireError):
+    """The peer and the broker have no protocol version in common."""
+
+    code = "unsupported-version"
+
+
+class InvalidDestination(QuireError):
+    """A name is no name of a destination."""
+
+    code = "invalid-destination"
+
+
+class InvalidHeader(QuireError):
+    """A header is missing or its value cannot be read."""
+
+    code = "invalid-header"
+
+
+class InvalidArgument(QuireError):
+    """A call's argument is out of its range."""
+
+    code = "invalid-argument"
+
+
+class InvalidSettings(QuireError):
+    """A setting is unknown or has a value that cannot be read."""
+
+    code = "invalid-settings"
+
+
+class UnknownDestination(QuireError):
+    """There is no such destination."""
+
+    code = "unknown-destination"
+
+
+class UnknownMessage(QuireError):
+    """There is no such message."""
+
+    code = "unknown-message"
+
+
+class UnknownSubscription(QuireError):
+    """The connection has no such subscription."""
+
+    code = "unknown-subscription"
+
+
+class UnknownTransaction(QuireError):
+    """The connection has no such transaction, or has one of that name already."""
+
+    code = "unknown-transaction"
+
+
+class DestinationExists(QuireError):
+    """A destination of that name is there already."""
+
+    code = "destination-exists"
+
+
+class DestinationInUse(QuireError):
+    """The destination has consumers."""
+
+    code = "destination-in-use"
+
+
+class DestinationPaused(QuireError):
+    """The destination is paused."""
+
+    code = "destination-paused"
+
+
+class ProducerHeld(QuireError):
+    """A producer waited for room longer than the limit; its message was not taken."""
+
+    code = "producer-held"
+
+
+class TransactionTooLarge(QuireError):
+    """A transaction's messages do not fit into memory."""
+
+    code = "transaction-too-large"
+
+
+class TooManyConnections(QuireError):
+    """The limit of connections is reached."""
+
+    code = "too-many-connections"
+
+
+class ConnectionTimeout(QuireError):
+    """The peer was silent for too long."""
+
+    code = "connection-timeout"
+
+
+class StoreError(QuireError):
+    """The root of what a store can do wrong."""
+
+    code = "store-failed"
+
+
+class StoreFull(StoreError):
+    """There is no space for a write. What was stored before is untouched."""
+
+    code = "store-full"
+
+
+class StoreCorrupt(StoreError):
+    """A record cannot be read back as it was written."""
+
+    code = "store-corrupt"
+
+
+class StoreLocked(StoreError):
+    """Another broker has the store."""
+
+    code = "store-locked"
+
+
+class StoreOutdated(StoreError):
+    """The store has an older format and must be migrated."""
+
+    code = "store-outdated"
+
+
+class StoreTooNew(StoreError):
+    """The store has a newer format than this version knows."""
+
+    code = "store-too-new"
+
+
+class StoreUnreachable(StoreError):
+    """The store cannot be opened."""
+
+    code = "store-unreachable"
+
+
+class BrokerUnreachable(QuireError):
+    """No broker answers at the address."""
+
+    code = "broker-unreachable"
+
+
+class BrokerStopping(QuireError):
+    """The broker is going down."""
+
+    code = "broker-stopping"
+
+
+class InsecureAddress(QuireError):
+    """The address is not loopback, and no users are configured."""
+
+    code = "insecure-address"
+
+
+class AddressInUse(QuireError):
+    """Another program listens at the address."""
+
+    code = "address-in-use"

@@ -1,0 +1,109 @@
+"""The message record: what the broker keeps of a message, in memory and in every store.
+
+A message's *content* is one run of bytes: header lines as STOMP 1.2 writes them (``name:value`` with its escapes, a line
+feed each), an empty line, the body. The first header is always ``message-id``, the second ``timestamp``. Content travels
+from the producer's socket to the consumer's unparsed; headers are read only when somebody asks for one. The destination is
+not part of the content, so that moving a message to another queue does not change it.
+"""
+
+_ESCAPES = {b"\\r": b"\r", b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\"}
+
+
+def escape(text: bytes) -> bytes:
+    """Escape a header name or value as STOMP 1.2 does (specification, "Value Encoding")."""
+    return text.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b":", b"\\c").replace(b"\r", b"\\r")
+
+
+def unescape(text: bytes) -> bytes:
+    r"""Undo ``escape``.
+
+    Raises:
+        ValueError: the text has an escape other than ``\r``, ``\n``, ``\c`` or ``\\``.
+    """
+    if b"\\" not in text:
+        return text
+    plain = bytearray()
+    position = 0
+    while (found := text.find(b"\\", position)) >= 0:
+        plain += text[position:found]
+        try:
+            plain += _ESCAPES[text[found : found + 2]]
+        except KeyError:
+            raise ValueError(f"undefined escape {text[found : found + 2]!r}") from None
+        position = found + 2
+    return bytes(plain + text[position:])
+
+
+class Message:
+    """One message of a lane.
+
+    Attributes:
+        sequence: its place in its lane, never used again; 0 while it has none.
+        content: header lines, an empty line, the body (see the module's text).
+        size: ``len(content)``, in bytes; known from the index before the content is read.
+        expiration: when it expires, in milliseconds since the epoch; 0 for never.
+        priority: 0 to 9; 4 is normal (JMS 2.0, section 3.4.10).
+        persistent: whether it must survive the broker.
+        deliveries: how often it was given to a consumer and came back.
+        failures: how many of those deliveries count against the maximum of redeliveries.
+        redelivered: whether a consumer may have seen it before.
+    """
+
+    __slots__ = (
+        "content", "deliveries", "expiration", "failures", "persistent", "priority", "redelivered", "sequence", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, sequence: int, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True
+    ) -> None:
+        self.sequence = sequence
+        self.content = content
+        self.size = len(content)
+        self.expiration = expiration
+        self.priority = priority
+        self.persistent = persistent
+        self.deliveries = 0
+        self.failures = 0
+        self.redelivered = False
+
+    @property
+    def id(self) -> str:
+        """The message id: the value of the first header."""
+        return unescape(self.content[11 : self.content.index(b"\n")]).decode("utf-8", "replace")
+
+    def headers(self) -> dict[str, str]:
+        """All headers, unescaped; of a repeated header the first counts (STOMP 1.2, "Repeated Header Entries")."""
+        headers: dict[str, str] = {}
+        for line in self.content[: self.content.index(b"\n\n")].split(b"\n"):
+            name, _, value = line.partition(b":")
+            headers.setdefault(unescape(name).decode("utf-8", "replace"), unescape(value).decode("utf-8", "replace"))
+        return headers
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        return self.content[self.content.index(b"\n\n") + 2 :]
+
+    def __repr__(self) -> str:
+        return f"<Message {self.sequence} {self.size} bytes deliveries={self.deliveries}>"
+
+
+def header_lines(headers: dict[str, str]) -> bytes:
+    """Write headers as content has them: escaped, a line each, without the empty line."""
+    return b"".join(escape(name.encode()) + b":" + escape(value.encode()) + b"\n" for name, value in headers.items())
+
+
+def with_headers(content: bytes, added: dict[str, str]) -> bytes:
+    """Content with headers added or replaced, the body untouched (a dead letter's cause, say).
+
+    Args:
+        content: a message's content.
+        added: headers, unescaped. ``message-id`` and ``timestamp`` keep their place.
+
+    Returns:
+        The new content.
+    """
+    end = content.index(b"\n\n")
+    names = {escape(name.encode()) for name in added}
+    kept = [line for line in content[:end].split(b"\n") if line.partition(b":")[0] not in names]
+    return b"\n".join(kept) + b"\n" + header_lines(added) + content[end + 1 :]

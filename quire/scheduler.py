@@ -1,0 +1,67 @@
+"""One heap of deadlines over an injected clock: expiry sweeps, time limits of waits, heart-beats.
+
+The owner of the event loop (the transport) calls ``run_due`` when ``next_deadline`` has come; tests advance a
+``ManualClock`` and call it themselves.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+from quire.clock import Clock
+
+
+class Timer:
+    """A call that is to be made once; ``cancel`` takes it back."""
+
+    __slots__ = ("callback", "deadline")
+
+    def __init__(self, deadline: float, callback: Callable[[], None]) -> None:
+        self.deadline = deadline
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Never make the call. Cancelling twice, or after the call, does nothing."""
+        self.callback = None
+
+
+class Scheduler:
+    """Makes calls at their deadlines, in order.
+
+    Args:
+        clock: whose ``monotonic`` the deadlines are on.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Make a call in the future.
+
+        Args:
+            delay: seconds from now.
+            callback: what to call.
+
+        Returns:
+            The timer, to cancel it.
+        """
+        timer = Timer(self._clock.monotonic() + delay, callback)
+        heapq.heappush(self._heap, (timer.deadline, next(self._order), timer))
+        return timer
+
+    def next_deadline(self) -> float | None:
+        """When ``run_due`` has something to do next, on the clock's monotonic time; None if never."""
+        while self._heap and self._heap[0][2].callback is None:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def run_due(self) -> None:
+        """Make every call whose deadline has come."""
+        now = self._clock.monotonic()
+        while self._heap and self._heap[0][0] <= now:
+            timer = heapq.heappop(self._heap)[2]
+            callback, timer.callback = timer.callback, None
+            if callback is not None:
+                callback()

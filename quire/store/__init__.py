@@ -1,0 +1,1 @@
+"""Stores: the SPI, the group-commit writer, and LMDB, SQL and memory behind it."""

@@ -1,0 +1,61 @@
+"""Sizes and durations as people write them: ``64MB``, ``1GiB``, ``30s``, ``500ms``."""
+
+import re
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size(text: str | int) -> int:
+    """Read a size.
+
+    Args:
+        text: ``1024``, ``64MB`` (powers of 1000), ``64MiB`` (powers of 1024), case ignored.
+
+    Returns:
+        Bytes.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    found = _SIZE.fullmatch(str(text))
+    if not found:
+        raise ValueError(f"{text!r} is no size: write 1024, 64MB or 1GiB")
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+
+
+def parse_duration(text: str | float) -> float:
+    """Read a duration.
+
+    Args:
+        text: ``30`` or ``30s`` (seconds), ``500ms``, ``5m``, ``1h``, ``7d``.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    found = _DURATION.fullmatch(str(text))
+    if not found:
+        raise ValueError(f"{text!r} is no duration: write 500ms, 30s, 5m, 1h or 7d")
+    return float(found.group(1)) * _SECONDS[found.group(2).lower()]
+
+
+def format_size(size: float) -> str:
+    """Write a size for people.
+
+    Args:
+        size: bytes.
+
+    Returns:
+        Three digits and a unit of 1024, ``64.0 MiB`` say.
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
