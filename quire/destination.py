@@ -39,7 +39,7 @@ def queue(name: str) -> Destination:
     Raises:
         InvalidDestination: the name is empty, too long, or has control characters.
     """
-    if not name or len(name.encode()) > MAX_NAME or not name.isprintable():
+    if not name.isprintable() or not 0 < len(name.encode()) <= MAX_NAME:
         raise InvalidDestination(
             f"{name[:60]!r} is no name for a queue: 1 to {MAX_NAME} bytes, without control characters", name=name[:60]
         )

@@ -192,7 +192,7 @@ class ConnectionTimeout(QuireError):
 
 
 class StoreError(QuireError):
-    """The root of what a store can do wrong."""
+    """The store failed; the root of what a store can do wrong."""
 
     code = "store-failed"
 

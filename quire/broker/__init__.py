@@ -1,0 +1,1 @@
+"""The broker: a synchronous, deterministic core, and the transports that drive it."""

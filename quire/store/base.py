@@ -177,13 +177,14 @@ class StoreReader(ABC):
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order.
 
-        The first record is returned whatever its size; a later one only if the sizes of all returned ones stay within the
-        budget. The first that does not fit ends the read, decided from its indexed size before its body is read.
+        A record is charged its size and ``MESSAGE_OVERHEAD``. The first record is returned whatever its size; a later one only
+        if the charges of all returned ones stay within the budget. The first that does not fit ends the read, decided from
+        its indexed size before its body is read.
 
         Args:
             lane: which lane.
             start: the first sequence wanted; it need not be there.
-            byte_budget: how many bytes of content may be returned.
+            byte_budget: how many bytes the returned records may be charged together.
             limit: how many records may be returned, at least 1.
 
         Raises:
@@ -226,7 +227,7 @@ class StoreReader(ABC):
 
 
 class Store(StoreReader):
-    """A store. Made closed; ``open`` it first.
+    """A store. Made closed; ``open`` it first. Its own reads are each made in a snapshot of the newest commit.
 
     Attributes:
         url: where it is, as the user writes it.
@@ -288,6 +289,51 @@ class Store(StoreReader):
     @abstractmethod
     def check_lock(self) -> bool:
         """Whether the lock is still ours. Called every second: a lease is renewed here; False means stop at once."""
+
+    def destinations(self) -> list[StoredDestination]:
+        """All destinations, by id."""
+        with self.snapshot() as reader:
+            return reader.destinations()
+
+    def lane_state(self, lane: int) -> LaneState:
+        """A lane's state."""
+        with self.snapshot() as reader:
+            return reader.lane_state(lane)
+
+    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
+        """Read records in order, within a budget."""
+        with self.snapshot() as reader:
+            return reader.page(lane, start, byte_budget, limit)
+
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read records by sequence."""
+        with self.snapshot() as reader:
+            return reader.load(lane, sequences)
+
+    def links(self, lane: int, start: int, limit: int) -> list[Link]:
+        """Read links in ascending sequence."""
+        with self.snapshot() as reader:
+            return reader.links(lane, start, limit)
+
+    def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
+        """Delivery states from a sequence on."""
+        with self.snapshot() as reader:
+            return reader.deliveries(lane, start, limit)
+
+    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+        """Records that have expired, earliest first."""
+        with self.snapshot() as reader:
+            return reader.expired(now_ms, limit)
+
+    def producer(self, producer_id: str) -> int:
+        """A producer's highest send sequence."""
+        with self.snapshot() as reader:
+            return reader.producer(producer_id)
+
+    def mark(self, key: str) -> bytes | None:
+        """A transaction mark."""
+        with self.snapshot() as reader:
+            return reader.mark(key)
 
 
 def walk(reader: StoreReader, lane: int, step: int = 10_000) -> Iterator[Link]:

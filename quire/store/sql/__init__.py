@@ -1,0 +1,1 @@
+"""The SQL stores: one set of tables and statements, and what SQLite and PostgreSQL do differently."""

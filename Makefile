@@ -1,0 +1,35 @@
+# Every target sets up what it needs first; see scripts/setup.sh.
+.PHONY: run test test-fast check format setup setup-dev clean
+BIN := .venv/bin
+
+run: setup  ## Start a broker on the embedded store, data in ./data
+	@$(BIN)/quire broker start --data data
+
+test: check  ## All checks and all tests
+	@scripts/setup-tests.sh
+	$(BIN)/pytest -n 2 -m "not alone"
+	$(BIN)/pytest -m alone
+
+test-fast: setup-dev  ## The tests that take no time
+	$(BIN)/pytest -n 2 -q -m "not slow and not alone"
+
+check: setup-dev  ## Style, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup-dev  ## Put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+setup:
+	@scripts/setup.sh run
+
+setup-dev:
+	@scripts/setup.sh dev
+
+clean:  ## Remove everything the other targets made, except ./data
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf tests/acceptance/stompjs/node_modules *.egg-info
+	find quire tests -name __pycache__ -type d -prune -exec rm -rf {} +

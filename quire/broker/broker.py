@@ -1,0 +1,348 @@
+"""The broker's core: queues, turns and commits. Synchronous and deterministic; whoever owns the event loop drives it.
+
+A *turn* is what happens between two looks at the network: sessions hand in what they read, then ``turn`` dispatches, begins a
+commit if none is under way, and lets every session write once. When the writer is done, ``committed`` takes it from there.
+"""
+
+import secrets
+from collections.abc import Callable
+
+from quire.broker.commit import Commit, QueuePart
+from quire.broker.flow import HoldCause, ProducerFlow
+from quire.broker.queue import Queue
+from quire.broker.session import Session
+from quire.broker.transaction import Transaction
+from quire.clock import Clock
+from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.spool import Spool
+from quire.destination import DestinationKind
+from quire.destination import queue as queue_destination
+from quire.errors import QuireError, StoreError, UnknownDestination
+from quire.scheduler import Scheduler
+from quire.settings import Settings
+from quire.store.base import Store, StoredDestination, WriteBatch
+from quire.store.writer import Writer
+
+OPEN_BYTES = 4 << 20
+"""More than this much not yet stored, and transports stop reading until the next commit."""
+
+EXPIRY_STEP = 1000
+"""How many expired messages one turn removes."""
+
+PROBE_INTERVAL = 1.0
+"""How many seconds after a failed commit the store is tried again."""
+
+
+class Broker:
+    """The broker.
+
+    Args:
+        settings: the settings.
+        store: open, and locked by this process.
+        spool: for non-persistent messages that find no memory.
+        clock: the time.
+        scheduler: timers, on the same clock.
+        call_soon: asks the owner of the event loop to call ``turn`` soon; asked once a turn at the most.
+
+    Attributes:
+        memory: the root of the memory tree.
+        flow: the held producers.
+        stored_bytes: sizes of all messages in all queues.
+        open_bytes: sizes of the messages in the open commit.
+        commits_done: the number of the last commit that ended.
+        open_commit_number: the number that the open commit will have.
+        deletions: how many queues were deleted; who keeps queues by name looks them up again when it changes.
+        store_error: why the store refuses writes; None while it takes them.
+        writer: commits batches; set before the first turn.
+    """
+
+    writer: Writer
+
+    def __init__(
+        self, settings: Settings, store: Store, spool: Spool, clock: Clock, scheduler: Scheduler,
+        call_soon: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.store = store
+        self.spool = spool
+        self.clock = clock
+        self.scheduler = scheduler
+        self.memory = MemoryUsage(settings.memory.limit)
+        self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
+        self.ready: dict[Queue, None] = {}
+        self.stored_bytes = self.open_bytes = self.transaction_bytes = 0
+        self.commits_done = 0
+        self.open_commit_number = 1
+        self.deletions = 0
+        self.store_error: QuireError | None = None
+        self.id_prefix = b"message-id:ID:%s-%d-" % (secrets.token_hex(4).encode(), clock.now_ms())
+        self._ids = 0
+        self._call_soon = call_soon
+        self._turn_asked = False
+        self._retry_at = float("-inf")
+        self._committing: Commit | None = None
+        self._open = Commit(1)
+        self._unwritten: dict[Session, None] = {}
+        self._after_commit: list[Callable[[], None]] = []
+        self._producers: dict[str, int] = {}
+        self._queues: dict[str, Queue] = {}
+        self._lanes: dict[int, Queue] = {}
+        self._next_id = 1
+        for stored in store.destinations():
+            self._add(stored)
+        scheduler.call_later(settings.queue.expiry_interval, self._expire)
+
+    # Queues.
+
+    @property
+    def queues(self) -> dict[str, Queue]:
+        """All queues, by name. Not to be changed."""
+        return self._queues
+
+    def queue(self, name: str) -> Queue:
+        """The queue of a name, created on first use.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+        """
+        return self._queues.get(name) or self._create(name)
+
+    def existing_queue(self, name: str) -> Queue:
+        """The queue of a name.
+
+        Raises:
+            UnknownDestination: there is none.
+        """
+        try:
+            return self._queues[name]
+        except KeyError:
+            raise UnknownDestination(f"there is no queue {name[:100]!r}", name=name[:100]) from None
+
+    def _create(self, name: str) -> Queue:
+        queue_destination(name)
+        stored = StoredDestination(self._next_id, DestinationKind.QUEUE, name, {}, (self._next_id,))
+        queue = self._add(stored)
+        self.change_destination(stored)
+        return queue
+
+    def _add(self, stored: StoredDestination) -> Queue:
+        self._next_id = max(self._next_id, stored.id + 1, *[lane + 1 for lane in stored.lanes])
+        queue = Queue(self, stored)
+        self._queues[stored.name] = self._lanes[queue.lane] = queue
+        self.stored_bytes += queue.bytes
+        return queue
+
+    def delete_queue(self, queue: Queue) -> None:
+        """Delete a queue without consumers, with its messages."""
+        del self._queues[queue.destination.name], self._lanes[queue.lane]
+        self.deletions += 1
+        self.ready.pop(queue, None)
+        self.stored_bytes -= queue.bytes
+        self._open.parts = [part for part in self._open.parts if part.queue is not queue]
+        self._open.batch.destinations[queue.stored.id] = None
+        self.ask_turn()
+
+    def change_destination(self, stored: StoredDestination) -> None:
+        """Store a destination, with the open commit."""
+        self._open.batch.destinations[stored.id] = stored
+        self.ask_turn()
+
+    # What gathers during a turn.
+
+    def next_message_id(self) -> int:
+        """The number of a new message; its id is ``id_prefix`` and this number."""
+        self._ids += 1
+        return self._ids
+
+    def list_part(self, part: QueuePart) -> None:
+        """A queue has something for the open commit."""
+        if not part.listed:
+            part.listed = True
+            self._open.parts.append(part)
+            self.ask_turn()
+
+    def list_transaction(self, transaction: Transaction) -> None:
+        """A transaction is in the open commit."""
+        self._open.transactions.append(transaction)
+
+    def confirm(self, session: Session, receipts: list[bytes]) -> None:
+        """Tell a session when everything up to now is durable."""
+        self._open.receipts.append((session, receipts))
+        self.ask_turn()
+
+    def sent(self, session: Session) -> None:
+        """A session has put messages or a transaction into the open commit: it is told if the commit fails."""
+        self._open.senders[session] = None
+
+    def unwritten(self, session: Session) -> None:
+        """A session has output to write at the end of the turn."""
+        self._unwritten[session] = None
+        self.ask_turn()
+
+    def take_producer_sequence(self, producer: str, sequence: int) -> bool:
+        """Whether a numbered send is new; sends up to the highest number taken are duplicates.
+
+        Args:
+            producer: the producer's id, the same in every connection it makes.
+            sequence: the number of its send, ascending.
+        """
+        known = self._producers.get(producer)
+        if known is None:
+            known = self.store.producer(producer)
+        if sequence <= known:
+            return False
+        if len(self._producers) > 10_000 and self._committing is None and not self._open.batch.producers:
+            self._producers.clear()  # the store knows them all
+        self._producers[producer] = self._open.batch.producers[producer] = sequence
+        return True
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
+        self._after_commit.append(call)
+        self.ask_turn()
+
+    def ask_turn(self) -> None:
+        """There is something to do: have ``turn`` called soon."""
+        if not self._turn_asked:
+            self._turn_asked = True
+            self._call_soon()
+
+    def parts_of(self, queue: Queue) -> list[QueuePart]:
+        """What a queue has in the commit under way."""
+        return [part for part in self._committing.parts if part.queue is queue] if self._committing else []
+
+    # The turn.
+
+    def turn(self) -> None:
+        """Dispatch, begin a commit if none is under way, and let every session write once."""
+        self._turn_asked = False
+        self._dispatch()
+        while self._committing is None and self._has_open_work() and self.clock.monotonic() >= self._retry_at:
+            self._begin_commit()
+        self.memory.wake()
+        self.flow.release()
+        unwritten, self._unwritten = self._unwritten, {}
+        for session in unwritten:
+            session.flush()
+
+    def _dispatch(self) -> None:
+        ready, self.ready = self.ready, {}
+        for queue in ready:
+            try:
+                queue.dispatch()
+                queue.fault = None
+            except StoreError as fault:  # one damaged queue stands; the others go on
+                queue.report(fault)
+        if self.ready:
+            self.ask_turn()
+
+    def _has_open_work(self) -> bool:
+        commit = self._open
+        return bool(commit.parts or commit.receipts or commit.batch or self._after_commit)
+
+    def _begin_commit(self) -> None:
+        """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
+        commit, error = self._close_commit()
+        self._committing = commit
+        if error is not None:
+            self.committed(commit.batch, error)
+        elif commit.batch:
+            self.writer.submit(commit.batch)
+        else:
+            self._committing = None
+            self._complete(commit)
+
+    def _close_commit(self) -> tuple[Commit, QuireError | None]:
+        commit, self.open_commit_number = self._open, self.open_commit_number + 1
+        listed = commit.parts
+        commit.parts = []
+        self._open = Commit(self.open_commit_number)
+        self.open_bytes = 0
+        error: QuireError | None = None
+        for part in listed:
+            try:
+                part.queue.fill(commit)
+            except StoreError as failure:  # the spool is full or broken
+                error = failure
+        return commit, error
+
+    def committed(self, batch: WriteBatch, error: QuireError | None) -> None:
+        """The writer is done with a batch. Called on the event loop's thread."""
+        commit, self._committing = self._committing, None
+        if commit is None or commit.batch is not batch:  # a sync of the store failed between commits
+            self._committing = commit
+            self._refuse(error)
+            return
+        if error is None:
+            self.store_error = None
+            self._complete(commit)
+        else:
+            self._fail(commit, error)
+        self.turn()
+
+    def _complete(self, commit: Commit) -> None:
+        self.commits_done = commit.number
+        for part in commit.parts:
+            part.queue.committed(part)
+        for session, receipts in commit.receipts:
+            session.confirmed(receipts)
+        self._call_waiting()
+        if self.ready:
+            self.ask_turn()
+
+    def _call_waiting(self) -> None:
+        waiting, self._after_commit = self._after_commit, []
+        for call in waiting:
+            call()
+
+    # When the store fails.
+
+    def _fail(self, commit: Commit, error: QuireError) -> None:
+        """A commit failed, and nothing of it is stored: its senders hear of it, what it settled is tried again later."""
+        self.commits_done = commit.number
+        self._refuse(error)
+        self._producers = dict(self._open.batch.producers)
+        restored = {id(message) for t in commit.transactions for _, messages in t.settled for message in messages}
+        for transaction in commit.transactions:
+            for queue, messages in transaction.settled:
+                queue.restore(messages)
+        for part in commit.parts:
+            part.queue.commit_failed(part, restored)
+        for number, destination in commit.batch.destinations.items():
+            self._open.batch.destinations.setdefault(number, destination)
+        for session in commit.senders:
+            session.fail(error)
+        for session, receipts in commit.receipts:
+            if session not in commit.senders:
+                self._open.receipts.append((session, receipts))
+        self._call_waiting()
+
+    def _refuse(self, error: QuireError | None) -> None:
+        self.store_error = error
+        self._retry_at = self.clock.monotonic() + PROBE_INTERVAL
+        self.scheduler.call_later(PROBE_INTERVAL, self.ask_turn)
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether any send may have to wait or be refused now; asked once a chunk of input."""
+        return self.store_error is not None or self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
+
+    def is_over(self, cause: HoldCause) -> bool:
+        """Whether a limit that producers are held for is exceeded."""
+        if cause is HoldCause.STORE:
+            return self.stored_bytes + self.open_bytes >= self.settings.store.limit
+        return self.spool.used >= self.spool.limit
+
+    # Time.
+
+    def _expire(self) -> None:
+        """Remove what has expired, through the index of expirations; no cursor moves."""
+        found: dict[int, list[int]] = {}
+        for lane, sequence in self.store.expired(self.clock.now_ms(), EXPIRY_STEP):
+            found.setdefault(lane, []).append(sequence)
+        for lane, sequences in found.items():
+            if queue := self._lanes.get(lane):
+                messages = self.store.load(lane, queue.take_out(sequences))
+                queue.removed(messages)
+                queue.bury_removed(messages, "expired", "expired before it could be delivered")
+        self.scheduler.call_later(self.settings.queue.expiry_interval, self._expire)

@@ -1,0 +1,31 @@
+"""A client's connection as a session sees it: the transport's half of the contract."""
+
+from typing import Protocol
+
+
+class Connection(Protocol):
+    """Where a session writes to, and how it stops the input.
+
+    Attributes:
+        peer: the other side's address, for operators.
+        is_writable: whether more output is welcome now.
+    """
+
+    peer: str
+    is_writable: bool
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; they may wait in the transport's buffer."""
+        ...
+
+    def close(self) -> None:
+        """Close after what was written has been sent, or after some seconds all the same."""
+        ...
+
+    def pause_reading(self, reason: str) -> None:
+        """Read no more until ``resume_reading`` has been called for every reason there is."""
+        ...
+
+    def resume_reading(self, reason: str) -> None:
+        """A reason not to read is gone."""
+        ...

@@ -1,0 +1,56 @@
+"""Heart-beats of a connection, both ways (STOMP 1.2, "Heart-beating")."""
+
+from typing import TYPE_CHECKING
+
+from quire.errors import ConnectionTimeout
+from quire.scheduler import Timer
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.stomp_session import StompSession
+
+
+class HeartBeat:
+    """Sends beats and misses the other side's.
+
+    Args:
+        broker: for clock and timers.
+        session: whose connection it is.
+        send_every: seconds after which something must have been sent; 0 for never.
+        expect_every: seconds within which something must have come; 0 for never. The grace of the settings is added.
+    """
+
+    def __init__(self, broker: "Broker", session: "StompSession", send_every: float, expect_every: float) -> None:
+        self._scheduler = broker.scheduler
+        self._clock = broker.clock
+        self._session = session
+        self._patience = expect_every * broker.settings.stomp.heart_beat_grace
+        self._last_received = self._clock.monotonic()
+        self._timers: dict[str, Timer] = {}
+        if send_every:
+            self._send_every = send_every
+            self._beat()
+        if expect_every:
+            self._listen()
+
+    def received(self) -> None:
+        """Something came."""
+        self._last_received = self._clock.monotonic()
+
+    def stop(self) -> None:
+        """The connection is gone."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _beat(self) -> None:
+        self._timers["beat"] = self._scheduler.call_later(self._send_every, self._beat)
+        self._session.write(b"\n")
+
+    def _listen(self) -> None:
+        if self._session.held:
+            self._last_received = self._clock.monotonic()  # we are not reading, so we cannot hear
+        left = self._last_received + self._patience - self._clock.monotonic()
+        if left <= 0:
+            self._session.fail(ConnectionTimeout(f"nothing came for {self._patience:g} s", seconds=self._patience))
+        else:
+            self._timers["listen"] = self._scheduler.call_later(left, self._listen)

@@ -1,0 +1,315 @@
+"""The broker as a process: takes the store, opens the ports, runs until it is told to stop, and stops cleanly."""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from quire import __version__, migrations
+from quire.broker.broker import Broker
+from quire.broker.stomp_session import StompSession
+from quire.broker.transport import StompTransport
+from quire.clock import Clock, SystemClock
+from quire.cursors.spool import Spool
+from quire.errors import AddressInUse, QuireError, StoreLocked
+from quire.logs import configure, event
+from quire.scheduler import Scheduler
+from quire.settings import Settings, broker_file, split_address, store_url
+from quire.store.base import Store, Sync, WriteBatch
+from quire.store.urls import store_for_url
+from quire.store.writer import GroupCommitWriter
+
+TICK = 0.05
+"""How often due timers are looked for, in seconds."""
+
+LOCK_INTERVAL = 1.0
+"""How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
+
+
+class HttpServer(Protocol):
+    """What serves the HTTP API; the layer above hands it in."""
+
+    async def start(self, service: "Service", listener: socket.socket) -> None:
+        """Serve the broker on a bound socket."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        ...
+
+
+class Service:
+    """One broker process.
+
+    Args:
+        settings: the settings.
+        store: the store; not open yet.
+        http: serves the HTTP API; None for none.
+        clock: the time.
+
+    Attributes:
+        broker: the core, once started.
+        connections: the open STOMP connections and their sessions.
+        stomp_address: where STOMP listens, ``host:port``.
+        http_address: where HTTP listens, or an empty text.
+    """
+
+    broker: Broker
+
+    def __init__(
+        self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.clock = clock or SystemClock()
+        self.scheduler = Scheduler(self.clock)
+        self.connections: dict[StompTransport, StompSession] = {}
+        self.stomp_address = self.http_address = ""
+        self.started_at = self.clock.now_ms()
+        self._http = http
+        self._stopped = asyncio.Event()
+        self._failure: QuireError | None = None
+        self._lock_checked = self.clock.monotonic()
+
+    async def take_store(self, *, standby: bool) -> None:
+        """Become the store's only broker.
+
+        Args:
+            standby: wait for as long as another broker has it.
+
+        Raises:
+            StoreLocked: another broker has it, and we are no standby.
+        """
+        owner = f"{socket.gethostname()} process {os.getpid()}"
+        waiting = False
+        while not self.store.try_lock(owner):
+            holder = self.store.lock_owner() or "another broker"
+            if not standby:
+                raise StoreLocked(f"{holder} uses the store {self.store.url}", owner=holder, url=self.store.url)
+            if not waiting:
+                event("broker.standby", f"standby: waiting for {holder} to give up {self.store.url}", owner=holder)
+                waiting = True
+            await asyncio.wait([asyncio.ensure_future(self._stopped.wait())], timeout=LOCK_INTERVAL)
+            if self._stopped.is_set():
+                return
+
+    async def start(self) -> None:
+        """Open the store and the ports.
+
+        Raises:
+            AddressInUse: a port is taken.
+            StoreError: the store cannot be opened.
+        """
+        loop = asyncio.get_running_loop()
+        report = migrations.prepare(self.store.url)
+        if report:
+            event("store.migrated", str(report))
+        self.store.open()
+        self.broker = Broker(
+            self.settings, self.store, self._open_spool(), self.clock, self.scheduler, self._turn_soon
+        )
+        self._writer = GroupCommitWriter(
+            self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
+        )
+        self.broker.writer = self._writer
+        self._writer.start()
+        listener = _listen(self.settings.stomp.address)
+        self.stomp_address = _address(listener)
+        self._server = await loop.create_server(
+            lambda: StompTransport(self.broker, self.connections), sock=listener, backlog=1024
+        )
+        if self._http:
+            http_listener = _listen(self.settings.http.address)
+            self.http_address = _address(http_listener)
+            await self._http.start(self, http_listener)
+        self._tick()
+
+    def _turn_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self.broker.turn)
+
+    def _committed_on_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[WriteBatch, QuireError | None], None]:
+        def completed(batch: WriteBatch, error: QuireError | None) -> None:
+            loop.call_soon_threadsafe(self.broker.committed, batch, error)
+
+        return completed
+
+    def _open_spool(self) -> Spool:
+        """A fresh spool beside the store; in memory if the store is."""
+        if self.store.url == "memory:":
+            store = store_for_url("memory:", Sync.NEVER)
+        else:
+            directory = Path(self.settings.store.data).absolute() / "spool"
+            for old in directory.glob("*.mdb"):
+                old.unlink()
+            store = store_for_url(f"lmdb://{directory}", Sync.NEVER)
+        store.open()
+        return Spool(store, self.settings.spool.limit)
+
+    def _tick(self) -> None:
+        asyncio.get_running_loop().call_later(TICK, self._tick)
+        self.scheduler.run_due()
+        if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
+            self._lock_checked = self.clock.monotonic()
+            if not self.store.check_lock():
+                self.ask_stop(StoreLocked(f"the lock of {self.store.url} was lost to another broker"))
+
+    def ask_stop(self, failure: QuireError | None = None) -> None:
+        """Have ``wait`` return.
+
+        Args:
+            failure: why, if it is not by order.
+        """
+        self._failure = failure or self._failure
+        self._stopped.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopped.is_set()
+
+    async def wait(self) -> None:
+        """Until somebody asks to stop.
+
+        Raises:
+            QuireError: it stops because something failed.
+        """
+        await self._stopped.wait()
+        if self._failure:
+            raise self._failure
+
+    async def stop(self) -> None:
+        """Close the ports, finish what was read, say good-bye, and leave a store that needs no recovery."""
+        self._server.close()
+        for transport in list(self.connections):
+            transport.pause_reading("stopping")
+        await self._commit()
+        for transport in list(self.connections):
+            transport.stop()
+        for queue in self.broker.queues.values():
+            queue.stop()
+        await self._commit()
+        if self._http:
+            await self._http.stop()
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
+        self.broker.spool.close()
+
+    async def _commit(self) -> None:
+        """Until everything that has gathered is durable, or has failed."""
+        for _ in range(2):  # what the first commit set off may need a second
+            done = asyncio.Event()
+            self.broker.after_commit(done.set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), timeout=30)
+
+
+def run(settings: Settings, *, standby: bool, http: HttpServer | None = None) -> int:
+    """Run a broker until SIGTERM or SIGINT.
+
+    Args:
+        settings: the settings.
+        standby: wait while another broker has the store, then take over.
+        http: serves the HTTP API.
+
+    Returns:
+        The exit code: 0 after a clean stop.
+
+    Raises:
+        QuireError: it could not start, or had to give up.
+    """
+    configure(settings.log.format, settings.log.level)
+    _allow_connections()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_main(settings, standby, http))
+    return 0
+
+
+async def _main(settings: Settings, standby: bool, http: HttpServer | None) -> None:
+    store = store_for_url(store_url(settings), Sync(settings.store.sync))
+    service = Service(settings, store, http)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.ask_stop)
+    try:
+        await service.take_store(standby=standby)
+        if service.is_stopping:
+            return
+        await service.start()
+        file = broker_file(settings.store.data)
+        _announce(service, file)
+        try:
+            await service.wait()
+        finally:
+            await service.stop()
+            file.unlink(missing_ok=True)
+            event("broker.stopped", "Stopped. Everything confirmed is on disk.")
+    finally:
+        store.close()
+
+
+def _announce(service: Service, file: Path) -> None:
+    """Say where it listens, to people and in a file that the command line reads."""
+    facts = {"pid": os.getpid(), "stomp": service.stomp_address, "http": service.http_address}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_suffix(".new")
+    fresh.write_text(json.dumps(facts))
+    fresh.replace(file)
+    broker = service.broker
+    messages = sum([queue.depth for queue in broker.queues.values()])
+    event(
+        "broker.started",
+        f"Quire {__version__} is running.\n"
+        f"  STOMP  {service.stomp_address}\n"
+        f"  HTTP   http://{service.http_address}\n"
+        f"  store  {service.store.url} ({len(broker.queues)} queues, {messages} messages)\n"
+        "Ctrl-C stops it.",
+        version=__version__,
+        store=service.store.url,
+        queues=len(broker.queues),
+        messages=messages,
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+def _listen(address: str) -> socket.socket:
+    """A listening socket; port 0 picks a free one."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise AddressInUse(f"cannot listen on {address}: {error.strerror}", address=address) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _allow_connections() -> None:
+    """Raise the soft limit of open files to the hard one: each connection is a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it exists."""
+    if sys.platform == "win32":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,203 @@
+"""The consumers of one STOMP connection: SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, and the MESSAGE frames they get.
+
+In 1.2 the ``ack`` header of a MESSAGE is the message's sequence; ``-`` and the subscription's number follow from the second
+subscription of a connection on. In 1.0 and 1.1 messages are acknowledged by message id.
+"""
+
+from typing import TYPE_CHECKING
+
+from quire.broker.stomp_route import queue_name, whole_number
+from quire.broker.subscription import AckMode, Subscription
+from quire.errors import InvalidHeader, UnknownMessage, UnknownSubscription
+from quire.message import Message, header_lines
+from quire.protocols.stomp.encoder import content_for
+from quire.protocols.stomp.frames import Head
+from quire.protocols.stomp.versions import Version
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.stomp_session import StompSession
+
+
+class StompConsumers:
+    """The consumers of a session.
+
+    Args:
+        broker: the core.
+        session: the session.
+
+    Attributes:
+        subscriptions: by id.
+    """
+
+    def __init__(self, broker: "Broker", session: "StompSession") -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self._broker = broker
+        self._session = session
+        self._numbers: dict[int, Subscription] = {}
+        self._next_number = 0
+        self._by_message_id: dict[str, tuple[Subscription, int]] = {}
+
+    def subscribe(self, head: Head) -> None:
+        """A SUBSCRIBE frame.
+
+        Raises:
+            InvalidHeader: a header's value cannot be read, or the id is taken.
+        """
+        headers = head.headers
+        id = headers.get("id", headers["destination"])
+        if id in self.subscriptions:
+            raise InvalidHeader(f"there is a subscription {id[:60]!r} already", header="id")
+        try:
+            ack = AckMode(headers.get("ack", "auto"))
+        except ValueError:
+            text = f"ack is {headers['ack'][:60]!r}: write auto, client or client-individual"
+            raise InvalidHeader(text, header="ack") from None
+        prefetch = self._broker.settings.queue.prefetch
+        subscription = Subscription(
+            self._session, self._broker.queue(queue_name(headers["destination"])), id=id, number=self._next_number,
+            ack=ack, prefetch=whole_number(headers, "activemq.prefetchSize", prefetch, 1, 1_000_000),
+            priority=whole_number(headers, "activemq.priority", 0, -128, 127),
+            exclusive=headers.get("activemq.exclusive", "").lower() == "true",
+        )  # fmt: skip
+        subscription.prefix = self._prefix(subscription, named="id" in headers)
+        self.subscriptions[id] = self._numbers[self._next_number] = subscription
+        self._next_number += 1
+        subscription.queue.add(subscription)
+
+    def _prefix(self, subscription: Subscription, *, named: bool) -> bytes:
+        """What all MESSAGE frames of a subscription begin with; in 1.2 up to the sequence in the ``ack`` header."""
+        headers = {"subscription": subscription.id} if named else {}
+        headers["destination"] = f"/queue/{subscription.queue.destination.name}"
+        prefix = content_for(b"MESSAGE\n" + header_lines(headers) + b"\n\n", self._session.version)[:-2]
+        return prefix + b"ack:" if self._session.version is Version.V1_2 else prefix
+
+    def unsubscribe(self, head: Head) -> None:
+        """An UNSUBSCRIBE frame.
+
+        Raises:
+            UnknownSubscription: there is none of that id.
+        """
+        id = head.headers.get("id", head.headers.get("destination", ""))
+        subscription = self.subscriptions.pop(id, None)
+        if subscription is None:
+            raise UnknownSubscription(f"there is no subscription {id[:60]!r}", id=id[:60])
+        del self._numbers[subscription.number]
+        subscription.queue.remove(subscription, "the consumer unsubscribed", lost=False)
+
+    def leave(self, cause: str, *, lost: bool) -> None:
+        """All consumers go.
+
+        Args:
+            cause: why.
+            lost: whether they vanished without a word.
+        """
+        for subscription in self.subscriptions.values():
+            subscription.queue.remove(subscription, cause, lost=lost)
+        self.subscriptions.clear()
+        self._numbers.clear()
+
+    # ACK and NACK.
+
+    def acknowledge_run(self, ids: list[bytes]) -> None:
+        """A run of ACK frames with nothing but an id: nearly all acknowledgements there are.
+
+        Raises:
+            UnknownMessage: one of them is not in flight here. The others are acknowledged.
+        """
+        only = self._numbers.get(0) if len(self._numbers) == 1 else None
+        if only is None or only.ack is not AckMode.INDIVIDUAL:
+            for id in ids:
+                self.acknowledge(*self._by_ack_id(id.decode()))
+            return
+        try:
+            sequences = [int(id) for id in ids]
+        except ValueError:
+            raise _unknown(b" ".join(ids)[:60].decode()) from None
+        messages = only.take(sequences)
+        only.queue.acknowledge(messages)
+        if len(messages) < len(ids):
+            raise _unknown("one of " + b" ".join(ids)[:60].decode())
+
+    def find(self, head: Head) -> tuple[Subscription, list[int]]:
+        """The messages that an ACK or NACK frame is about: one, or in ``client`` mode all up to it.
+
+        Raises:
+            UnknownMessage: it is not in flight here.
+        """
+        headers = head.headers
+        if self._session.version is Version.V1_2:
+            return self._by_ack_id(headers["id"])
+        id = headers["message-id"]
+        subscription, sequence = self._by_message_id.get(id, (None, 0))
+        if subscription is None or headers.get("subscription", subscription.id) != subscription.id:
+            raise _unknown(id)
+        return subscription, self._covered(subscription, sequence, id)
+
+    def _by_ack_id(self, id: str) -> tuple[Subscription, list[int]]:
+        sequence, _, number = id.partition("-")
+        if not sequence.isdecimal() or not (number or "0").isdecimal():
+            raise _unknown(id)
+        subscription = self._numbers.get(int(number or "0"))
+        if subscription is None:
+            raise _unknown(id)
+        return subscription, self._covered(subscription, int(sequence), id)
+
+    def _covered(self, subscription: Subscription, sequence: int, id: str) -> list[int]:
+        if sequence not in subscription.in_flight:
+            raise _unknown(id)
+        return subscription.up_to(sequence) if subscription.ack is AckMode.CLIENT else [sequence]
+
+    def acknowledge(self, subscription: Subscription, sequences: list[int]) -> None:
+        """Settle messages as done."""
+        subscription.queue.acknowledge(self._take(subscription, sequences))
+
+    def reject(self, subscription: Subscription, sequences: list[int]) -> None:
+        """Settle messages as failed: they are delivered again, or become dead letters."""
+        messages = self._take(subscription, sequences)
+        subscription.queue.take_back(messages, len(messages), "rejected by the consumer")
+
+    def _take(self, subscription: Subscription, sequences: list[int]) -> list[Message]:
+        messages = subscription.take(sequences)
+        if self._session.version is not Version.V1_2:
+            for message in messages:
+                self._by_message_id.pop(message.id, None)
+        return messages
+
+    # MESSAGE.
+
+    def frames(self, subscription: Subscription, messages: list[Message]) -> list[bytes]:
+        """The MESSAGE frames of messages, in pieces to be joined."""
+        if self._session.version is not Version.V1_2:
+            return self._old_frames(subscription, messages)
+        between = b"\0" + subscription.prefix
+        end_of_id = b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number
+        pieces = [subscription.prefix]
+        append = pieces.append
+        for message in messages:
+            append(b"%d" % message.sequence + end_of_id)
+            if message.redelivered:
+                append(_redelivery(message))
+            append(message.content)
+            append(between)
+        pieces[-1] = b"\0"
+        return pieces
+
+    def _old_frames(self, subscription: Subscription, messages: list[Message]) -> list[bytes]:
+        pieces = []
+        for message in messages:
+            if subscription.ack is not AckMode.AUTO:
+                self._by_message_id[message.id] = (subscription, message.sequence)
+            content = content_for(message.content, self._session.version)
+            flag = _redelivery(message) if message.redelivered else b""
+            pieces += [subscription.prefix, flag, content, b"\0"]
+        return pieces
+
+
+def _redelivery(message: Message) -> bytes:
+    """The headers of a message that may have been delivered before (JMS 2.0, 3.5.11: the count is then at least 2)."""
+    return b"redelivered:true\nJMSXDeliveryCount:%d\n" % (max(message.deliveries, 1) + 1)
+
+
+def _unknown(id: str) -> UnknownMessage:
+    return UnknownMessage(f"{id[:60]!r} is not in flight on this connection: acknowledge a message once", id=id[:60])

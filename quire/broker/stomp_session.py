@@ -1,0 +1,312 @@
+"""A STOMP client's session: turns frames into calls of the core, and the core's answers into frames.
+
+The hot path is ``receive``, ``_process``, ``deliver``, ``confirmed``, ``flush``. A SEND whose head was seen before costs one
+look into ``_routes``; an acknowledgement costs its share of a run. Everything else goes through the table of handlers.
+"""
+
+from collections.abc import Callable
+
+from quire import __version__
+from quire.broker.broker import Broker
+from quire.broker.connection import Connection
+from quire.broker.flow import HoldCause
+from quire.broker.heart_beat import HeartBeat
+from quire.broker.session import Session
+from quire.broker.stomp_consumers import StompConsumers
+from quire.broker.stomp_route import Route, route_of
+from quire.broker.subscription import Subscription
+from quire.broker.transaction import Transaction
+from quire.errors import ConnectionTimeout, QuireError, UnknownTransaction
+from quire.message import Message
+from quire.protocols.stomp.decoder import Decoder, Event, Limits
+from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
+from quire.protocols.stomp.frames import ACK_RUN, Head
+from quire.protocols.stomp.states import State, check_required, next_state
+from quire.protocols.stomp.versions import Version, heart_beat, negotiate
+
+OUTPUT_LIMIT = 256 * 1024
+"""With more output than this gathered, nothing more is dispatched to the connection until it is written."""
+
+MAX_ROUTES = 128
+"""How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
+
+MIN_HEART_BEAT = 1000
+"""The shortest heart-beat interval the broker agrees to, in milliseconds."""
+
+
+class StompSession(Session):
+    """One client.
+
+    Args:
+        broker: the core.
+        connection: the transport's half.
+    """
+
+    def __init__(self, broker: Broker, connection: Connection) -> None:
+        settings = broker.settings.stomp
+        self.name = connection.peer
+        self.version = Version.V1_2
+        self.connected_at = broker.clock.now_ms()
+        self.consumers = StompConsumers(broker, self)
+        self._broker = broker
+        self._connection = connection
+        self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
+        self._state = State.CONNECTING
+        self._routes: dict[Head, Route] = {}
+        self._deletions = broker.deletions
+        self._transactions: dict[str, Transaction] = {}
+        self._output: list[bytes] = []
+        self._output_size = 0
+        self._waiting: list[Event] = []
+        self._bye: bytes | None = None
+        self._heart_beat: HeartBeat | None = None
+        self._connect_timer = broker.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
+        self._handlers: dict[bytes, Callable[[Head], None]] = {
+            b"CONNECT": self._connect, b"STOMP": self._connect, b"SUBSCRIBE": self.consumers.subscribe,
+            b"UNSUBSCRIBE": self.consumers.unsubscribe, b"ACK": self._ack, b"NACK": self._nack, b"BEGIN": self._begin,
+            b"COMMIT": self._commit, b"ABORT": self._abort, b"DISCONNECT": self._disconnect,
+        }  # fmt: skip
+
+    @property
+    def held(self) -> bool:
+        """Whether its input waits for room."""
+        return bool(self._waiting)
+
+    # Input.
+
+    def receive(self, data: bytes) -> None:
+        """Take what came over the connection."""
+        if self._heart_beat:
+            self._heart_beat.received()
+        self._process(self._decoder.receive(data))
+        if self._decoder.error and not self._waiting:
+            self.fail(self._decoder.error)
+
+    def resume(self) -> None:
+        """Go on with the input that waited for room."""
+        waiting, self._waiting = self._waiting, []
+        self._connection.resume_reading("held")
+        self._process(waiting)
+        if self._decoder.error and not self._waiting:
+            self.fail(self._decoder.error)
+
+    def _process(self, events: list[Event]) -> None:
+        """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
+        broker = self._broker
+        if self._deletions != broker.deletions:
+            self._routes.clear()
+            self._deletions = broker.deletions
+        restricted = broker.is_restricted
+        stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
+        receipts: list[bytes] = []
+        routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
+        for index, (head, receipt, body) in enumerate(events):
+            route = routes.get(head)
+            try:
+                if route is not None:
+                    if restricted and self._must_wait(route):
+                        self._waiting = events[index:]
+                        break
+                    content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
+                    route.queue.send(content, route.expiration, route.priority, route.persistent)
+                elif head is ACK_RUN:
+                    self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
+                elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
+                    self._waiting = events[index:]
+                    break
+                else:
+                    continue
+            except QuireError as error:
+                self.fail(error, receipt)
+                break
+            if receipt is not None:
+                receipts.append(receipt)
+        if routes:
+            broker.sent(self)
+        if receipts:
+            broker.confirm(self, receipts)
+
+    def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
+        """Do what any other frame says; False if it has to wait for room."""
+        self._state = next_state(self._state, head.command)
+        check_required(head, self.version)
+        if head.command == b"SEND":
+            if not self._send(head, body):
+                return False
+        else:
+            self._handlers[head.command](head)
+        if receipt is not None:
+            if head.command == b"SUBSCRIBE":  # so that the receipt comes before the first message
+                self.write(encode_receipts([receipt]))
+            else:
+                receipts.append(receipt)
+            if head.command == b"DISCONNECT":
+                self._bye = receipt
+        return True
+
+    # Output.
+
+    def write(self, data: bytes) -> None:
+        """Have something written at the end of the turn."""
+        self._output.append(data)
+        self._output_size += len(data)
+        self._broker.unwritten(self)
+
+    def deliver(self, subscription: Subscription, messages: list[Message]) -> None:
+        """Write messages to a consumer."""
+        self._output += self.consumers.frames(subscription, messages)
+        self._output_size += sum([message.size for message in messages])
+        self._broker.unwritten(self)
+        if self._output_size > OUTPUT_LIMIT:
+            self.writable = False
+
+    def confirmed(self, receipts: list[bytes]) -> None:
+        """Write receipts."""
+        if self._state is State.CLOSED:
+            return
+        self.write(encode_receipts(receipts))
+        if self._bye is not None and receipts[-1] == self._bye:
+            self.flush()
+            self._connection.close()
+
+    def flush(self) -> None:
+        """Write what has gathered, in one write."""
+        output, self._output, self._output_size = self._output, [], 0
+        if output:
+            self._connection.write(b"".join(output))
+        if not self.writable and self._connection.is_writable:
+            self.output_drained()
+
+    def output_drained(self) -> None:
+        """The transport takes output again."""
+        self.writable = True
+        for subscription in self.consumers.subscriptions.values():
+            subscription.queue.wake()
+        self._broker.ask_turn()
+
+    # A connection's life.
+
+    def _connect(self, head: Head) -> None:
+        self.version = self._decoder.version = negotiate(head)
+        can_send, wants = (max(beat, MIN_HEART_BEAT) if beat else 0 for beat in heart_beat(head))
+        self._connect_timer.cancel()
+        headers = {"version": str(self.version), "server": f"quire/{__version__}", "session": self.name.replace(":", "-")}
+        headers["heart-beat"] = f"{wants},{can_send}"
+        self.write(encode_frame(b"CONNECTED", headers, version=self.version))
+        self._state = next_state(self._state, b"CONNECTED")
+        if can_send or wants:
+            self._heart_beat = HeartBeat(self._broker, self, wants / 1000, can_send / 1000)
+
+    def _connect_timed_out(self) -> None:
+        seconds = self._broker.settings.stomp.connect_timeout
+        self.fail(ConnectionTimeout(f"no CONNECT frame within {seconds:g} s", seconds=seconds))
+
+    def _disconnect(self, head: Head) -> None:
+        self._leave("the consumer disconnected", lost=False)
+        self._broker.after_commit(self._connection.close)
+
+    def fail(self, error: QuireError, receipt: bytes | None = None) -> None:
+        """Tell the client what went wrong and close."""
+        if self._state is not State.CLOSED:
+            self.write(error_frame(error, self.version, receipt))
+            self.flush()
+            self._connection.close()
+            self.closed()
+
+    def stop(self, error: QuireError) -> None:
+        """The broker goes down: the consumers go in peace, and the client is told."""
+        self._leave("the broker stopped", lost=False)
+        self.fail(error)
+
+    def closed(self) -> None:
+        """The connection is gone, with or without a DISCONNECT before."""
+        self._state = State.CLOSED
+        self.writable = False
+        self._connect_timer.cancel()
+        if self._heart_beat:
+            self._heart_beat.stop()
+        self._waiting = []
+        self._leave("the consumer's connection was lost", lost=True)
+
+    def _leave(self, cause: str, *, lost: bool) -> None:
+        for transaction in self._transactions.values():
+            transaction.abort()
+        self._transactions.clear()
+        self.consumers.leave(cause, lost=lost)
+        self._routes.clear()
+        self._broker.flow.forget(self)
+
+    # SEND.
+
+    def _send(self, head: Head, body: bytes) -> bool:
+        """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
+        broker = self._broker
+        route = route_of(broker, head)
+        if self._must_wait(route):
+            return False
+        if route.producer is not None and not broker.take_producer_sequence(route.producer, route.producer_sequence):
+            return True
+        stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
+        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, route.lines, body))
+        if route.transaction is not None:
+            transaction = self._transaction(route.transaction)
+            transaction.send(route.queue, content, route.expiration, route.priority, route.persistent)
+            return True
+        route.queue.send(content, route.expiration, route.priority, route.persistent)
+        broker.sent(self)
+        if route.producer is None:
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            self._routes[head] = route
+        return True
+
+    def _must_wait(self, route: Route) -> bool:
+        """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
+        broker = self._broker
+        if route.persistent and broker.store_error is not None:
+            raise broker.store_error
+        cause = HoldCause.STORE if route.persistent else HoldCause.SPOOL
+        if not broker.is_over(cause):
+            return False
+        self._connection.pause_reading("held")
+        broker.flow.hold(self, cause, route.queue.destination.name)
+        return True
+
+    # ACK, NACK and transactions.
+
+    def _ack(self, head: Head) -> None:
+        subscription, sequences = self.consumers.find(head)
+        if (name := head.headers.get("transaction")) is not None:
+            self._transaction(name).acknowledge(subscription, sequences)
+        else:
+            self.consumers.acknowledge(subscription, sequences)
+
+    def _nack(self, head: Head) -> None:
+        subscription, sequences = self.consumers.find(head)
+        if (name := head.headers.get("transaction")) is not None:
+            self._transaction(name).reject(subscription, sequences)
+        else:
+            self.consumers.reject(subscription, sequences)
+
+    def _transaction(self, name: str) -> Transaction:
+        try:
+            return self._transactions[name]
+        except KeyError:
+            raise UnknownTransaction(f"there is no transaction {name[:60]!r}", transaction=name[:60]) from None
+
+    def _begin(self, head: Head) -> None:
+        name = head.headers["transaction"]
+        if name in self._transactions:
+            raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
+        self._transactions[name] = Transaction(self._broker)
+
+    def _commit(self, head: Head) -> None:
+        transaction = self._transaction(head.headers["transaction"])
+        del self._transactions[head.headers["transaction"]]
+        transaction.commit()
+        self._broker.sent(self)
+
+    def _abort(self, head: Head) -> None:
+        transaction = self._transaction(head.headers["transaction"])
+        del self._transactions[head.headers["transaction"]]
+        transaction.abort()

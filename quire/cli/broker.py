@@ -1,0 +1,46 @@
+"""``quire broker``: start a broker, look at it, stop it."""
+
+import os
+from pathlib import Path
+
+import click
+
+from quire.cli.api import Api, broker_verb
+from quire.cli.config import setting_flags
+from quire.cli.output import Output, output_option
+from quire.settings import load
+
+
+@click.group()
+@output_option
+def broker() -> None:
+    """Start a broker, look at it, stop it."""
+
+
+@broker.command()
+@click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="A settings file (TOML).")
+@setting_flags
+@click.option("--standby", is_flag=True, help="Wait while another broker has the store, then take over.")
+@output_option
+@click.pass_context
+def start(context: click.Context, file: Path | None, standby: bool, flags: dict[str, object]) -> None:
+    """Start a broker in the foreground. SIGINT or SIGTERM stops it."""
+    settings = load(file, os.environ, flags)
+    # The broker's own modules are needed by this verb alone.
+    from quire.broker.service import run
+
+    context.exit(run(settings, standby=standby))
+
+
+@broker.command()
+@broker_verb
+def status(api: Api, output: Output) -> None:
+    """Show a running broker's state, memory, store and connections."""
+    output.record(api.call("GET", "/broker"))
+
+
+@broker.command()
+@broker_verb
+def stop(api: Api, output: Output) -> None:
+    """Stop a running broker. What it confirmed is on disk."""
+    output.done("the broker is stopping", api.call("POST", "/broker/stop"))

@@ -1,0 +1,72 @@
+"""The program ``quire``: nouns, each with its verbs."""
+
+import importlib
+import importlib.util
+from typing import NamedTuple
+
+import click
+
+from quire import __version__
+from quire.cli.output import Output, output_option
+from quire.errors import QuireError
+
+
+class Noun(NamedTuple):
+    """Where a command is and what it is for: known without importing it.
+
+    Attributes:
+        module: the module that has it, under the command's own name.
+        help: its line in the program's help.
+    """
+
+    module: str
+    help: str
+
+
+NOUNS = {
+    "broker": Noun("quire.cli.broker", "Start a broker, look at it, stop it."),
+    "config": Noun("quire.cli.config", "Write, check and explain settings."),
+    "perf": Noun("quire.cli.perf", "Measure a broker."),
+    "queue": Noun("quire.cli.queue", "List, browse, purge, move: everything about queues."),
+    "receive": Noun("quire.cli.messages", "Receive messages from a queue."),
+    "send": Noun("quire.cli.messages", "Send a message to a queue."),
+    "store": Noun("quire.cli.store", "Verify, repair, migrate, back up a store."),
+}
+
+
+class Program(click.Group):
+    """The top of the command line: imports a command only when it is used, and turns errors into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands that this installation has."""
+        return [name for name, noun in NOUNS.items() if importlib.util.find_spec(noun.module)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name, imported now."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = getattr(importlib.import_module(NOUNS[cmd_name].module), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, NOUNS[name].help) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; an error is printed, and its exit code is the program's."""
+        try:
+            return super().invoke(ctx)
+        except QuireError as error:
+            ctx.ensure_object(Output).error(error)
+            ctx.exit(error.entry.exit)
+
+
+@click.group(cls=Program)
+@click.version_option(__version__, message="quire %(version)s")
+@output_option
+def main() -> None:
+    """Quire, a persistent message broker.
+
+    Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable.
+    """

@@ -1,0 +1,254 @@
+"""What verbs print: text for people; JSON, JSON lines or CSV for programs.
+
+Programs get values as they are. People get sizes with units, times as dates, and no control characters: a message's
+body cannot reach into their terminal.
+"""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TextIO, TypeVar
+
+import click
+
+from quire.errors import QuireError
+from quire.units import format_size
+
+FORMATS = ("table", "json", "ndjson", "csv")
+_SIZES = {"bytes", "limit", "size", "used"}
+_TIMES = {"expiration", "timestamp"}
+
+Row = Mapping[str, Any]
+Verb = TypeVar("Verb", bound=Callable[..., object])
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        key: which value of a row it shows.
+        heading: what stands over it.
+        width: how many characters of a value are shown; 0 for all.
+    """
+
+    key: str
+    heading: str
+    width: int = 0
+
+
+class Output:
+    """Prints results in the format the user asked for.
+
+    Attributes:
+        format: one of ``FORMATS``.
+    """
+
+    def __init__(self, format: str = "table") -> None:
+        self.format = format
+
+    def rows(self, rows: Iterable[Row], columns: Sequence[Column]) -> None:
+        """Print a list. Programs get each row as it comes; a table waits for all, to know its widths."""
+        if self.format == "table":
+            _print_table([[_cell(row, column) for column in columns] for row in rows], columns)
+        else:
+            self._print_each(rows, [column.key for column in columns])
+
+    def texts(self, rows: Iterable[Row], keys: Sequence[str], text: Callable[[Row], str]) -> None:
+        """Print a list whose rows are too long for a table, each as it comes.
+
+        Args:
+            rows: the list.
+            keys: the columns for CSV.
+            text: how people see a row.
+        """
+        if self.format == "table":
+            for row in rows:
+                click.echo(text(row))
+        else:
+            self._print_each(rows, keys)
+
+    def record(self, record: Row) -> None:
+        """Print one thing with all it has."""
+        if self.format in ("json", "ndjson"):
+            click.echo(_json(record))
+            return
+        flat = _flatten(record)
+        if self.format == "csv":
+            self._print_each([flat], list(flat))
+        else:
+            width = max((len(key) for key in flat), default=0)
+            for key, value in flat.items():
+                click.echo(f"{key:{width}}  {readable(key, value)}")
+
+    def done(self, sentence: str, result: Row) -> None:
+        """Say what a verb did: the sentence to people, the result to programs."""
+        if self.format == "table":
+            click.echo(printable(sentence))
+        else:
+            self.record(result)
+
+    def note(self, sentence: str) -> None:
+        """Tell people something beside the result, on standard error."""
+        if self.format == "table":
+            click.echo(printable(sentence), err=True)
+
+    def error(self, error: QuireError) -> None:
+        """Print an error on standard error: what went wrong, what to do, the code."""
+        if self.format in ("json", "ndjson"):
+            entry = {"code": error.code, "text": str(error), "advice": error.entry.advice, "data": error.data}
+            click.echo(_json({"error": entry}), err=True)
+        else:
+            click.echo(f"error: {printable(str(error))}", err=True)
+            click.echo(f"what to do: {error.entry.advice} ({error.code})", err=True)
+
+    def _print_each(self, rows: Iterable[Row], keys: Sequence[str]) -> None:
+        if self.format == "csv":
+            click.echo(_csv_line(keys), nl=False)
+            for row in rows:
+                click.echo(_csv_line([_plain(row.get(key)) for key in keys]), nl=False)
+        elif self.format == "ndjson":
+            for row in rows:
+                click.echo(_json(row))
+        else:
+            before = "["
+            for row in rows:
+                click.echo(f"{before}\n{_json(row)}", nl=False)
+                before = ","
+            click.echo("[]" if before == "[" else "\n]")
+
+
+def output_option(verb: Verb) -> Verb:
+    """The option ``--output``, for the program and for every verb; the one nearest to the verb counts."""
+    return click.option(
+        "--output",
+        type=click.Choice(FORMATS),
+        expose_value=False,
+        callback=_choose_format,
+        help="How results are printed; table for people.",
+    )(verb)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is destroyed, if there is anybody to ask.
+
+    Args:
+        question: what is about to happen.
+        yes: the user agreed beforehand.
+
+    Raises:
+        click.Abort: the user said no.
+    """
+    if not yes and on_terminal(sys.stdin):
+        click.confirm(printable(question), abort=True, err=True)
+
+
+def on_terminal(stream: TextIO) -> bool:
+    """Whether a person sits at a stream."""
+    return stream.isatty()
+
+
+def readable(key: str, value: object) -> str:
+    """A value as people read it.
+
+    Args:
+        key: its name; says whether a number is a size, a time or an age.
+        value: a JSON value.
+    """
+    name = key.rpartition(".")[2]
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _readable_number(name, value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{inner}: {readable(inner, part)}" for inner, part in value.items())
+    if isinstance(value, list):
+        return "; ".join(readable(name, part) for part in value) or "-"
+    return printable(str(value))
+
+
+def messages(count: int) -> str:
+    """A number of messages, in words that fit it."""
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def printable(text: str) -> str:
+    """Text without control characters; each stands as its escape."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """As ``printable``, but line feeds and tabs stay."""
+    return "".join(char if char in "\n\t" else printable(char) for char in text)
+
+
+def _choose_format(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    output = context.ensure_object(Output)
+    if value is not None:
+        output.format = value
+
+
+def _readable_number(name: str, value: float) -> str:
+    if name in _SIZES or name.endswith("_bytes"):
+        return format_size(value)
+    if name.endswith("_seconds"):
+        return f"{value:.1f} s" if value < 60 else str(timedelta(seconds=round(value)))
+    if name in _TIMES:
+        return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds") if value else "-"
+    return str(value)
+
+
+def _cell(row: Row, column: Column) -> str:
+    text = readable(column.key, row.get(column.key))
+    return text[: column.width - 1] + "…" if column.width and len(text) > column.width else text
+
+
+def _print_table(rows: list[list[str]], columns: Sequence[Column]) -> None:
+    if on_terminal(sys.stdout):
+        _print_rich_table(rows, columns)
+        return
+    headings = [column.heading for column in columns]
+    widths = [max(len(line[i]) for line in [headings, *rows]) for i in range(len(columns))]
+    for line in [headings, *rows]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_rich_table(rows: list[list[str]], columns: Sequence[Column]) -> None:
+    # Rich takes a tenth of a second to import: only those who see its tables pay.
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*(column.heading for column in columns), box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def _flatten(record: Row, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _plain(value: object) -> object:
+    return _json(value) if isinstance(value, Mapping | list | bool) else value
+
+
+def _csv_line(values: Sequence[object]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(values)
+    return line.getvalue()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

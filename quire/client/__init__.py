@@ -1,0 +1,1 @@
+"""The client: STOMP over a blocking socket."""

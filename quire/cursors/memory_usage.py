@@ -1,0 +1,95 @@
+"""The memory tree: how many bytes of messages are resident, in the broker and in each destination, against limits.
+
+A cursor reserves before it admits a message and releases when the message is done with. A cursor that was refused waits
+here; any release anywhere in the tree wakes the waiting cursors, in the order of their refusal.
+"""
+
+from collections.abc import Callable
+
+Waiter = Callable[[], bool]
+"""Called after a release: try again, and say whether the wait is over."""
+
+
+class MemoryUsage:
+    """A node of the tree.
+
+    Args:
+        limit: how many bytes may be resident below this node; 0 for no limit of its own.
+        parent: the node this one is part of; None for the broker's.
+
+    Attributes:
+        used: bytes resident now.
+        peak: the most bytes that ever were.
+    """
+
+    __slots__ = ("_released", "_waiters", "limit", "parent", "peak", "used")
+
+    def __init__(self, limit: int = 0, parent: "MemoryUsage | None" = None) -> None:
+        self.limit = limit
+        self.parent = parent
+        self.used = 0
+        self.peak = 0
+        self._waiters: dict[Waiter, None] = {}
+        self._released = False
+
+    def available(self) -> int:
+        """Bytes that may still be reserved here, under every limit above; negative when a lone giant exceeds one."""
+        room = self.limit - self.used if self.limit else 1 << 62
+        return min(room, self.parent.available()) if self.parent else room
+
+    def reserve(self, size: int) -> bool:
+        """Reserve bytes, if they fit under every limit.
+
+        Args:
+            size: bytes.
+
+        Returns:
+            Whether they were reserved.
+        """
+        if size > self.available():
+            return False
+        self.force(size)
+        return True
+
+    def force(self, size: int) -> None:
+        """Reserve bytes whether they fit or not: for the one message of a lane that has nothing resident."""
+        self.used += size
+        if self.used > self.peak:
+            self.peak = self.used
+        if self.parent:
+            self.parent.force(size)
+
+    def release(self, size: int) -> None:
+        """Give bytes back. Waiting cursors are woken by the next ``wake``.
+
+        Args:
+            size: bytes, reserved before.
+        """
+        self.used -= size
+        if self.parent:
+            self.parent.release(size)
+        else:
+            self._released = True
+
+    def wait(self, waiter: Waiter) -> None:
+        """Be woken after a release. A waiter that waits already keeps its place."""
+        self._root()._waiters.setdefault(waiter, None)
+
+    def stop_waiting(self, waiter: Waiter) -> None:
+        """Be woken no more."""
+        self._root()._waiters.pop(waiter, None)
+
+    def wake(self) -> None:
+        """After a release: let every waiter try again, in the order of their refusal. The broker calls it once a turn."""
+        root = self._root()
+        while root._released and root._waiters:
+            root._released = False
+            for waiter in list(root._waiters):
+                if waiter in root._waiters and waiter():
+                    root._waiters.pop(waiter, None)
+
+    def _root(self) -> "MemoryUsage":
+        node = self
+        while node.parent:
+            node = node.parent
+        return node

@@ -1,0 +1,68 @@
+"""Logging: readable lines on a terminal, JSON lines elsewhere. Message bodies are never logged.
+
+Every record carries an ``event``, a stable name for what happened, and data; the text is for people.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+_LOGGER = logging.getLogger("quire")
+
+
+def event(name: str, text: str, level: int = logging.INFO, **data: Any) -> None:
+    """Log something that happened.
+
+    Args:
+        name: the event's stable name, ``queue.created`` say.
+        text: what happened, for people.
+        level: of the standard library's ``logging``.
+        **data: what it happened to.
+    """
+    _LOGGER.log(level, text, extra={"event": name, "data": data})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, event, text, and the data."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", record.name),
+            "text": record.getMessage(),
+            **getattr(record, "data", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """The text alone for what is usual, with its level in front for what is not."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record."""
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text if record.levelno <= logging.INFO else f"{record.levelname.lower()}: {text}"
+
+
+def configure(form: str, level: str) -> None:
+    """Send the log to standard error.
+
+    Args:
+        form: ``text``, ``json``, or ``auto``: text on a terminal.
+        level: the least severe level written.
+    """
+    text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter() if text else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    _LOGGER.setLevel(level.upper())

@@ -1,0 +1,140 @@
+"""What a setting's value may be: how it is read, checked and written back as TOML."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from quire.destination import queue
+from quire.errors import InvalidDestination
+from quire.units import parse_duration, parse_size
+
+_SIZES = {"TB": 10**12, "TiB": 2**40, "GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20, "kB": 1000, "KiB": 1024}
+_DURATIONS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
+
+
+def _literal(value: str | float) -> str:
+    # JSON and TOML write these alike, but for the one control character that JSON leaves as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+class Kind(NamedTuple):
+    """What a key's value may be.
+
+    Attributes:
+        allowed: what may be written, for people.
+        parse: reads a value from a file, a variable or a flag; raises ValueError.
+        write: writes a value as TOML.
+    """
+
+    allowed: str
+    parse: Callable[[object], Any]
+    write: Callable[[Any], str] = _literal
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Read an address.
+
+    Args:
+        text: ``127.0.0.1:61613``, ``localhost:0``, ``[::1]:61613``; no host means every interface.
+
+    Returns:
+        Host (without brackets) and port.
+
+    Raises:
+        ValueError: it is no address.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
+        raise ValueError(f"{text!r} is no address: write HOST:PORT or [IPV6]:PORT")
+    return host[1:-1] if bracketed else host, int(port)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return value
+
+
+def _address(value: object) -> str:
+    split_address(_text(value))
+    return _text(value)
+
+
+def _queue_name(value: object) -> str:
+    try:
+        return queue(_text(value)).name
+    except InvalidDestination as error:
+        raise ValueError(str(error)) from error
+
+
+def _flag(value: object) -> bool:
+    found = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+    if found is None:
+        raise ValueError(value)
+    return found
+
+
+def _exact(amount: int, units: Mapping[str, int], smallest: str) -> str:
+    for unit, factor in sorted(units.items(), key=lambda item: -item[1]):
+        if amount and amount % factor == 0:
+            return json.dumps(f"{amount // factor}{unit}")
+    return json.dumps(f"{amount}{smallest if amount else ''}")
+
+
+def _number(value: object) -> int | float | str:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(value)
+    return value
+
+
+def _at_least(minimum: float, parse: Callable[[Any], Any]) -> Callable[[object], Any]:
+    def bounded(value: object) -> Any:
+        number = parse(_number(value))
+        if not minimum <= number < math.inf:
+            raise ValueError(value)
+        return number
+
+    return bounded
+
+
+def count(minimum: int) -> Kind:
+    """Whole numbers from a minimum on."""
+    return Kind(f"a whole number, at least {minimum}", _at_least(minimum, lambda value: int(str(value))))
+
+
+def factor(minimum: float) -> Kind:
+    """Numbers from a minimum on."""
+    return Kind(f"a number, at least {minimum:g}", _at_least(minimum, float))
+
+
+def size(minimum: int) -> Kind:
+    """Sizes in bytes, from a minimum on."""
+    allowed = f"a size such as 1024, 64MB or 1GiB, at least {minimum}"
+    return Kind(allowed, _at_least(minimum, parse_size), lambda size: _exact(size, _SIZES, "B"))
+
+
+def duration(minimum: float) -> Kind:
+    """Durations in seconds, from a minimum on."""
+    allowed = "a duration such as 500ms, 30s, 5m, 1h or 7d" + (f", at least {minimum:g} s" if minimum else "")
+    return Kind(
+        allowed, _at_least(minimum, parse_duration), lambda seconds: _exact(round(seconds * 1000), _DURATIONS, "ms")
+    )
+
+
+def choice(*words: str) -> Kind:
+    """One of some words."""
+
+    def parse(value: object) -> str:
+        if value not in words:
+            raise ValueError(value)
+        return str(value)
+
+    return Kind("one of " + ", ".join(words), parse)
+
+
+TEXT = Kind("a text", _text)
+ADDRESS = Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)
+SWITCH = Kind("true or false", _flag)
+QUEUE_NAME = Kind("the name of a queue", _queue_name)

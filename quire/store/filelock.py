@@ -1,0 +1,88 @@
+"""A lock on a file: it makes one process the store's only broker, and ends with that process whatever happens to it."""
+
+import fcntl
+import os
+from pathlib import Path
+
+_OWNER_BYTES = 1000
+
+
+class FileLock:
+    """An exclusive lock on a file that stays where it is.
+
+    The file holds the name of whoever has the lock. It is never deleted: a process that waits for it would
+    wait for a file that nobody else sees.
+
+    Args:
+        path: the file; it is made when it is first locked. Its directory must be there.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._file: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether we have the lock, and the file we locked is still the one others would find."""
+        if self._file is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._file), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def acquire(self, owner: str) -> bool:
+        """Take the lock if it is free, without waiting. Whoever has it already keeps it.
+
+        Args:
+            owner: who we are, for ``owner``.
+
+        Returns:
+            Whether the lock is ours.
+
+        Raises:
+            OSError: the file cannot be made or locked for another reason than that it is locked.
+        """
+        if self._file is not None:
+            return self.held
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        os.ftruncate(file, 0)
+        os.pwrite(file, owner.encode()[:_OWNER_BYTES], 0)
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Give the lock back. Giving back what we do not have does nothing."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        os.ftruncate(file, 0)
+        os.close(file)
+
+    def owner(self) -> str:
+        """Who has the lock; an empty text if nobody has it."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return ""
+        try:
+            owner = os.read(file, _OWNER_BYTES).decode("utf-8", "replace")
+            # A process that was killed leaves its name behind, but not its lock. Only then the lock is tried.
+            return owner if owner and _is_locked(file) else ""
+        finally:
+            os.close(file)
+
+
+def _is_locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,232 @@
+"""Edits one lane of the LMDB store inside one write transaction."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+import lmdb
+
+from quire.message import Message
+from quire.store import pages
+from quire.store.base import Delivery, LaneBatch, LaneState
+from quire.store.pages import KEY, LinksPage
+
+LANE = Struct(">I")
+"""The key of a lane's state."""
+
+STATE = Struct("<QQQQQQ")
+"""A lane's state: the fields of ``LaneState`` in their order."""
+
+EXPIRATION = Struct(">QIQ")
+"""A key of the expirations: time, lane, sequence."""
+
+_DELIVERY = Struct("<IIq")
+
+
+class Databases(NamedTuple):
+    """The named databases of the environment."""
+
+    meta: "lmdb._Database"
+    destinations: "lmdb._Database"
+    lanes: "lmdb._Database"
+    links: "lmdb._Database"
+    bodies: "lmdb._Database"
+    deliveries: "lmdb._Database"
+    expirations: "lmdb._Database"
+    producers: "lmdb._Database"
+    marks: "lmdb._Database"
+
+
+def pack_delivery(delivery: Delivery) -> bytes:
+    """A delivery state as the store keeps it."""
+    return _DELIVERY.pack(delivery.deliveries, delivery.failures, delivery.not_before) + delivery.cause.encode()
+
+
+def unpack_delivery(data: bytes | memoryview) -> Delivery:
+    """Read a delivery state."""
+    return Delivery(*_DELIVERY.unpack_from(data), str(bytes(data[_DELIVERY.size :]), "utf-8"))
+
+
+def read_state(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> LaneState:
+    """A lane's state; that of a new lane if it has none."""
+    data = txn.get(LANE.pack(lane), db=dbs.lanes)
+    return LaneState(*STATE.unpack(data)) if data else LaneState()
+
+
+def seek(cursor: "lmdb.Cursor", lane: int, sequence: int) -> bool:
+    """Move a cursor over pages to the one that holds a sequence, or else the first one after it.
+
+    The page found may end before the sequence: then the sequence is not there, and the next page is the first one after it.
+
+    Returns:
+        Whether the lane has such a page.
+    """
+    key = KEY.pack(lane, sequence)
+    found = cursor.set_range(key)
+    if found and bytes(cursor.key()) == key:
+        return True
+    before = cursor.prev() if found else cursor.last()
+    if before and KEY.unpack(cursor.key())[0] == lane:
+        return True
+    return cursor.set_range(key) and KEY.unpack(cursor.key())[0] == lane
+
+
+class LaneEdit:
+    """One lane's part of a write transaction. Pages are read once and written once, by ``finish``.
+
+    Args:
+        txn: the write transaction.
+        dbs: the environment's databases.
+        lane: the lane's id.
+    """
+
+    def __init__(self, txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:
+        self._txn = txn
+        self._dbs = dbs
+        self._lane = lane
+        self._pages: dict[int, LinksPage] = {}
+        state = read_state(txn, dbs, lane)
+        self._head, self._tail, self._count, self._bytes, self._next_sequence, self._mark = state
+
+    def apply(self, part: LaneBatch) -> None:
+        """Make the changes of a batch's part."""
+        if part.appends:
+            self._append(part.appends)
+        if part.removals:
+            self._remove(sorted(set(part.removals)))
+        for sequence, delivery in part.deliveries.items():
+            self._set_delivery(sequence, delivery)
+        if part.dispatch_mark is not None:
+            self._mark = part.dispatch_mark
+        self.finish()
+
+    def finish(self) -> None:
+        """Write the changed pages and the lane's state."""
+        for page in self._pages.values():
+            key = KEY.pack(self._lane, page.first)
+            if not page.data:
+                self._txn.delete(key, db=self._dbs.links)
+                self._txn.delete(key, db=self._dbs.bodies)
+            elif page.dirty:
+                self._txn.put(key, bytes(page.data), db=self._dbs.links)
+        state = STATE.pack(self._head, self._tail, self._count, self._bytes, self._next_sequence, self._mark)
+        self._txn.put(LANE.pack(self._lane), state, db=self._dbs.lanes)
+
+    def _append(self, messages: list[Message]) -> None:
+        if self._tail:
+            self._page_of(self._tail).set_next(self._tail, messages[0].sequence)
+        else:
+            self._head = messages[0].sequence
+        for page, body, size in pages.pack(messages, self._tail):
+            key = KEY.pack(self._lane, page.first)
+            self._txn.put(key, bytes(page.data), db=self._dbs.links)
+            self._txn.put(key, body, db=self._dbs.bodies)
+            self._pages[page.first] = page
+            self._bytes += size
+        for message in messages:
+            if message.expiration:
+                key = EXPIRATION.pack(message.expiration, self._lane, message.sequence)
+                self._txn.put(key, b"", db=self._dbs.expirations)
+        self._tail = messages[-1].sequence
+        self._count += len(messages)
+        self._next_sequence = self._tail + 1
+
+    def _remove(self, sequences: list[int]) -> None:
+        self._forget_deliveries(sequences)
+        position = 0
+        while position < len(sequences):
+            page = self._find_page(sequences[position])
+            start = page.find(sequences[position]) if page else -1
+            if page is None or start < 0:  # removed before: a repeated removal changes nothing
+                position += 1
+                continue
+            run = _common_run(page, start, sequences, position)
+            self._unlink(page, start, start + run)
+            position += run
+
+    def _unlink(self, page: LinksPage, start: int, end: int) -> None:
+        """Take a run of neighbours out of a page and join what stood on both sides of it."""
+        previous, following = page.links(start, end)
+        for entry in page.entries(start, end):
+            self._bytes -= entry.size
+            if entry.expiration:
+                key = EXPIRATION.pack(entry.expiration, self._lane, entry.sequence)
+                self._txn.delete(key, db=self._dbs.expirations)
+        self._count -= end - start
+        page.remove(start, end)
+        if previous:
+            self._page_of(previous).set_next(previous, following)
+        else:
+            self._head = following
+        if following:
+            self._page_of(following).set_previous(following, previous)
+        else:
+            self._tail = previous
+
+    def _find_page(self, sequence: int) -> LinksPage | None:
+        cursor = self._txn.cursor(self._dbs.links)
+        if not seek(cursor, self._lane, sequence):
+            return None
+        first = KEY.unpack(cursor.key())[1]
+        page = self._pages.get(first)
+        if page is None:
+            page = self._pages[first] = LinksPage(first, bytearray(cursor.value()))
+        return page
+
+    def _page_of(self, sequence: int) -> LinksPage:
+        """The page of a record that a link names, which therefore must be there."""
+        page = self._find_page(sequence)
+        if page is None or page.find(sequence) < 0:
+            raise KeyError(sequence)
+        return page
+
+    def _set_delivery(self, sequence: int, delivery: Delivery | None) -> None:
+        key = KEY.pack(self._lane, sequence)
+        if delivery is None:
+            self._txn.delete(key, db=self._dbs.deliveries)
+        elif (page := self._find_page(sequence)) and page.find(sequence) >= 0:
+            self._txn.put(key, pack_delivery(delivery), db=self._dbs.deliveries)
+
+    def _forget_deliveries(self, sequences: list[int]) -> None:
+        cursor = self._txn.cursor(self._dbs.deliveries)
+        going = set(sequences)
+        more = cursor.set_range(KEY.pack(self._lane, sequences[0]))
+        while more:
+            lane, sequence = KEY.unpack(cursor.key())
+            if lane != self._lane or sequence > sequences[-1]:
+                return
+            more = cursor.delete() and bool(cursor.key()) if sequence in going else cursor.next()
+
+
+def _common_run(page: LinksPage, start: int, sequences: list[int], position: int) -> int:
+    """How many entries from ``start`` on are also the next ones of the sorted sequences."""
+    run = min(page.count - start, len(sequences) - position)
+    if page.sequence(start + run - 1) == sequences[position + run - 1] == sequences[position] + run - 1:
+        return run  # both are dense between the same ends
+    same = 1
+    while same < run and page.sequence(start + same) == sequences[position + same]:
+        same += 1
+    return same
+
+
+def drop_lane(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:
+    """Remove a lane with all it has."""
+    for key, links in list(_pages_of(txn, dbs, lane)):
+        for entry in LinksPage(0, bytearray(links)).entries(0, len(links) // pages.ENTRY.size):
+            if entry.expiration:
+                txn.delete(EXPIRATION.pack(entry.expiration, lane, entry.sequence), db=dbs.expirations)
+        txn.delete(key, db=dbs.links)
+        txn.delete(key, db=dbs.bodies)
+    cursor = txn.cursor(dbs.deliveries)
+    more = cursor.set_range(KEY.pack(lane, 0))
+    while more and KEY.unpack(cursor.key())[0] == lane:
+        more = cursor.delete() and bool(cursor.key())
+    txn.delete(LANE.pack(lane), db=dbs.lanes)
+
+
+def _pages_of(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> Iterator[tuple[bytes, bytes]]:
+    cursor = txn.cursor(dbs.links)
+    more = cursor.set_range(KEY.pack(lane, 0))
+    while more and KEY.unpack(cursor.key())[0] == lane:
+        yield bytes(cursor.key()), bytes(cursor.value())
+        more = cursor.next()

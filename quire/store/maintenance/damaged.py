@@ -1,0 +1,48 @@
+"""Where records go that repair cannot keep: a file beside the store, one JSON object a line."""
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import TextIO
+
+
+class DamagedFile:
+    """Writes damaged records. The file is made with the first one.
+
+    Args:
+        path: the file; it must not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+        self.count = 0
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None while nothing was written."""
+        return self._path if self.count else None
+
+    def write(self, lane: int, sequence: int, checksum: int, content: bytes) -> None:
+        """Write what is left of a record.
+
+        Args:
+            lane: where it was.
+            sequence: which one it was.
+            checksum: what its content should have.
+            content: the bytes that are there.
+        """
+        if self._file is None:
+            self._file = self._path.open("x", encoding="ascii")
+        left = {"lane": lane, "sequence": sequence, "checksum": checksum, "size": len(content)}
+        json.dump(left | {"content": base64.b64encode(content).decode()}, self._file)
+        self._file.write("\n")
+        self.count += 1
+
+    def close(self) -> None:
+        """Put the file on disk: what it has is about to be removed from the store."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()

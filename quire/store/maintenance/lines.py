@@ -1,0 +1,93 @@
+"""The lines of an export: one JSON object each, readable, and exact to the byte.
+
+A message's content stands as headers and body. Where that would not give the same bytes again (a header that is not
+written as STOMP 1.2 escapes it, a body that is not UTF-8), the part stands in base64 instead.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from quire.errors import InvalidArgument
+from quire.message import Message, escape, unescape
+from quire.store.base import Delivery
+
+FORMAT = "quire-export"
+VERSION = 1
+
+Object = Mapping[str, Any]
+
+
+def dump(line: Object) -> str:
+    """An object as a line, without the line feed."""
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+
+
+def load(line: str | bytes, number: int) -> dict[str, Any]:
+    """Read a line.
+
+    Args:
+        line: the line.
+        number: which one it is, for the error.
+
+    Raises:
+        InvalidArgument: it is no JSON object with a type.
+    """
+    try:
+        found = json.loads(line)
+        if isinstance(found["type"], str):
+            return dict(found)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"line {number} is no object of an export: {error!r}", line=number) from error
+    raise InvalidArgument(f"line {number} has no type", line=number)
+
+
+def message_line(lane: int, message: Message, delivery: Delivery | None) -> Object:
+    """A message as an object."""
+    end = message.content.index(b"\n\n") + 1
+    line: dict[str, Any] = {"type": "message", "lane": lane, "sequence": message.sequence}
+    line |= {"priority": message.priority, "expiration": message.expiration}
+    if delivery is not None:
+        line["delivery"] = delivery._asdict()
+    return line | _head_part(message.content[:end]) | body_part(message.content[end + 1 :])
+
+
+def read_message(line: Object) -> Message:
+    """A message from an object.
+
+    Raises:
+        KeyError: something is missing.
+        TypeError: something has another type.
+        ValueError: something has a value that cannot be.
+    """
+    if "head" in line:
+        head = base64.b64decode(line["head"], validate=True)
+    else:
+        head = _head_lines(line["headers"])
+    body = line["body"]
+    content = base64.b64decode(body, validate=True) if line["encoding"] == "base64" else body.encode()
+    return Message(int(line["sequence"]), head + b"\n" + content, int(line["expiration"]), int(line["priority"]))
+
+
+def body_part(body: bytes) -> dict[str, str]:
+    """A body as text if it is, else in base64."""
+    try:
+        return {"encoding": "text", "body": body.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "body": base64.b64encode(body).decode()}
+
+
+def _head_part(head: bytes) -> dict[str, Any]:
+    try:
+        parts = [line.partition(b":") for line in head[:-1].split(b"\n")]
+        headers = [[unescape(name).decode(), unescape(value).decode()] for name, _, value in parts]
+        if _head_lines(headers) == head:
+            return {"headers": headers}
+    except ValueError:  # an undefined escape, or no UTF-8
+        pass
+    return {"head": base64.b64encode(head).decode()}
+
+
+def _head_lines(headers: list[list[str]]) -> bytes:
+    return b"".join([escape(name.encode()) + b":" + escape(value.encode()) + b"\n" for name, value in headers])

@@ -1,0 +1,128 @@
+"""The pages of an LMDB store as maintenance reads them: links and body side by side, nothing taken for granted."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import lmdb
+
+from quire.store import pages
+from quire.store.lmdb_lane import Databases, seek
+from quire.store.pages import ENTRY, KEY, RECORD, Entry
+
+_LAST = 2**64 - 1
+
+
+class PagePair(NamedTuple):
+    """The two values of a page.
+
+    Attributes:
+        first: the sequence in its key.
+        end: the sequence in the key of the next page; all of this page's are below it.
+        links: its links page; None if it is lost.
+        body: its body page; empty if it is lost.
+    """
+
+    first: int
+    end: int
+    links: bytes | None
+    body: bytes
+
+    @property
+    def readable(self) -> bool:
+        """Whether the links page is there and consists of entries."""
+        return bool(self.links) and len(self.links or b"") % ENTRY.size == 0
+
+    def entries(self) -> list[Entry]:
+        """The entries of a readable links page."""
+        return [Entry._make(values) for values in ENTRY.iter_unpack(self.links or b"")]
+
+    def headers(self) -> list[Entry]:
+        """The records of the body page, removed ones too, as entries without links."""
+        return [
+            Entry(sequence, 0, 0, expiration, offset, size, checksum, priority)
+            for sequence, expiration, size, checksum, priority, offset in pages.records(self.body)
+        ]
+
+
+def page_pairs(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int = 0) -> Iterator[PagePair]:
+    """The pages of a lane in their order, one at a time. They may be rewritten or deleted meanwhile.
+
+    Args:
+        txn: a transaction.
+        dbs: the environment's databases.
+        lane: which lane.
+        start: the first key wanted.
+    """
+    first = _next_first(txn, dbs, lane, start)
+    while first is not None:
+        following = _next_first(txn, dbs, lane, first + 1)
+        key = KEY.pack(lane, first)
+        links = txn.get(key, db=dbs.links)
+        body = txn.get(key, default=b"", db=dbs.bodies)
+        yield PagePair(first, following or _LAST, None if links is None else bytes(links), bytes(body))
+        first = following
+
+
+def _next_first(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int) -> int | None:
+    found = []
+    for db in (dbs.links, dbs.bodies):
+        cursor = txn.cursor(db)
+        if cursor.set_range(KEY.pack(lane, start)):
+            owner, first = KEY.unpack(cursor.key())
+            if owner == lane:
+                found.append(first)
+    return min(found, default=None)
+
+
+def page_lanes(txn: lmdb.Transaction, dbs: Databases) -> Iterator[int]:
+    """The lanes that have pages."""
+    lane = -1
+    while True:
+        found = []
+        for db in (dbs.links, dbs.bodies):
+            cursor = txn.cursor(db)
+            if cursor.set_range(KEY.pack(lane + 1, 0)):
+                found.append(KEY.unpack(cursor.key())[0])
+        if not found:
+            return
+        lane = min(found)
+        yield lane
+
+
+def find_entry(txn: lmdb.Transaction, dbs: Databases, lane: int, sequence: int) -> Entry | None:
+    """A record's entry, or None if it is not there."""
+    cursor = txn.cursor(dbs.links)
+    if not seek(cursor, lane, sequence):
+        return None
+    links = bytes(cursor.value())
+    index = pages.find_from(links, sequence)
+    if index * ENTRY.size >= len(links):
+        return None
+    entry = Entry._make(ENTRY.unpack_from(links, index * ENTRY.size))
+    return entry if entry.sequence == sequence else None
+
+
+def live_page(entries: list[Entry], body: bytes) -> tuple[list[Entry], bytes]:
+    """A body page of nothing but the records that are still there.
+
+    Args:
+        entries: the records to keep.
+        body: the page that has them.
+
+    Returns:
+        The entries with their new offsets, and the new body page.
+    """
+    kept: list[Entry] = []
+    parts: list[bytes] = []
+    offset = 0
+    for entry in entries:
+        parts.append(RECORD.pack(entry.sequence, entry.expiration, entry.size, entry.checksum, entry.priority))
+        parts.append(body[entry.offset : entry.offset + entry.size])
+        kept.append(entry._replace(offset=offset + RECORD.size))
+        offset += RECORD.size + entry.size
+    return kept, b"".join(parts)
+
+
+def pack_entries(entries: list[Entry]) -> bytes:
+    """A links page of entries."""
+    return b"".join([ENTRY.pack(*entry) for entry in entries])

@@ -1,0 +1,84 @@
+"""Maintenance of a SQL store: what SQLite and PostgreSQL have in common."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import and_, func, select
+from sqlalchemy.sql.schema import Table
+
+from quire.store.base import StoreReader
+from quire.store.maintenance.damaged import DamagedFile
+from quire.store.maintenance.findings import Finding, Problem, RepairReport
+from quire.store.maintenance.sql_repair import SqlLaneRepair
+from quire.store.maintenance.upkeep import Upkeep
+from quire.store.sql.store import Backend
+from quire.store.sql.tables import lanes, links, marks, producers, records
+
+_UNLINKED = (
+    select(records.c.sequence)
+    .outerjoin(links, and_(links.c.lane == records.c.lane, links.c.sequence == records.c.sequence))
+    .where(links.c.sequence.is_(None))
+    .order_by(records.c.sequence)
+)
+
+
+class SqlUpkeep(Upkeep):
+    """What maintenance does with the tables.
+
+    Args:
+        backend: the database; its engines are this object's own.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def lanes(self) -> list[int]:
+        """Every lane that has a state, records or links."""
+        return sorted({lane for table in (lanes, records, links) for lane in self._lanes_of(table)})
+
+    def _lanes_of(self, table: Table) -> Iterator[int]:
+        with self._backend.reader.begin() as connection:
+            lane = connection.scalar(select(func.min(table.c.lane)))
+            while lane is not None:
+                yield lane
+                lane = connection.scalar(select(func.min(table.c.lane)).where(table.c.lane > lane))
+
+    def inspect(self, reader: StoreReader, lane: int) -> Iterator[Finding]:
+        """Records without a link."""
+        with self._backend.reader.begin() as connection:
+            for sequence in connection.scalars(_UNLINKED.where(records.c.lane == lane)):
+                text = f"record {sequence} is there, but not linked"
+                yield Finding(Problem.MISSING_LINK, lane, sequence, text)
+
+    def inspect_indexes(self, reader: StoreReader) -> Iterator[Finding]:
+        """Nothing: the database keeps its indexes right."""
+        return iter(())
+
+    def repair(self, damaged_file: Path) -> RepairReport:
+        """Rebuild links and states from the records."""
+        damaged = DamagedFile(damaged_file)
+        done: Counter[str] = Counter()
+        numbers = self.lanes()
+        with self._backend.writer.begin() as connection:
+            for lane in numbers:
+                SqlLaneRepair(connection, lane, damaged, done).run()
+            damaged.close()
+        return RepairReport(**done, damaged_file=damaged.path)
+
+    def producers(self) -> Iterator[tuple[str, int]]:
+        """All producers."""
+        with self._backend.reader.begin() as connection:
+            for row in connection.execute(select(producers).order_by(producers.c.producer)):
+                yield row.producer, row.sequence
+
+    def marks(self) -> Iterator[tuple[str, bytes]]:
+        """All transaction marks."""
+        with self._backend.reader.begin() as connection:
+            for row in connection.execute(select(marks).order_by(marks.c.key)):
+                yield row.key, bytes(row.value)
+
+    def close(self) -> None:
+        """Close the engines."""
+        self._backend.reader.dispose()
+        self._backend.writer.dispose()

@@ -1,0 +1,208 @@
+"""What maintenance needs of a back end beyond the SPI, and how the stores of a stopped broker are opened for it."""
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from quire.errors import InvalidArgument, StoreLocked, StoreUnreachable
+from quire.store.base import Store, StoreReader
+from quire.store.maintenance.findings import Finding, RepairReport
+from quire.store.urls import store_for_url
+
+
+class Upkeep(ABC):
+    """What one back end does for maintenance. Every method works on an open store; those that write need its lock."""
+
+    @abstractmethod
+    def lanes(self) -> list[int]:
+        """Every lane that has a state or records, whether a destination owns it or not."""
+
+    @abstractmethod
+    def inspect(self, reader: StoreReader, lane: int) -> Iterator[Finding]:
+        """What is wrong with a lane that cannot be seen through the SPI.
+
+        Args:
+            reader: the snapshot in which the lane is looked at.
+            lane: which lane.
+        """
+
+    @abstractmethod
+    def inspect_indexes(self, reader: StoreReader) -> Iterator[Finding]:
+        """What is wrong with indexes that stand apart from the lanes."""
+
+    @abstractmethod
+    def repair(self, damaged_file: Path) -> RepairReport:
+        """Rebuild links, counts and indexes from the records, in one transaction.
+
+        Args:
+            damaged_file: where records are written that cannot be kept; made only if there are any.
+        """
+
+    @abstractmethod
+    def producers(self) -> Iterator[tuple[str, int]]:
+        """All producers with their highest send sequence, by producer id."""
+
+    @abstractmethod
+    def marks(self) -> Iterator[tuple[str, bytes]]:
+        """All transaction marks, by key."""
+
+    @abstractmethod
+    def compact(self) -> None:
+        """Rewrite the store without free space. The store is closed afterwards."""
+
+    @abstractmethod
+    def backup(self, target: Path) -> None:
+        """Write a copy of the newest commit, beside a running broker too.
+
+        Args:
+            target: where to; it must not be there.
+
+        Raises:
+            InvalidArgument: the target is there already.
+        """
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """The files the store consists of."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what was opened beside the store."""
+
+
+class Opened(NamedTuple):
+    """An open store with its upkeep."""
+
+    store: Store
+    upkeep: Upkeep
+
+
+@contextmanager
+def reading(url: str) -> Iterator[Opened]:
+    """Open a store that is there, for reading; a broker may run on it.
+
+    Args:
+        url: as for ``store_for_url``.
+
+    Raises:
+        StoreUnreachable: there is no store.
+        StoreOutdated: it must be migrated first.
+        StoreTooNew: it was written by a newer version.
+    """
+    if not exists(url):
+        raise StoreUnreachable(f"there is no store at {url}", url=url)
+    with _opened(_for_reading(url)) as opened:
+        yield opened
+
+
+@contextmanager
+def writing(url: str, *, create: bool = False) -> Iterator[Opened]:
+    """Take a store's lock and open it.
+
+    Args:
+        url: as for ``store_for_url``.
+        create: make the store if it is not there.
+
+    Raises:
+        StoreLocked: a broker runs on it.
+        StoreUnreachable: there is no store.
+        StoreOutdated: it must be migrated first.
+        StoreTooNew: it was written by a newer version.
+    """
+    if not create and not exists(url):
+        raise StoreUnreachable(f"there is no store at {url}", url=url)
+    store = store_for_url(url)
+    with locked(store), _opened(store) as opened:
+        yield opened
+
+
+@contextmanager
+def locked(store: Store) -> Iterator[None]:
+    """Hold a store's lock; the store need not be open.
+
+    Raises:
+        StoreLocked: a broker has it.
+    """
+    if not store.try_lock(f"maintenance, {socket.gethostname()}, process {os.getpid()}"):
+        owner = store.lock_owner()
+        raise StoreLocked(f"the store is in use by {owner or 'another process'}: stop the broker first", owner=owner)
+    try:
+        yield
+    finally:
+        store.unlock()
+
+
+@contextmanager
+def _opened(store: Store) -> Iterator[Opened]:
+    store.open()
+    try:
+        upkeep = upkeep_for(store)
+        try:
+            yield Opened(store, upkeep)
+        finally:
+            upkeep.close()
+    finally:
+        store.close()
+
+
+def exists(url: str) -> bool:
+    """Whether there is something at a store's place."""
+    path = store_path(url)
+    if path is None:
+        from quire.store.maintenance.postgresql import has_store
+
+        return has_store(url)
+    return (path / "data.mdb" if url.startswith("lmdb:") else path).exists()
+
+
+def store_path(url: str) -> Path | None:
+    """The directory or file of an embedded store; None for a server's.
+
+    Raises:
+        InvalidArgument: it is no URL of a store that is kept.
+    """
+    scheme = url.partition(":")[0]
+    if scheme not in ("lmdb", "sqlite") and not scheme.startswith("postgresql"):
+        raise InvalidArgument(f"{url!r} is no store that maintenance could look at: it is not kept anywhere", url=url)
+    store_for_url(url)  # says what is wrong with the URL
+    return Path("/" + unquote(urlsplit(url).path).lstrip("/")) if scheme in ("lmdb", "sqlite") else None
+
+
+def _for_reading(url: str) -> Store:
+    path = store_path(url)
+    if path is not None and url.startswith("lmdb:"):
+        from quire.store.lmdb import LmdbStore
+
+        return LmdbStore(path, readonly=True)
+    return store_for_url(url)
+
+
+def upkeep_for(store: Store) -> Upkeep:
+    """The upkeep of a store, by its kind. Only the back end that is asked for is imported.
+
+    Raises:
+        InvalidArgument: the store has none.
+    """
+    scheme = store.url.partition(":")[0]
+    if scheme == "lmdb":
+        from quire.store.lmdb import LmdbStore
+        from quire.store.maintenance.lmdb import LmdbUpkeep
+
+        assert isinstance(store, LmdbStore)
+        return LmdbUpkeep(store)
+    if scheme == "sqlite":
+        from quire.store.maintenance.sqlite import SqliteUpkeep
+
+        path = store_path(store.url)
+        assert path is not None
+        return SqliteUpkeep(path)
+    if scheme.startswith("postgresql"):
+        from quire.store.maintenance.postgresql import PostgresqlUpkeep
+
+        return PostgresqlUpkeep(store.url)
+    raise InvalidArgument(f"there is no upkeep for {store.url}", url=store.url)

@@ -1,0 +1,183 @@
+"""Verify: proves of every lane that nothing is lost, through the SPI alone, so that it works on every store.
+
+It streams. What it keeps in memory is one step of links, one group of records, and the first sequence of each step of a
+lane: eight bytes for ten thousand records.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from quire.errors import StoreCorrupt
+from quire.message import Message
+from quire.store.base import LaneState, Link, Store, StoreReader
+from quire.store.maintenance.findings import Finding, Problem
+from quire.store.maintenance.upkeep import Upkeep
+
+STEP = 10_000
+"""How many links are read at once."""
+
+GROUP_BYTES = 4 * 1024 * 1024
+"""How many bytes of records are read at once, unless a single one is larger."""
+
+Progress = Callable[[int], None]
+
+
+def verify(store: Store, upkeep: Upkeep | None = None, progress: Progress = lambda records: None) -> Iterator[Finding]:
+    """Find everything that is wrong with a store.
+
+    Each lane is looked at in a snapshot of its own; a broker may go on meanwhile.
+
+    Args:
+        store: an open store.
+        upkeep: what the back end alone can see; None for a store that has no such thing.
+        progress: called with the number of records checked since the last call.
+
+    Yields:
+        What is wrong, a lane after the other; nothing if nothing is.
+    """
+    owners = {lane: f"{owner.kind}://{owner.name}" for owner in store.destinations() for lane in owner.lanes}
+    strays = [lane for lane in upkeep.lanes() if lane not in owners] if upkeep else []
+    for lane in [*owners, *strays]:
+        with store.snapshot() as reader:
+            if lane not in owners:
+                yield Finding(Problem.STRAY_LANE, lane, 0, f"lane {lane} belongs to no destination")
+            found = upkeep.inspect(reader, lane) if upkeep else iter(())
+            readable = True
+            for finding in found:
+                readable = readable and finding.problem is not Problem.UNREADABLE
+                yield finding._replace(destination=owners.get(lane, ""))
+            if readable:
+                for finding in _LaneCheck(reader, lane, progress).run():
+                    yield finding._replace(destination=owners.get(lane, ""))
+    if upkeep:
+        with store.snapshot() as reader:
+            for finding in upkeep.inspect_indexes(reader):
+                yield finding._replace(destination=owners.get(finding.lane, ""))
+
+
+class _Direction(NamedTuple):
+    """One way through a lane."""
+
+    pointer: Callable[[Link], int]
+    name: str
+    broken: Problem
+    end: str
+    wrong_end: Problem
+
+
+_FORWARD = _Direction(lambda link: link.next, "next", Problem.BROKEN_NEXT, "head", Problem.WRONG_HEAD)
+_BACKWARD = _Direction(lambda link: link.previous, "previous", Problem.BROKEN_PREVIOUS, "tail", Problem.WRONG_TAIL)
+
+
+class _LaneCheck:
+    """Checks one lane.
+
+    Args:
+        reader: a snapshot.
+        lane: which lane.
+        progress: as for ``verify``.
+    """
+
+    def __init__(self, reader: StoreReader, lane: int, progress: Progress) -> None:
+        self._reader = reader
+        self._lane = lane
+        self._progress = progress
+        self._steps: list[int] = []
+        self._count = self._bytes = self._last = 0
+
+    def run(self) -> Iterator[Finding]:
+        """Everything that is wrong with the lane."""
+        state = self._reader.lane_state(self._lane)
+        yield from self._follow(chain.from_iterable(self._forward()), state.head, _FORWARD)
+        yield from self._follow(chain.from_iterable(self._backward()), state.tail, _BACKWARD)
+        yield from self._totals(state)
+        for start in self._steps:
+            yield from self._contents(self._reader.links(self._lane, start, STEP))
+        yield from self._deliveries()
+
+    def _forward(self) -> Iterator[list[Link]]:
+        start = 0
+        while links := self._reader.links(self._lane, start, STEP):
+            self._steps.append(links[0].sequence)
+            self._count += len(links)
+            self._bytes += sum([link.size for link in links])
+            self._last = links[-1].sequence
+            yield links
+            start = self._last + 1
+
+    def _backward(self) -> Iterator[list[Link]]:
+        for start in reversed(self._steps):
+            yield self._reader.links(self._lane, start, STEP)[::-1]
+
+    def _follow(self, links: Iterator[Link], expected: int, way: _Direction) -> Iterator[Finding]:
+        """Follow the pointers of one direction. After a break it goes on with the record that is there."""
+        last = 0
+        for link in links:
+            if link.sequence != expected:
+                yield self._break(last, expected, link.sequence, way)
+            expected, last = way.pointer(link), link.sequence
+        if expected:
+            yield self._break(last, expected, 0, way)
+
+    def _break(self, last: int, expected: int, found: int, way: _Direction) -> Finding:
+        problem, place = (way.broken, f"record {last}: {way.name}") if last else (way.wrong_end, way.end)
+        return self._finding(problem, last, f"{place} is {expected}; the records say {found or 'none'}")
+
+    def _totals(self, state: LaneState) -> Iterator[Finding]:
+        if state.count != self._count:
+            yield self._finding(Problem.WRONG_COUNT, 0, f"count is {state.count}, but there are {self._count} records")
+        if state.bytes != self._bytes:
+            yield self._finding(Problem.WRONG_BYTES, 0, f"bytes are {state.bytes}, but the records have {self._bytes}")
+        if state.next_sequence <= self._last:
+            text = f"next sequence is {state.next_sequence}, but {self._last} is used"
+            yield self._finding(Problem.WRONG_NEXT_SEQUENCE, 0, text)
+
+    def _contents(self, links: list[Link]) -> Iterator[Finding]:
+        for group in groups(links):
+            for link, message in zip(group, self._load(group), strict=True):
+                if isinstance(message, StoreCorrupt):
+                    yield self._finding(Problem.DAMAGED_RECORD, link.sequence, str(message))
+                elif message is None:
+                    text = f"record {link.sequence} is linked, but not there"
+                    yield self._finding(Problem.MISSING_RECORD, link.sequence, text)
+                elif (message.size, zlib.crc32(message.content)) != (link.size, link.checksum):
+                    text = f"the link of record {link.sequence} has another size or checksum than the record"
+                    yield self._finding(Problem.WRONG_LINK, link.sequence, text)
+            self._progress(len(group))
+
+    def _load(self, links: list[Link]) -> list[Message | StoreCorrupt | None]:
+        """Read a group: for each link its record, None if it is not there, or why it cannot be read."""
+        try:
+            messages = self._reader.load(self._lane, [link.sequence for link in links])
+        except StoreCorrupt as error:
+            return [error] if len(links) == 1 else [self._load([link])[0] for link in links]
+        found = {message.sequence: message for message in messages}
+        return [found.get(link.sequence) for link in links]
+
+    def _deliveries(self) -> Iterator[Finding]:
+        start = 0
+        while states := self._reader.deliveries(self._lane, start, STEP):
+            for sequence, _ in states:
+                if [link.sequence for link in self._reader.links(self._lane, sequence, 1)] != [sequence]:
+                    text = f"there is a delivery state of record {sequence}, but no such record"
+                    yield self._finding(Problem.STRAY_DELIVERY, sequence, text)
+            start = states[-1][0] + 1
+
+    def _finding(self, problem: Problem, sequence: int, text: str) -> Finding:
+        return Finding(problem, self._lane, sequence, text)
+
+
+def groups(links: list[Link]) -> Iterator[list[Link]]:
+    """Cut links into runs whose records are together not larger than ``GROUP_BYTES``, or single."""
+    group: list[Link] = []
+    size = 0
+    for link in links:
+        if group and size + link.size > GROUP_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(link)
+        size += link.size
+    if group:
+        yield group

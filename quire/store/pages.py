@@ -1,0 +1,166 @@
+"""The record format of the LMDB store: records of one lane and one commit together in pages.
+
+A page is two values under one key, (lane, first sequence): the *body page* holds the records one after the other and is never
+rewritten; the *links page* holds an entry of fixed width per record that is still there: its links, its size, and where in the
+body page it stands. Removing records rewrites a links page of a few kilobytes; the last removal deletes both values.
+
+Every record in a body page begins with a header of its own, so that the links can be rebuilt from the records.
+"""
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from quire.message import Message
+
+PAGE_BYTES = 65536
+"""A page takes records until their contents are larger than this; a larger record has a page of its own."""
+
+ENTRY = Struct("<QQQqIIIBxxx")
+"""An entry of a links page: sequence, previous, next, expiration, offset, size, checksum, priority."""
+
+RECORD = Struct("<QqIIBxxx")
+"""The header of a record in a body page: sequence, expiration, size, checksum, priority."""
+
+KEY = Struct(">IQ")
+"""A page's key: lane and first sequence, big-endian so that keys sort as numbers do."""
+
+_U64 = Struct("<Q")
+_WIDTH = ENTRY.size
+
+
+class Entry(NamedTuple):
+    """An entry of a links page, read."""
+
+    sequence: int
+    previous: int
+    next: int
+    expiration: int
+    offset: int
+    size: int
+    checksum: int
+    priority: int
+
+
+class LinksPage:
+    """A links page being edited inside one write transaction.
+
+    Args:
+        first: the sequence in its key; it stays when that record goes.
+        data: the entries.
+    """
+
+    __slots__ = ("data", "dirty", "first")
+
+    def __init__(self, first: int, data: bytearray) -> None:
+        self.first = first
+        self.data = data
+        self.dirty = False
+
+    @property
+    def count(self) -> int:
+        """How many entries it has."""
+        return len(self.data) // _WIDTH
+
+    def sequence(self, index: int) -> int:
+        """The sequence of the entry at an index."""
+        sequence: int = _U64.unpack_from(self.data, index * _WIDTH)[0]
+        return sequence
+
+    def find(self, sequence: int) -> int:
+        """The index of a sequence, or -1."""
+        index = find_from(self.data, sequence)
+        return index if index < self.count and self.sequence(index) == sequence else -1
+
+    def entries(self, start: int, end: int) -> Iterator[Entry]:
+        """The entries from one index to before another."""
+        return map(Entry._make, ENTRY.iter_unpack(self.data[start * _WIDTH : end * _WIDTH]))
+
+    def links(self, start: int, end: int) -> tuple[int, int]:
+        """The previous link of the entry at ``start`` and the next link of the one before ``end``."""
+        previous = _U64.unpack_from(self.data, start * _WIDTH + 8)[0]
+        return previous, _U64.unpack_from(self.data, (end - 1) * _WIDTH + 16)[0]
+
+    def set_previous(self, sequence: int, previous: int) -> None:
+        """Relink an entry to a new predecessor."""
+        _U64.pack_into(self.data, self.find(sequence) * _WIDTH + 8, previous)
+        self.dirty = True
+
+    def set_next(self, sequence: int, following: int) -> None:
+        """Relink an entry to a new successor."""
+        _U64.pack_into(self.data, self.find(sequence) * _WIDTH + 16, following)
+        self.dirty = True
+
+    def remove(self, start: int, end: int) -> None:
+        """Take out the entries from one index to before another."""
+        del self.data[start * _WIDTH : end * _WIDTH]
+        self.dirty = True
+
+
+def find_from(data: bytes | bytearray | memoryview, sequence: int) -> int:
+    """The index of the first entry of a links page at or after a sequence; the entries' count if there is none."""
+    count = len(data) // _WIDTH
+    first = _U64.unpack_from(data, 0)[0] if count else 0
+    guess = sequence - first  # pages are dense until something is removed from their middle
+    if 0 <= guess < count and _U64.unpack_from(data, guess * _WIDTH)[0] == sequence:
+        return int(guess)
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if _U64.unpack_from(data, middle * _WIDTH)[0] < sequence:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def pack(messages: list[Message], previous: int) -> Iterator[tuple[LinksPage, bytes, int]]:
+    """Write a run of records as pages.
+
+    Args:
+        messages: in ascending sequence; all appended in one commit.
+        previous: the sequence of the record before them; 0 if there is none.
+
+    Yields:
+        The links page, the body page, and the sum of its records' sizes.
+    """
+    start, total = 0, len(messages)
+    while start < total:
+        end, size = start, 0
+        while end < total and (end == start or size + messages[end].size <= PAGE_BYTES):
+            size += messages[end].size
+            end += 1
+        links = bytearray((end - start) * _WIDTH)
+        body: list[bytes] = []
+        offset = position = 0
+        for index in range(start, end):
+            message = messages[index]
+            content, sequence = message.content, message.sequence
+            following = messages[index + 1].sequence if index + 1 < total else 0
+            checksum = zlib.crc32(content)
+            ENTRY.pack_into(
+                links, position, sequence, previous, following, message.expiration,
+                offset + RECORD.size, message.size, checksum, message.priority,
+            )  # fmt: skip
+            body.append(RECORD.pack(sequence, message.expiration, message.size, checksum, message.priority))
+            body.append(content)
+            offset += RECORD.size + message.size
+            position += _WIDTH
+            previous = sequence
+        yield LinksPage(messages[start].sequence, links), b"".join(body), size
+        start = end
+
+
+def records(body: bytes | memoryview) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """The headers of a body page's records, removed ones too.
+
+    Yields:
+        sequence, expiration, size, checksum, priority, and the offset of the content.
+    """
+    offset = 0
+    while offset + RECORD.size <= len(body):
+        sequence, expiration, size, checksum, priority = RECORD.unpack_from(body, offset)
+        offset += RECORD.size
+        yield sequence, expiration, size, checksum, priority, offset
+        offset += size

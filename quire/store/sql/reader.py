@@ -1,0 +1,139 @@
+"""Reads a SQL store, within one transaction."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, select
+
+from quire.errors import StoreCorrupt
+from quire.message import MESSAGE_OVERHEAD, Message
+from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes, links, marks, producers, records
+
+_LANE_STATE = select(*list(lanes.c)[1:]).where(lanes.c.lane == bindparam("in_lane"))
+_LINKS = (
+    select(links.c.sequence, links.c.previous, links.c.next, links.c.size, links.c.checksum)
+    .where(links.c.lane == bindparam("in_lane"), links.c.sequence >= bindparam("start"))
+    .order_by(links.c.sequence)
+    .limit(bindparam("most"))
+)
+_SIZES = _LINKS.with_only_columns(links.c.sequence, links.c.size)
+_MESSAGES = select(
+    records.c.sequence,
+    records.c.content,
+    records.c.expiration,
+    records.c.priority,
+    records.c.checksum,
+    deliveries.c.deliveries,
+    deliveries.c.failures,
+).select_from(
+    records.outerjoin(
+        deliveries, and_(deliveries.c.lane == records.c.lane, deliveries.c.sequence == records.c.sequence)
+    )
+)
+_PAGE = _MESSAGES.where(
+    records.c.lane == bindparam("in_lane"), records.c.sequence.between(bindparam("first"), bindparam("last"))
+).order_by(records.c.sequence)
+_DELIVERIES = (
+    select(*list(deliveries.c)[1:])
+    .where(deliveries.c.lane == bindparam("in_lane"), deliveries.c.sequence >= bindparam("start"))
+    .order_by(deliveries.c.sequence)
+    .limit(bindparam("most"))
+)
+_EXPIRED = (
+    select(records.c.lane, records.c.sequence)
+    .where(records.c.expiration > 0, records.c.expiration <= bindparam("now_ms"))
+    .order_by(records.c.expiration, records.c.lane, records.c.sequence)
+    .limit(bindparam("most"))
+)
+
+
+class SqlReader(StoreReader):
+    """Reads within one transaction.
+
+    Args:
+        connection: in a transaction that sees one state of the store.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def destinations(self) -> list[StoredDestination]:
+        """All destinations, by id."""
+        return [
+            StoredDestination(number, kind, name, settings, tuple(owned))
+            for number, kind, name, settings, owned in self._connection.execute(
+                select(destinations).order_by(destinations.c.id)
+            )
+        ]
+
+    def lane_state(self, lane: int) -> LaneState:
+        """A lane's state."""
+        row = self._connection.execute(_LANE_STATE, {"in_lane": lane}).first()
+        return LaneState(*row) if row else LaneState()
+
+    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
+        """Read records in order, within a budget."""
+        chosen: list[int] = []
+        end = True
+        sizes = self._connection.execute(_SIZES, {"in_lane": lane, "start": start, "most": limit + 1})
+        for sequence, size in sizes:
+            byte_budget -= size + MESSAGE_OVERHEAD
+            if chosen and (byte_budget < 0 or len(chosen) >= limit):
+                end = False
+                break
+            chosen.append(sequence)
+        sizes.close()
+        if not chosen:
+            return Page([], end=True)
+        rows = self._connection.execute(_PAGE, {"in_lane": lane, "first": chosen[0], "last": chosen[-1]})
+        messages = [_read_message(lane, row) for row in rows.all()]
+        if len(messages) != len(chosen):
+            missing = min(set(chosen) - {message.sequence for message in messages})
+            raise StoreCorrupt(f"record {missing} of lane {lane} is linked but not there", lane=lane, sequence=missing)
+        return Page(messages, end)
+
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read records by sequence."""
+        found: dict[int, Message] = {}
+        for start in range(0, len(sequences), MOST_VALUES):
+            wanted = records.c.sequence.in_(sequences[start : start + MOST_VALUES])
+            for row in self._connection.execute(_MESSAGES.where(records.c.lane == lane, wanted)).all():
+                found[row[0]] = _read_message(lane, row)
+        return [found[sequence] for sequence in sequences if sequence in found]
+
+    def links(self, lane: int, start: int, limit: int) -> list[Link]:
+        """Read links in ascending sequence."""
+        rows = self._connection.execute(_LINKS, {"in_lane": lane, "start": start, "most": limit})
+        return [Link(*row) for row in rows]
+
+    def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
+        """Delivery states from a sequence on."""
+        rows = self._connection.execute(_DELIVERIES, {"in_lane": lane, "start": start, "most": limit})
+        return [(sequence, Delivery(*state)) for sequence, *state in rows]
+
+    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+        """Records that have expired, earliest first."""
+        rows = self._connection.execute(_EXPIRED, {"now_ms": now_ms, "most": limit})
+        return [(row.lane, row.sequence) for row in rows]
+
+    def producer(self, producer_id: str) -> int:
+        """A producer's highest send sequence."""
+        query = select(producers.c.sequence).where(producers.c.producer == producer_id)
+        return self._connection.scalar(query) or 0
+
+    def mark(self, key: str) -> bytes | None:
+        """A transaction mark."""
+        return self._connection.scalar(select(marks.c.value).where(marks.c.key == key))
+
+
+# Rows are fetched before any is looked at: a result left open by an error would hold SQLite's old view of the store.
+def _read_message(lane: int, row: Sequence[Any]) -> Message:
+    sequence, content, expiration, priority, checksum, given, failures = row
+    if zlib.crc32(content) != checksum:
+        raise StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
+    message = Message(sequence, content, expiration, priority)
+    if given is not None:
+        message.deliveries, message.failures, message.redelivered = given, failures, given > 0
+    return message

@@ -1,0 +1,125 @@
+"""What is particular to SQLite: one file in WAL mode, one writing connection, readers that never wait for it."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from quire.store.base import Sync
+from quire.store.filelock import FileLock
+
+BUSY_SECONDS = 30.0
+"""How long a connection waits for another process, a migration say, before it fails. Within one broker nobody waits."""
+
+_WAL_LIMIT = 64 * 1024 * 1024
+_CACHE_KIB = 16 * 1024
+_ERRORS = {
+    sqlite3.SQLITE_FULL: StoreFull,
+    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
+    sqlite3.SQLITE_NOTADB: StoreCorrupt,
+    sqlite3.SQLITE_CANTOPEN: StoreUnreachable,
+}
+
+
+class Sqlite:
+    """A store in an SQLite file.
+
+    In WAL mode a commit is durable with ``synchronous=FULL``. With ``NORMAL`` the log is on disk at checkpoints only:
+    the last commits may be lost with the power, but never the file. The two weaker settings of ``Sync`` mean that.
+
+    Args:
+        path: the file, absolute.
+        sync: when commits are on disk.
+
+    Attributes:
+        writer: the engine of the one writing connection.
+        reader: the engine of the reading ones.
+    """
+
+    def __init__(self, path: str, sync: Sync) -> None:
+        self._path = Path(path)
+        self._lock = FileLock(f"{path}.lock")
+        url = URL.create("sqlite", database=path)
+        timeout = {"timeout": BUSY_SECONDS}
+        self.writer = create_engine(url, connect_args=timeout, pool_size=1, max_overflow=0)
+        self.reader = create_engine(url, connect_args=timeout, max_overflow=-1)
+        synchronous = "FULL" if sync is Sync.ALWAYS else "NORMAL"
+        _set_up(
+            self.writer,
+            "BEGIN IMMEDIATE",
+            "PRAGMA journal_mode = WAL",
+            f"PRAGMA synchronous = {synchronous}",
+            f"PRAGMA journal_size_limit = {_WAL_LIMIT}",
+            f"PRAGMA cache_size = -{_CACHE_KIB}",
+        )
+        _set_up(self.reader, "BEGIN", "PRAGMA query_only = ON")
+
+    def prepare(self) -> None:
+        """Make the directory."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def guard_creation(self, connection: Connection) -> None:
+        """Nothing to do: ``BEGIN IMMEDIATE`` keeps other processes out."""
+
+    def guard_commit(self, connection: Connection) -> None:
+        """Nothing to do: a file lock cannot be lost to another process."""
+
+    def sync(self) -> None:
+        """Put the log on disk. Checkpoints put what they move into the file on disk themselves."""
+        try:
+            file = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def size(self, connection: Connection) -> int:
+        """Bytes of the pages in use."""
+        pages, free, page_size = [
+            int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+            for name in ("page_count", "freelist_count", "page_size")
+        ]
+        return (pages - free) * page_size
+
+    def error(self, error: DBAPIError) -> type[StoreError]:
+        """Which of our errors one of the driver's is."""
+        code = getattr(error.orig, "sqlite_errorcode", 0)
+        return _ERRORS.get(code & 0xFF, StoreError)
+
+    def try_lock(self, owner: str) -> bool:
+        """Lock the file beside the data."""
+        self.prepare()
+        return self._lock.acquire(owner)
+
+    def unlock(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def lock_owner(self) -> str:
+        """Who has the lock."""
+        return self._lock.owner()
+
+    def check_lock(self) -> bool:
+        """A file lock lasts as long as the process."""
+        return self._lock.held
+
+
+def _set_up(engine: Engine, begin: str, *pragmas: str) -> None:
+    """Say how an engine's connections start, and how their transactions do."""
+
+    def connected(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # or the driver would begin transactions itself, and only at the first write
+        for pragma in pragmas:
+            connection.execute(pragma)
+
+    def began(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine, "connect", connected)
+    event.listen(engine, "begin", began)

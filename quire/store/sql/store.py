@@ -1,0 +1,213 @@
+"""The SQL store: the same tables and statements on SQLite and PostgreSQL."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import Connection, Engine, insert, inspect, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from quire.clock import Clock, SystemClock
+from quire.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnreachable
+from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
+from quire.store.sql.reader import SqlReader
+from quire.store.sql.tables import meta, metadata
+from quire.store.sql.writer import BatchWriter
+
+_FORMAT = select(meta.c.value).where(meta.c.key == "format")
+
+
+class Backend(Protocol):
+    """What differs between databases; ``Sqlite`` and ``Postgresql`` say how."""
+
+    @property
+    def writer(self) -> Engine:
+        """The engine for commits."""
+        ...
+
+    @property
+    def reader(self) -> Engine:
+        """The engine for reads; each of its transactions sees one state of the store."""
+        ...
+
+    def prepare(self) -> None:
+        """Make room for a database that is not there yet."""
+
+    def guard_creation(self, connection: Connection) -> None:
+        """Keep others from creating tables until the transaction ends."""
+
+    def guard_commit(self, connection: Connection) -> None:
+        """Make sure that nobody took our lock, until the transaction ends."""
+
+    def sync(self) -> None:
+        """Put everything committed on disk."""
+
+    def size(self, connection: Connection) -> int:
+        """Bytes in use."""
+        ...
+
+    def error(self, error: DBAPIError) -> type[StoreError]:
+        """Which of our errors one of the driver's is."""
+        ...
+
+    def try_lock(self, owner: str) -> bool:
+        """As ``Store.try_lock``."""
+        ...
+
+    def unlock(self) -> None:
+        """As ``Store.unlock``."""
+
+    def lock_owner(self) -> str:
+        """As ``Store.lock_owner``."""
+        ...
+
+    def check_lock(self) -> bool:
+        """As ``Store.check_lock``."""
+        ...
+
+
+class SqlStore(Store):
+    """A store in a SQL database.
+
+    Args:
+        url: ``sqlite:///absolute/path``, or ``postgresql+psycopg://...`` as SQLAlchemy takes it.
+        sync: when commits are on disk.
+        clock: what measures a lease while its server does not answer.
+    """
+
+    def __init__(self, url: str, sync: Sync = Sync.ALWAYS, clock: Clock | None = None) -> None:
+        self.url = url
+        self._backend = _backend(url, sync, clock)
+        self._batches = BatchWriter(self._backend.writer.dialect)
+        self._is_open = False
+
+    def open(self) -> None:
+        """Open the store, creating its tables at the current format if there are none."""
+        try:
+            self._backend.prepare()
+            found = self._read_format()
+            if found is None:
+                self._create()
+                found = FORMAT_VERSION
+        except (OSError, SQLAlchemyError) as error:
+            self.close()
+            raise StoreUnreachable(f"cannot open the store {self._place}: {_cause(error)}", url=self._place) from error
+        if found != FORMAT_VERSION:
+            self.close()
+            raise (StoreTooNew if found > FORMAT_VERSION else StoreOutdated)(
+                f"the store {self._place} has format {found}, this version of Quire reads {FORMAT_VERSION}",
+                found=found, expected=FORMAT_VERSION, url=self._place,
+            )  # fmt: skip
+        self._is_open = True
+
+    def close(self) -> None:
+        """Close all connections and give the lock back."""
+        self._is_open = False
+        try:
+            with self._translating():
+                self._backend.unlock()
+        finally:
+            self._backend.reader.dispose()
+            self._backend.writer.dispose()
+
+    def apply(self, batch: WriteBatch) -> None:
+        """Commit a batch in one transaction."""
+        self._check_open()
+        if batch:
+            with self._translating(), self._backend.writer.begin() as connection:
+                self._backend.guard_commit(connection)
+                self._batches.write(connection, batch)
+
+    def sync(self) -> None:
+        """Put everything committed on disk."""
+        self._check_open()
+        with self._translating():
+            self._backend.sync()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[StoreReader]:
+        """A view that later commits do not change: one transaction."""
+        with self._reading() as connection:
+            connection.execute(_FORMAT)  # a transaction sees the store as it is at its first read, not at its beginning
+            yield SqlReader(connection)
+
+    def size(self) -> int:
+        """Bytes in use; what counts is up to the database."""
+        with self._reading() as connection:
+            return self._backend.size(connection)
+
+    def try_lock(self, owner: str) -> bool:
+        """Try to become the store's only broker."""
+        with self._translating():
+            return self._backend.try_lock(owner)
+
+    def unlock(self) -> None:
+        """Give the lock back."""
+        with self._translating():
+            self._backend.unlock()
+
+    def lock_owner(self) -> str:
+        """Who has the lock."""
+        with self._translating():
+            return self._backend.lock_owner()
+
+    def check_lock(self) -> bool:
+        """Whether the lock is still ours."""
+        return self._backend.check_lock()
+
+    @property
+    def _place(self) -> str:
+        """The URL without its password."""
+        return self._backend.writer.url.render_as_string()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StoreError(f"the store {self._place} is closed: open it first", url=self._place)
+
+    def _read_format(self) -> int | None:
+        with self._backend.reader.begin() as connection:
+            if not inspect(connection).has_table(meta.name):
+                return None
+            return int(connection.scalar(_FORMAT) or 0)
+
+    def _create(self) -> None:
+        with self._backend.writer.begin() as connection:
+            self._backend.guard_creation(connection)
+            if not inspect(connection).has_table(meta.name):
+                metadata.create_all(connection)
+                connection.execute(insert(meta).values(key="format", value=str(FORMAT_VERSION)))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        self._check_open()
+        with self._translating(), self._backend.reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Raise the database's errors as ours."""
+        try:
+            yield
+        except DBAPIError as error:
+            kind = self._backend.error(error)
+            raise kind(f"the store {self._place} failed: {_cause(error)}", url=self._place) from error
+        except (OSError, SQLAlchemyError) as error:
+            raise StoreError(f"the store {self._place} failed: {error}", url=self._place) from error
+
+
+def _backend(url: str, sync: Sync, clock: Clock | None) -> Backend:
+    """Make the back end of a URL; the driver of another one need not be installed."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        from quire.store.sql.sqlite import Sqlite
+
+        return Sqlite(unquote(parts.path), sync)
+    from quire.store.sql.postgresql import Postgresql
+
+    return Postgresql(url, sync, clock or SystemClock())
+
+
+def _cause(error: Exception) -> str:
+    """What the driver said, without the statement and its values: messages do not belong into a log."""
+    return str(error.orig) if isinstance(error, DBAPIError) else str(error)

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Gets what the tests want beside Python packages: PostgreSQL's server programs and a STOMP client for Node. Where one
+# cannot be had, this says so and goes on: the tests that need it are skipped and say why.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/apt.sh
+
+has_postgresql() {
+    command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
+}
+
+if ! has_postgresql && ! apt_install postgresql; then
+    echo "Going on without PostgreSQL: its store is not tested here."
+fi
+
+client=tests/acceptance/stompjs
+if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+    echo "Going on without Node: the STOMP client for it is not tested here."
+elif ! cmp -s "$client/package.json" "$client/node_modules/installed.json"; then
+    echo "Installing the STOMP client for Node into $client"
+    if npm install --prefix "$client" --no-package-lock --no-audit --no-fund --no-update-notifier --loglevel=error; then
+        cp "$client/package.json" "$client/node_modules/installed.json"
+    else
+        echo "Going on without the STOMP client for Node: npm could not install it."
+    fi
+fi

@@ -1,0 +1,167 @@
+"""Fuzz the STOMP decoder: ``python -m tests.fuzz.stomp_decoder --seconds 60``; exits 1 on a finding.
+
+The search is guided by coverage if atheris is installed, else driven by Hypothesis. ``check`` is what must hold for any
+bytes; the property tests use it too.
+"""
+
+import argparse
+import inspect
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase
+
+from quire.protocols.stomp.decoder import Decoder, Event, Limits
+from quire.protocols.stomp.encoder import encode_frame
+from quire.protocols.stomp.frames import (
+    ACK_RUN,
+    BODY_COMMANDS,
+    CLIENT_COMMANDS,
+    SERVER_COMMANDS,
+    UNESCAPED_COMMANDS,
+)
+from quire.protocols.stomp.versions import Version
+
+LIMITS = (Limits(max_headers=4, max_line=40, max_body=60), Limits(max_headers=20, max_line=200, max_body=500))
+EXAMPLES_A_SECOND = 500
+
+PARTS = [
+    *sorted(CLIENT_COMMANDS | SERVER_COMMANDS), b"\n", b"\n\n", b"\r\n", b"\r", b"\0", b"\n\n\0", b":", b"\\c", b"\\r",
+    b"\\t", b"receipt:", b"\nreceipt:7", b"id:12", b"ACK\nid:1\n\n\0", b"content-length:3\n", b"content-length:-1\n",
+    b"accept-version:1.1\n", b"version:1.0\n", b"SEND\ndestination:/queue/a\nreceipt:1\n\nabc\0", b" ", b"\xff",
+    b"\xc3\xa9",
+]  # fmt: skip
+
+Frame = tuple[bytes, tuple[tuple[str, str], ...], bytes | None, bytes]
+"""A frame in a form that compares: command, headers, raw receipt, body."""
+
+
+def frames_of(events: Iterable[Event]) -> list[Frame]:
+    """Events as frames, each ACK of a run as one of its own."""
+    frames: list[Frame] = []
+    for head, receipt, body in events:
+        if head is ACK_RUN:
+            assert isinstance(body, list)
+            frames += [(b"ACK", (("id", ack.decode()),), None, b"") for ack in body]
+        else:
+            assert isinstance(body, bytes)
+            frames.append((head.command, head.fields, receipt, body))
+    return frames
+
+
+def check(
+    stream: bytes, sizes: list[int], limits: Limits, version: Version, commands: frozenset[bytes] = CLIENT_COMMANDS
+) -> None:
+    """Hold a stream to what the decoder promises for any bytes.
+
+    Args:
+        stream: what the peer sends.
+        sizes: the sizes of the chunks it comes in, over and over again.
+        limits: of both decoders.
+        version: of both decoders at first.
+        commands: of both decoders.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    whole, pieces = Decoder(limits, commands), Decoder(limits, commands)
+    whole.version = pieces.version = version
+    expected = frames_of(whole.receive(stream))
+    events: list[Event] = []
+    position = 0
+    for size in itertools.cycle(sizes or [1]):
+        if position >= len(stream):
+            break
+        events += pieces.receive(stream[position : position + max(size, 1)])
+        position += max(size, 1)
+        assert pieces.buffered <= max(limits.max_head, limits.max_body), "more is kept than the limits allow"
+    assert frames_of(events) == expected, "the frames depend on how the stream is cut"
+    assert whole.version == pieces.version, "the version depends on how the stream is cut"
+    assert type(whole.error) is type(pieces.error), "the fault depends on how the stream is cut"
+    if pieces.error is None:
+        assert whole.buffered == pieces.buffered, "what is kept depends on how the stream is cut"
+    else:
+        assert not pieces.buffered, "something is kept after a fault"
+        assert not pieces.receive(b"SEND\ndestination:q\n\n\0"), "something is decoded after a fault"
+    check_again(expected, whole.version)
+
+
+def check_again(frames: list[Frame], version: Version) -> None:
+    """Encode what was decoded and decode it again: it must come back as it was.
+
+    Left out is what cannot be written in every version: anything in 1.0, colons in the names of CONNECT, a carriage
+    return before a line's end in 1.1.
+    """
+    for command, fields, _, body in frames:
+        kept = tuple(field for field in fields if field[0] != "content-length")
+        unwritable = command in UNESCAPED_COMMANDS or any(value.endswith("\r") for _, value in kept)
+        if version is Version.V1_0 or unwritable:
+            continue
+        # In 1.0 any frame may have had a body.
+        body = body if command in BODY_COMMANDS else b""
+        decoder = Decoder(Limits(), CLIENT_COMMANDS | SERVER_COMMANDS)
+        decoder.version = version
+        length = (("content-length", str(len(body))),) if body else ()
+        again = frames_of(decoder.receive(encode_frame(command, kept, body, version)))
+        assert again == [(command, kept + length, None, body)], "a frame changes on the way"
+
+
+def check_bytes(data: bytes) -> None:
+    """Take the first four octets of the data for the choices, the rest for the stream, and check it."""
+    choice, *sizes = data[:4] or b"\0"
+    commands = SERVER_COMMANDS if choice & 1 else CLIENT_COMMANDS
+    check(data[4:], [size % 64 for size in sizes], LIMITS[choice >> 1 & 1], list(Version)[(choice >> 2) % 3], commands)
+
+
+def streams() -> st.SearchStrategy[bytes]:
+    """Bytes that often are nearly frames."""
+    return st.lists(st.sampled_from(PARTS) | st.binary(max_size=8), max_size=30).map(b"".join)
+
+
+def _fuzz_with_hypothesis(seconds: int) -> None:
+    @settings(max_examples=seconds * EXAMPLES_A_SECOND, deadline=None, database=InMemoryExampleDatabase())
+    @given(st.binary(min_size=4, max_size=4), streams())
+    def search(choices: bytes, stream: bytes) -> None:
+        check_bytes(choices + stream)
+
+    search()
+
+
+def _fuzz_with_atheris(seconds: int) -> None:
+    atheris = import_module("atheris")
+    for name, function in list(vars(Decoder).items()):
+        if inspect.isfunction(function):
+            setattr(Decoder, name, atheris.instrument_func(function))
+    with tempfile.TemporaryDirectory() as directory:
+        words = Path(directory, "words")
+        words.write_text("".join('"' + "".join(map(r"\x{:02x}".format, part)) + '"\n' for part in PARTS))
+        corpus = Path(directory, "corpus")
+        corpus.mkdir()
+        for number, choice in enumerate(range(12)):
+            (corpus / f"{number}").write_bytes(bytes([choice, 5, 1, 40]) + b"".join(PARTS[number:]))
+        limits = [f"-max_total_time={seconds}", "-error_exitcode=1", "-max_len=600", f"-artifact_prefix={directory}/"]
+        atheris.Setup([sys.argv[0], *limits, f"-dict={words}", str(corpus)], check_bytes)
+        atheris.Fuzz()
+
+
+def main() -> None:
+    """Search for the time given."""
+    parser = argparse.ArgumentParser(description="Fuzz the STOMP decoder.")
+    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
+    seconds = parser.parse_args().seconds
+    if find_spec("atheris"):
+        _fuzz_with_atheris(seconds)
+    else:
+        print("atheris is not installed: searching with Hypothesis", flush=True)
+        _fuzz_with_hypothesis(seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""``quire config``: a file that loads, a check that finds faults, an explanation without secrets."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from quire.settings import KEYS, Settings, load
+
+Run = Callable[..., Result]
+
+
+def test_init_writes_a_file_that_loads(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "quire.toml"
+    assert run("config", "init", str(file)).output == f"wrote {file}\n"
+    assert load(file, {}, {}) == Settings()
+    assert run("config", "check", str(file)).output == "the settings are valid\n"
+
+
+def test_init_writes_over_nothing_unless_forced(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "quire.toml"
+    file.write_text("mine")
+    result = run("config", "init", str(file))
+    assert (result.exit_code, file.read_text()) == (2, "mine")
+    assert "--force writes over it" in result.stderr
+    assert run("config", "init", str(file), "--force").exit_code == 0
+    assert load(file, {}, {}) == Settings()
+
+
+def test_init_where_nothing_can_be_written_is_an_error(run: Run, tmp_path: Path) -> None:
+    result = run("config", "init", str(tmp_path / "none" / "quire.toml"))
+    assert result.exit_code == 2
+    assert "No such file or directory" in result.stderr
+
+
+def test_init_prints_to_standard_output(run: Run) -> None:
+    assert "[stomp]" in run("config", "init", "-").stdout
+
+
+def test_check_finds_what_is_wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "quire.toml"
+    file.write_text("[stomp]\nadress = 1")
+    result = run("config", "check", str(file))
+    assert result.exit_code == 2
+    assert "did you mean stomp.address?" in result.stderr
+    monkeypatch.setenv("QUIRE_MEMORY__LIMIT", "x")
+    assert "QUIRE_MEMORY__LIMIT" in run("config", "check").stderr
+    assert run("config", "check", "--memory-limit", "x").exit_code == 2
+
+
+def test_explain_says_where_each_value_comes_from(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "quire.toml"
+    file.write_text('[memory]\nlimit = "1MB"')
+    monkeypatch.setenv("QUIRE_BROKER__NAME", "b")
+    arguments = ["config", "explain", str(file), "--sync", "never"]
+    rows = {row["key"]: (row["value"], row["origin"]) for row in json.loads(run(*arguments, "--output", "json").output)}
+    assert list(rows) == list(KEYS)
+    assert rows["memory.limit"] == (1_000_000, f"file {file}")
+    assert rows["broker.name"] == ("b", "environment QUIRE_BROKER__NAME")
+    assert rows["store.sync"] == ("never", "flag")
+    lines = {tuple(line.split()[:2]) for line in run(*arguments).output.splitlines()}
+    assert {("memory.limit", '"1MB"'), ("producer.hold_limit", '"30s"'), ("insecure", "false")} <= lines
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_explain_hides_the_password_of_the_store(run: Run, output: str) -> None:
+    url = "postgresql+psycopg://quire:secret@db.example/quire"
+    text = run("config", "explain", "--store", url, "--output", output).output
+    assert "secret" not in text
+    assert "postgresql+psycopg://quire:***@db.example/quire" in text

@@ -1,0 +1,44 @@
+"""The reference pages are what the code says."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from quire.cli.main import main
+from quire.cli.reference import cli_page, errors_page, pages, settings_page
+from quire.errors import ERRORS
+from quire.settings import KEYS
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", list(pages()))
+def test_page_is_current(name: str) -> None:
+    current = (REFERENCE / name).read_text(encoding="utf-8")
+    assert current == pages()[name], "run `python -m quire.cli.reference`"
+
+
+def test_every_setting_has_its_line() -> None:
+    page = settings_page()
+    for key in KEYS.values():
+        assert f"| {key.kind.allowed} | {key.text} |" in page
+
+
+def test_every_error_has_its_section() -> None:
+    page = errors_page()
+    for code, entry in ERRORS.items():
+        assert f"\n## {code}\n" in page
+        assert entry.advice in page
+
+
+def test_every_verb_has_its_section_and_a_help_text() -> None:
+    page = cli_page()
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert f"\n## quire {name}\n" in page
+        for verb, inner in getattr(command, "commands", {}).items():
+            assert f"\n## quire {name} {verb}\n" in page
+            assert inner.help

@@ -1,0 +1,57 @@
+"""Kinds of settings: what is written reads back the same."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.settings.kinds import ADDRESS, TEXT, duration, size, split_address
+
+
+@given(st.integers(0, 2**50))
+def test_written_size_reads_back(amount: int) -> None:
+    kind = size(0)
+    assert kind.parse(tomllib.loads(f"x = {kind.write(amount)}")["x"]) == amount
+
+
+@given(st.integers(0, 10**10))
+def test_written_duration_reads_back(milliseconds: int) -> None:
+    kind = duration(0)
+    text = tomllib.loads(f"x = {kind.write(milliseconds / 1000)}")["x"]
+    assert round(kind.parse(text) * 1000) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(0, '"0"'), (5, '"5B"'), (64 * 2**20, '"64MiB"'), (10**11, '"100GB"'), (1500, '"1500B"')]
+)
+def test_size_is_written_with_the_largest_unit_that_is_exact(amount: int, text: str) -> None:
+    assert size(0).write(amount) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, '"0"'), (0.5, '"500ms"'), (90.0, '"90s"'), (3600.0, '"1h"')])
+def test_duration_is_written_with_the_largest_unit_that_is_exact(seconds: float, text: str) -> None:
+    assert duration(0).write(seconds) == text
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_written_text_reads_back(text: str) -> None:
+    assert TEXT.parse(tomllib.loads(f"x = {TEXT.write(text)}")["x"]) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:61613", "127.0.0.1", 61613), (":0", "", 0), ("[::1]:8161", "::1", 8161), ("host:1", "host", 1)],
+)
+def test_address_is_split(text: str, host: str, port: int) -> None:
+    assert split_address(text) == (host, port)
+
+
+@given(st.text())
+def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
+    try:
+        parsed = ADDRESS.parse(text)
+    except ValueError:
+        return
+    assert parsed == text
+    assert 0 <= split_address(text)[1] <= 65535
