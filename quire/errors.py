@@ -1,7 +1,8 @@
 """Every error Quire tells anybody about: typed, with data, with a stable code, and what to do.
 
-``ERRORS`` is the one table that maps a code to what each front door says: the STOMP ``message`` header is the code, the HTTP
-status and the exit code of the command line stand in the table (OpenWire's exception names join it with that protocol).
+``ERRORS`` is the one table that maps a code to what each front door says: the STOMP ``message`` header is the code, the
+HTTP status and the exit code of the command line stand in the table (OpenWire's exception names join it with that
+protocol).
 """
 
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ ERRORS: dict[str, ErrorEntry] = {
     "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name."),
     "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
-    "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file without starting."),
-    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it once: `quire queue ls` lists what is there."),
+    "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file only."),
+    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists what is there."),
     "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
     "unknown-subscription": ErrorEntry(400, 2, False, "Subscribe first, and use the subscription's id."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
@@ -47,14 +48,14 @@ ERRORS: dict[str, ErrorEntry] = {
     "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker goes on by itself when there is room."),
     "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
     "store-corrupt": ErrorEntry(500, 1, False, "Stop the broker, back the store up, then run `quire store repair`."),
-    "store-locked": ErrorEntry(503, 4, True, "Another broker uses this store: stop it, or start this one with --standby."),
+    "store-locked": ErrorEntry(503, 4, True, "Another broker uses this store: stop it, or use --standby."),
     "store-outdated": ErrorEntry(409, 4, False, "Run `quire store migrate`; a backup is made beside the store."),
     "store-too-new": ErrorEntry(409, 4, False, "This store was written by a newer Quire: start that version."),
     "store-unreachable": ErrorEntry(503, 5, True, "Check the store's address and that its server runs."),
     "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; --url says where to look."),
     "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is going down or restarting."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
-    "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0 for a free one."),
+    "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
     "internal-error": ErrorEntry(500, 1, False, "This is a defect in Quire: please report it with the broker's log."),
 }  # fmt: skip
 

@@ -24,7 +24,8 @@ def parse_size(text: str | int) -> int:
     if not found:
         raise ValueError(f"{text!r} is no size: write 1024, 64MB or 1GiB")
     number, unit, binary = found.groups()
-    return round(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+    factor: int = (1024 if binary else 1000) ** _POWERS[unit.lower()]
+    return round(float(number) * factor)
 
 
 def parse_duration(text: str | float) -> float:

@@ -43,6 +43,20 @@ class PostgresqlServer(NamedTuple):
         return f"postgresql+psycopg://quire@/postgres?{query}"
 
 
+# Begins the server, says so, waits for the end of its input, ends the server. The tests' end closes that input, however
+# they end: a run that is killed leaves neither a process nor files behind.
+KEEPER = """
+directory=$1 programs=$2
+trap 'rm -rf "$directory"' EXIT
+"$programs/initdb" -D "$directory/data" -U quire -A trust -E UTF8 --locale=C --no-sync >&2 || exit 1
+"$programs/pg_ctl" -D "$directory/data" -w -l "$directory/log" \\
+    -o "-c listen_addresses='' -c unix_socket_directories='$directory' -c fsync=off" start >&2 || exit 1
+echo ready
+read end
+"$programs/pg_ctl" -D "$directory/data" -w -m immediate stop >&2
+"""
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
     """A running server; the tests that need it are skipped, and say why, where there can be none."""
@@ -52,19 +66,25 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
     directory = Path(tempfile.mkdtemp(prefix="quire-pg-"))
     if account is not None:
         os.chown(directory, account.pw_uid, account.pw_gid)
-    data = directory / "data"
-    try:
-        make = ["-D", str(data), "-U", "quire", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-        _run(account, str(programs / "initdb"), *make)
-        options = f"-c listen_addresses='' -c unix_socket_directories={directory} -c fsync=off"
-        control = [str(programs / "pg_ctl"), "-D", str(data), "-w"]
-        _run(account, *control, "-l", str(directory / "log"), "-o", options, "start")
-        try:
+    with tempfile.TemporaryFile("w+") as log:
+        keeper = subprocess.Popen(
+            ["sh", "-c", KEEPER, "keeper", str(directory), str(programs)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd="/",
+            start_new_session=True,
+            user=None if account is None else account.pw_uid,
+            group=None if account is None else account.pw_gid,
+            extra_groups=None if account is None else [],
+        )
+        with keeper:
+            assert keeper.stdout is not None
+            if keeper.stdout.readline() != "ready\n":
+                log.seek(0)
+                pytest.skip(f"no private PostgreSQL server could be run: {log.read().strip()}")
             yield PostgresqlServer(directory)
-        finally:
-            _run(account, *control, "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(directory)
 
 
 def _find_programs() -> Path:
@@ -85,20 +105,3 @@ def _find_account() -> pwd.struct_passwd | None:
         except KeyError:
             continue
     pytest.skip("PostgreSQL does not run as root, and there is no account postgres or nobody")
-
-
-def _run(account: pwd.struct_passwd | None, *command: str) -> None:
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd="/",
-        timeout=60,
-        check=False,
-        user=None if account is None else account.pw_uid,
-        group=None if account is None else account.pw_gid,
-        extra_groups=None if account is None else [],
-    )
-    if done.returncode:
-        pytest.skip(f"no private PostgreSQL server could be run: {done.stdout.strip()}")

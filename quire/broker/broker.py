@@ -1,14 +1,19 @@
 """The broker's core: queues, turns and commits. Synchronous and deterministic; whoever owns the event loop drives it.
 
-A *turn* is what happens between two looks at the network: sessions hand in what they read, then ``turn`` dispatches, begins a
-commit if none is under way, and lets every session write once. When the writer is done, ``committed`` takes it from there.
+A *turn* is what happens between two looks at the network: sessions hand in what they read, then ``turn`` dispatches,
+begins a commit if none is under way, and lets every session write once. When the writer is done, ``committed`` takes it
+from there.
 """
 
+import logging
 import secrets
 from collections.abc import Callable
+from itertools import islice
 
 from quire.broker.commit import Commit, QueuePart
+from quire.broker.dead_letter import send_dead_letters
 from quire.broker.flow import HoldCause, ProducerFlow
+from quire.broker.pacing import CommitPacing
 from quire.broker.queue import Queue
 from quire.broker.session import Session
 from quire.broker.transaction import Transaction
@@ -17,7 +22,9 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.destination import DestinationKind
 from quire.destination import queue as queue_destination
-from quire.errors import QuireError, StoreError, UnknownDestination
+from quire.errors import QuireError, StoreCorrupt, StoreError, UnknownDestination
+from quire.logs import event
+from quire.message import Message
 from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
@@ -43,13 +50,17 @@ class Broker:
         clock: the time.
         scheduler: timers, on the same clock.
         call_soon: asks the owner of the event loop to call ``turn`` soon; asked once a turn at the most.
+        call_later: asks for a ``turn`` in so many seconds; without it commits never linger.
 
     Attributes:
         memory: the root of the memory tree.
         flow: the held producers.
         stored_bytes: sizes of all messages in all queues.
         open_bytes: sizes of the messages in the open commit.
+        transaction_bytes: sizes of the messages in open transactions.
+        partial_bytes: what sessions hold of frames that are not whole yet; at the most ``partial_limit``.
         commits_done: the number of the last commit that ended.
+        commit_errors: how many commits failed.
         open_commit_number: the number that the open commit will have.
         deletions: how many queues were deleted; who keeps queues by name looks them up again when it changes.
         store_error: why the store refuses writes; None while it takes them.
@@ -60,7 +71,7 @@ class Broker:
 
     def __init__(
         self, settings: Settings, store: Store, spool: Spool, clock: Clock, scheduler: Scheduler,
-        call_soon: Callable[[], None],
+        call_soon: Callable[[], None], call_later: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
@@ -70,20 +81,23 @@ class Broker:
         self.memory = MemoryUsage(settings.memory.limit)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
         self.ready: dict[Queue, None] = {}
-        self.stored_bytes = self.open_bytes = self.transaction_bytes = 0
-        self.commits_done = 0
+        self.stored_bytes = self.open_bytes = self.transaction_bytes = self.partial_bytes = 0
+        self.partial_limit = settings.memory.limit + settings.stomp.max_body
+        self.commits_done = self.commit_errors = 0
         self.open_commit_number = 1
         self.deletions = 0
         self.store_error: QuireError | None = None
         self.id_prefix = b"message-id:ID:%s-%d-" % (secrets.token_hex(4).encode(), clock.now_ms())
         self._ids = 0
         self._call_soon = call_soon
+        self._call_later = call_later
+        self._turn_planned = False
+        self._pacing = CommitPacing(clock, lingers=call_later is not None)
         self._turn_asked = False
         self._retry_at = float("-inf")
         self._committing: Commit | None = None
         self._open = Commit(1)
         self._unwritten: dict[Session, None] = {}
-        self._after_commit: list[Callable[[], None]] = []
         self._producers: dict[str, int] = {}
         self._queues: dict[str, Queue] = {}
         self._lanes: dict[int, Queue] = {}
@@ -133,12 +147,20 @@ class Broker:
         return queue
 
     def delete_queue(self, queue: Queue) -> None:
-        """Delete a queue without consumers, with its messages."""
+        """Delete a queue without consumers, with its messages.
+
+        What it keeps in memory and in the spool goes at once; what is stored goes with the open commit.
+        """
         del self._queues[queue.destination.name], self._lanes[queue.lane]
         self.deletions += 1
         self.ready.pop(queue, None)
         self.stored_bytes -= queue.bytes
-        self._open.parts = [part for part in self._open.parts if part.queue is not queue]
+        queue.memory.release(queue.memory.used)
+        while links := self.spool.links(queue.lane, 0, EXPIRY_STEP):
+            self.spool.remove(queue.lane, [link.sequence for link in links])
+        self._open.forget(queue)
+        if self._committing:
+            self._committing.forget(queue)
         self._open.batch.destinations[queue.stored.id] = None
         self.ask_turn()
 
@@ -198,7 +220,12 @@ class Broker:
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
-        self._after_commit.append(call)
+        self._open.calls.append(call)
+        self.ask_turn()
+
+    def hurry(self) -> None:
+        """Somebody waits for the open commit."""
+        self._open.hurried = True
         self.ask_turn()
 
     def ask_turn(self) -> None:
@@ -217,7 +244,7 @@ class Broker:
         """Dispatch, begin a commit if none is under way, and let every session write once."""
         self._turn_asked = False
         self._dispatch()
-        while self._committing is None and self._has_open_work() and self.clock.monotonic() >= self._retry_at:
+        while self._committing is None and self._may_begin():
             self._begin_commit()
         self.memory.wake()
         self.flow.release()
@@ -228,17 +255,24 @@ class Broker:
     def _dispatch(self) -> None:
         ready, self.ready = self.ready, {}
         for queue in ready:
-            try:
-                queue.dispatch()
-                queue.fault = None
-            except StoreError as fault:  # one damaged queue stands; the others go on
-                queue.report(fault)
+            queue.dispatch()
         if self.ready:
             self.ask_turn()
 
-    def _has_open_work(self) -> bool:
-        commit = self._open
-        return bool(commit.parts or commit.receipts or commit.batch or self._after_commit)
+    def planned_turn(self) -> None:
+        """The turn that ``call_later`` was asked for."""
+        self._turn_planned = False
+        self.turn()
+
+    def _may_begin(self) -> bool:
+        """Whether the open commit is to begin now; if it has to wait, a turn is planned for then."""
+        if not (self._open.parts or self._open.is_urgent) or self.clock.monotonic() < self._retry_at:
+            return False
+        delay = self._pacing.delay(self._open)
+        if delay > 0 and self._call_later and not self._turn_planned:
+            self._turn_planned = True
+            self._call_later(delay)
+        return delay <= 0
 
     def _begin_commit(self) -> None:
         """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
@@ -271,36 +305,38 @@ class Broker:
         commit, self._committing = self._committing, None
         if commit is None or commit.batch is not batch:  # a sync of the store failed between commits
             self._committing = commit
-            self._refuse(error)
+            if error is not None:
+                self._refuse(error)
             return
         if error is None:
+            if self.store_error is not None:
+                event("store.recovered", f"the store {self.store.url} takes writes again", url=self.store.url)
             self.store_error = None
             self._complete(commit)
         else:
+            self._refuse(error)
             self._fail(commit, error)
+            # What was sent meanwhile fails too: it may not overtake what has failed and is sent again.
+            self._fail(self._close_commit()[0], error)
         self.turn()
 
     def _complete(self, commit: Commit) -> None:
         self.commits_done = commit.number
+        self._pacing.ended(commit)
         for part in commit.parts:
             part.queue.committed(part)
         for session, receipts in commit.receipts:
             session.confirmed(receipts)
-        self._call_waiting()
+        for call in commit.calls:
+            call()
         if self.ready:
             self.ask_turn()
-
-    def _call_waiting(self) -> None:
-        waiting, self._after_commit = self._after_commit, []
-        for call in waiting:
-            call()
 
     # When the store fails.
 
     def _fail(self, commit: Commit, error: QuireError) -> None:
-        """A commit failed, and nothing of it is stored: its senders hear of it, what it settled is tried again later."""
+        """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later."""
         self.commits_done = commit.number
-        self._refuse(error)
         self._producers = dict(self._open.batch.producers)
         restored = {id(message) for t in commit.transactions for _, messages in t.settled for message in messages}
         for transaction in commit.transactions:
@@ -315,12 +351,24 @@ class Broker:
         for session, receipts in commit.receipts:
             if session not in commit.senders:
                 self._open.receipts.append((session, receipts))
-        self._call_waiting()
+        for call in commit.calls:
+            call()
 
-    def _refuse(self, error: QuireError | None) -> None:
+    def _refuse(self, error: QuireError) -> None:
+        """Take no sends until the store takes writes again."""
+        if self.store_error is None:
+            text = f"{error}: sends of persistent messages are refused. {error.entry.advice}"
+            event("store.failed", text, logging.ERROR, code=error.code, **error.data)
+        self.commit_errors += 1
         self.store_error = error
         self._retry_at = self.clock.monotonic() + PROBE_INTERVAL
-        self.scheduler.call_later(PROBE_INTERVAL, self.ask_turn)
+        self.scheduler.call_later(PROBE_INTERVAL, self._probe)
+
+    def _probe(self) -> None:
+        """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
+        for queue in islice(self._queues.values(), int(self.store_error is not None)):
+            self._open.batch.destinations.setdefault(queue.stored.id, queue.stored)
+        self.ask_turn()
 
     @property
     def is_restricted(self) -> bool:
@@ -337,12 +385,21 @@ class Broker:
 
     def _expire(self) -> None:
         """Remove what has expired, through the index of expirations; no cursor moves."""
+        self.scheduler.call_later(self.settings.queue.expiry_interval, self._expire)
         found: dict[int, list[int]] = {}
         for lane, sequence in self.store.expired(self.clock.now_ms(), EXPIRY_STEP):
             found.setdefault(lane, []).append(sequence)
         for lane, sequences in found.items():
             if queue := self._lanes.get(lane):
-                messages = self.store.load(lane, queue.take_out(sequences))
+                messages = self._load_sound(lane, queue.take_out(sequences))
                 queue.removed(messages)
-                queue.bury_removed(messages, "expired", "expired before it could be delivered")
-        self.scheduler.call_later(self.settings.queue.expiry_interval, self._expire)
+                send_dead_letters(self, queue, messages, "expired", "expired before it could be delivered")
+
+    def _load_sound(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read messages; a damaged one is left out and stays where it is."""
+        while sequences:
+            try:
+                return self.store.load(lane, sequences)
+            except StoreCorrupt as damage:
+                sequences = [sequence for sequence in sequences if sequence != damage.data["sequence"]]
+        return []

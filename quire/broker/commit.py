@@ -1,5 +1,6 @@
 """A commit: what has gathered since the last one, and whom to tell when it is durable."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,21 +21,36 @@ class QueuePart:
         queue: the queue.
         appends: new messages, persistent or not, in ascending sequence.
         mixed: whether there are non-persistent ones among them.
+        brought: those of them that another queue gives up in this commit.
         removals: messages that are done with.
         deliveries: delivery states to store, by sequence.
+        spool_deliveries: the same for messages in the spool.
         dispatch_mark: the new dispatch mark, or None.
         excluded: sequences that the cursor may not admit until this commit is done.
         listed: whether the broker knows that there is something here.
     """
 
-    __slots__ = ("appends", "deliveries", "dispatch_mark", "excluded", "listed", "mixed", "queue", "removals")
+    __slots__ = (
+        "appends",
+        "brought",
+        "deliveries",
+        "dispatch_mark",
+        "excluded",
+        "listed",
+        "mixed",
+        "queue",
+        "removals",
+        "spool_deliveries",
+    )
 
     def __init__(self, queue: "Queue") -> None:
         self.queue = queue
         self.appends: list[Message] = []
         self.mixed = False
+        self.brought: list[Message] = []
         self.removals: list[Message] = []
         self.deliveries: dict[int, Delivery | None] = {}
+        self.spool_deliveries: dict[int, Delivery] = {}
         self.dispatch_mark: int | None = None
         self.excluded: set[int] = set()
         self.listed = False
@@ -51,6 +67,8 @@ class QueuePart:
             gone = [message.sequence for message in removals if message.stored and not message.persistent]
             if gone:
                 spool.remove(lane, gone)
+            if self.spool_deliveries:
+                spool.set_deliveries(lane, self.spool_deliveries)
         sequences = [message.sequence for message in removals if message.persistent]
         if appends or sequences or self.deliveries or self.dispatch_mark is not None:
             part = batch.lane(lane)
@@ -69,6 +87,8 @@ class Commit:
         receipts: whom to tell.
         senders: the sessions that sent persistent messages or committed transactions in it.
         transactions: the transactions in it.
+        calls: to be made when it is done, or has failed.
+        hurried: whether somebody waits for it who is not in the other lists.
     """
 
     number: int
@@ -77,3 +97,16 @@ class Commit:
     receipts: list[tuple[Session, list[bytes]]] = field(default_factory=list)
     senders: dict[Session, None] = field(default_factory=dict)
     transactions: list["Transaction"] = field(default_factory=list)
+    calls: list[Callable[[], None]] = field(default_factory=list)
+    hurried: bool = False
+
+    def forget(self, queue: "Queue") -> None:
+        """A queue is deleted: nobody has to hear what becomes of its part. What the writer has of it is written."""
+        self.parts = [part for part in self.parts if part.queue is not queue]
+        for transaction in self.transactions:
+            transaction.settled = [settled for settled in transaction.settled if settled[0] is not queue]
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether anybody waits for it: a sender, a consumer of what was sent, somebody who asked for a receipt."""
+        return bool(self.receipts or self.senders or self.calls or self.hurried or self.batch)

@@ -1,7 +1,13 @@
 """What becomes of a message that cannot be delivered: its dead letter."""
 
+from typing import TYPE_CHECKING
+
 from quire.destination import Destination
 from quire.message import Message, with_headers
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.queue import Queue
 
 CAUSE = "dlqDeliveryFailureCause"
 """The header that says why a message became a dead letter (ActiveMQ's name for it)."""
@@ -11,6 +17,31 @@ ORIGIN = "original-destination"
 
 EXPIRATION = "original-expiration"
 """The header that keeps a dead letter's expiration; the dead letter itself does not expire."""
+
+
+def send_dead_letters(broker: "Broker", queue: "Queue", messages: list[Message], reason: str, cause: str) -> None:
+    """Make the dead letters of messages that are being removed, in the same commit.
+
+    Args:
+        broker: the broker; its settings say what becomes of expired messages.
+        queue: which queue they are in.
+        messages: what is being removed.
+        reason: ``expired`` or ``failed``.
+        cause: for the dead letters' header.
+    """
+    settings = broker.settings.queue
+    if reason == "expired":
+        queue.expired += len(messages)
+        if not settings.dead_letter_expired or queue.is_dead_letter_queue:
+            return
+        messages = [message for message in messages if message.persistent]
+    if not messages:
+        return
+    letters = broker.queue(settings.dead_letter_queue)
+    queue.dead_lettered += len(messages)
+    for message in messages:
+        letter = dead_letter(message, queue.destination, cause)
+        letters.bring(letter, priority=message.priority, persistent=message.persistent)
 
 
 def dead_letter(message: Message, origin: Destination, cause: str) -> bytes:

@@ -1,6 +1,7 @@
 """Producer flow control: who is held, why, since when, and how long at the most.
 
-A held producer's input waits: its session keeps what it has read and reads no more from the socket. Other connections go on,
+A held producer's input waits: its session keeps what it has read and reads no more from the socket. Other connections
+go on,
 so consumers can make the room the producer waits for. Every wait has a cause, an age and a limit.
 """
 
@@ -50,9 +51,7 @@ class ProducerFlow:
         over: says whether a limit is exceeded now.
     """
 
-    def __init__(
-        self, clock: Clock, scheduler: Scheduler, limit: float, over: Callable[[HoldCause], bool]
-    ) -> None:
+    def __init__(self, clock: Clock, scheduler: Scheduler, limit: float, over: Callable[[HoldCause], bool]) -> None:
         self._clock = clock
         self._scheduler = scheduler
         self._limit = limit

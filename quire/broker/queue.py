@@ -1,7 +1,7 @@
 """A queue: what comes in, who gets it, what comes back.
 
-Read it in the order of a message's life: ``send``, ``fill`` (into the commit), ``committed``, ``dispatch``, ``acknowledge``
-(into a later commit), and ``take_back`` for what is not acknowledged.
+Read it in the order of a message's life: ``send``, ``fill`` (into the commit), ``committed``, ``dispatch``,
+``acknowledge`` (into a later commit), and ``take_back`` for what is not acknowledged.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit, QueuePart
-from quire.broker.dead_letter import dead_letter
+from quire.broker.dead_letter import send_dead_letters
 from quire.broker.subscription import AckMode, Subscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
@@ -47,6 +47,7 @@ class Queue:
         subscriptions: its consumers, in the order they came.
         paused: whether dispatch is stopped by an operator.
         fault: why the store cannot give its next message; None while it can.
+        fault_since: since when, on the monotonic clock.
     """
 
     def __init__(self, broker: "Broker", stored: StoredDestination) -> None:
@@ -60,10 +61,12 @@ class Queue:
         self.cursor = QueueCursor(
             broker.store, broker.spool, self.lane, self.memory, broker.clock, state.next_sequence - 1
         )
-        self.cursor.redelivered_to = state.dispatch_mark
+        # The mark is written ahead: what comes in from now on was not delivered before the crash.
+        self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
         self.depth, self.bytes = state.count, state.bytes
         self.subscriptions: list[Subscription] = []
         self.fault: StoreError | None = None
+        self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
         self._next_sequence = state.next_sequence
         self._returned: deque[Message] = deque()
@@ -94,6 +97,11 @@ class Queue:
         if not part.listed:
             self._broker.list_part(part)
 
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one."""
+        self.send(content, expiration, priority, persistent)
+        self._open.brought.append(self._open.appends[-1])
+
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
         part, self._open = self._open, QueuePart(self)
@@ -117,7 +125,7 @@ class Queue:
         self.wake()
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: its new messages are refused, the rest is put into the next commit.
+        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
 
         Args:
             part: this queue's part of it.
@@ -132,6 +140,8 @@ class Queue:
         following.removals = [m for m in part.removals if id(m) not in restored] + following.removals
         following.deliveries = {**part.deliveries, **following.deliveries}
         following.excluded |= part.excluded
+        for message in part.brought:
+            self.bring(message.content, message.expiration, message.priority, message.persistent)
         self._mark_asked = self._mark_stored
         if self._settles_with == self._broker.commits_done:
             self._settles_with = self._broker.open_commit_number
@@ -143,11 +153,20 @@ class Queue:
         """Dispatch at the end of this turn, if there may be something to dispatch."""
         if self.subscriptions:
             self._broker.ready[self] = None
+            self._broker.ask_turn()
 
     def dispatch(self) -> None:
-        """Give messages to consumers: returned ones first, then the window; page in when it runs empty."""
+        """Give messages to consumers; a message that cannot be read stops this queue and no other."""
         if self.paused or self._settles_with > self._broker.commits_done:
             return
+        try:
+            self._dispatch()
+            self.fault = None
+        except StoreError as fault:
+            self._report(fault)
+
+    def _dispatch(self) -> None:
+        """Returned messages first, then the window; page in when it runs empty."""
         while ready := self._next_consumers():
             run = self._next_run(SLICE * len(ready), min([s.credit for s in ready]) * len(ready))
             if not run:
@@ -166,11 +185,12 @@ class Queue:
         subscription.in_flight.update([(message.sequence, message) for message in messages])
         subscription.session.deliver(subscription, messages)
 
-    def report(self, fault: StoreError) -> None:
+    def _report(self, fault: StoreError) -> None:
         """The next message cannot be read: dispatch stands before it, and says so once."""
         if self.fault is None:
             text = f"queue {self.destination.name}: {fault} {fault.entry.advice}"
             event("queue.damaged", text, logging.ERROR, queue=self.destination.name, **fault.data)
+            self.fault_since = self._broker.clock.monotonic()
         self.fault = fault
 
     def _next_consumers(self) -> list[Subscription]:
@@ -194,8 +214,8 @@ class Queue:
         run = [popleft() for _ in range(min(len(source), *limits))]
         if run and run[-1].sequence > self._mark_wanted - MARK_STEP // 2:
             self._want_mark(run[-1].sequence + MARK_STEP)
-            while run and run[-1].sequence > self._mark_stored:
-                source.appendleft(run.pop())
+        while run and run[-1].sequence > self._mark_stored:
+            source.appendleft(run.pop())
         if any([message.expiration for message in run]):
             run = self._without_expired(run)
         return run
@@ -214,6 +234,7 @@ class Queue:
     def _want_mark(self, mark: int) -> None:
         self._mark_wanted = mark
         self._broker.list_part(self._open)
+        self._broker.hurry()
 
     def _without_expired(self, run: list[Message]) -> list[Message]:
         now = self._broker.clock.now_ms()
@@ -253,23 +274,7 @@ class Queue:
         """
         self._remove(messages)
         self.cursor.release(messages)
-        self.bury_removed(messages, reason, cause)
-
-    def bury_removed(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Make the dead letters of messages that are being removed."""
-        settings = self._broker.settings.queue
-        if reason == "expired":
-            self.expired += len(messages)
-            if not settings.dead_letter_expired or self.is_dead_letter_queue:
-                return
-            messages = [message for message in messages if message.persistent]
-        if not messages:
-            return
-        letters = self._broker.queue(settings.dead_letter_queue)
-        self.dead_lettered += len(messages)
-        for message in messages:
-            letter = dead_letter(message, self.destination, cause)
-            letters.send(letter, priority=message.priority, persistent=message.persistent)
+        send_dead_letters(self._broker, self, messages, reason, cause)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -295,8 +300,9 @@ class Queue:
             message.failures += index < failed
             if message.failures > maximum and not self.is_dead_letter_queue:
                 poison.append(message)
-            elif message.persistent:
-                self._open.deliveries[message.sequence] = Delivery(message.deliveries, message.failures, 0, cause)
+            elif message.stored:
+                states = self._open.deliveries if message.persistent else self._open.spool_deliveries
+                states[message.sequence] = Delivery(message.deliveries, message.failures, 0, cause)
         if poison:
             text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
             self.bury(poison, "failed", text)
@@ -313,7 +319,13 @@ class Queue:
         self.bytes += size
         self._broker.stored_bytes += size
         self.cursor.hold(messages)
+        for message in messages:
+            message.stored = message.persistent  # the spool has given them up already
         self.take_back(messages, 0, "the transaction of its acknowledgement failed")
+        if self._settles_with >= self._broker.commits_done:  # the last consumer left meanwhile: begin at the head
+            self._rest()
+            if self.subscriptions:
+                self.cursor.activate()
 
     # Consumers come and go.
 
@@ -329,8 +341,8 @@ class Queue:
         Args:
             subscription: which.
             cause: why it goes.
-            lost: whether it vanished. Then the oldest message it had counts as a failed delivery: it is the one that was being
-                worked on. The others were only waiting.
+            lost: whether it vanished. Then the oldest message it had counts as a failed delivery: it is the one that
+                was being worked on. The others were only waiting.
         """
         self.subscriptions.remove(subscription)
         messages = list(subscription.in_flight.values())
@@ -352,6 +364,7 @@ class Queue:
         self.cursor.reset(in_flight)
         self._settles_with = self._broker.open_commit_number
         self._broker.list_part(self._open)
+        self._broker.hurry()
 
     # Somebody else takes messages out: expiry, purge, move.
 
@@ -362,8 +375,8 @@ class Queue:
             sequences: which.
 
         Returns:
-            Those of them that may be removed; the others are in flight, or are being removed already. The caller ends with
-            ``removed``.
+            Those of them that may be removed; the others are in flight, or are being removed already. The caller ends
+            with ``removed``.
         """
         parts = (self._open, *self._broker.parts_of(self))
         leaving = {message.sequence for part in parts for message in part.removals}
@@ -378,6 +391,12 @@ class Queue:
     def removed(self, messages: list[Message]) -> None:
         """Remove messages that ``take_out`` gave, whose memory is released or was never reserved."""
         self._remove(messages)
+
+    def unstored(self) -> list[Message]:
+        """The messages that are nowhere but in memory, in order: non-persistent ones that found room."""
+        in_flight = [message for s in self.subscriptions for message in s.in_flight.values()]
+        found = [m for m in (*in_flight, *self._returned, *self.cursor.resident()) if not m.stored]
+        return sorted(found, key=attrgetter("sequence"))
 
     def _returned_discard(self, sequences: set[int]) -> None:
         gone = [message for message in self._returned if message.sequence in sequences]
@@ -395,7 +414,8 @@ class Queue:
         return sum([len(s.in_flight) for s in self.subscriptions])
 
     def stop(self) -> None:
-        """Before a clean stop, with no consumers left: nothing is in flight, so nothing may have been delivered unknown.
+        """Before a clean stop, with no consumers left: nothing is in flight, so nothing may have been delivered
+        unknown.
 
         Only messages that were flagged by an earlier crash, and are still here, keep the mark.
         """

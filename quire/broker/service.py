@@ -96,8 +96,8 @@ class Service:
             if not waiting:
                 event("broker.standby", f"standby: waiting for {holder} to give up {self.store.url}", owner=holder)
                 waiting = True
-            await asyncio.wait([asyncio.ensure_future(self._stopped.wait())], timeout=LOCK_INTERVAL)
-            if self._stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), LOCK_INTERVAL)
                 return
 
     async def start(self) -> None:
@@ -113,8 +113,9 @@ class Service:
             event("store.migrated", str(report))
         self.store.open()
         self.broker = Broker(
-            self.settings, self.store, self._open_spool(), self.clock, self.scheduler, self._turn_soon
-        )
+            self.settings, self.store, self._open_spool(), self.clock, self.scheduler,
+            self._turn_soon, self._turn_later,
+        )  # fmt: skip
         self._writer = GroupCommitWriter(
             self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
         )
@@ -134,6 +135,9 @@ class Service:
     def _turn_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self.broker.turn)
 
+    def _turn_later(self, delay: float) -> None:
+        asyncio.get_running_loop().call_later(delay, self.broker.planned_turn)
+
     def _committed_on_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[WriteBatch, QuireError | None], None]:
         def completed(batch: WriteBatch, error: QuireError | None) -> None:
             loop.call_soon_threadsafe(self.broker.committed, batch, error)
@@ -148,7 +152,7 @@ class Service:
             directory = Path(self.settings.store.data).absolute() / "spool"
             for old in directory.glob("*.mdb"):
                 old.unlink()
-            store = store_for_url(f"lmdb://{directory}", Sync.NEVER)
+            store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
         store.open()
         return Spool(store, self.settings.spool.limit)
 
@@ -209,13 +213,16 @@ class Service:
                 await asyncio.wait_for(done.wait(), timeout=30)
 
 
-def run(settings: Settings, *, standby: bool, http: HttpServer | None = None) -> int:
+def run(
+    settings: Settings, *, standby: bool, http: HttpServer | None = None, wrap: Callable[[Store], Store] | None = None
+) -> int:
     """Run a broker until SIGTERM or SIGINT.
 
     Args:
         settings: the settings.
         standby: wait while another broker has the store, then take over.
         http: serves the HTTP API.
+        wrap: makes another store of the one to use; tests put faults between with it.
 
     Returns:
         The exit code: 0 after a clean stop.
@@ -226,13 +233,12 @@ def run(settings: Settings, *, standby: bool, http: HttpServer | None = None) ->
     configure(settings.log.format, settings.log.level)
     _allow_connections()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_main(settings, standby, http))
+        store = store_for_url(store_url(settings), Sync(settings.store.sync))
+        runner.run(_main(Service(settings, wrap(store) if wrap else store, http), standby))
     return 0
 
 
-async def _main(settings: Settings, standby: bool, http: HttpServer | None) -> None:
-    store = store_for_url(store_url(settings), Sync(settings.store.sync))
-    service = Service(settings, store, http)
+async def _main(service: Service, standby: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.ask_stop)
@@ -241,7 +247,7 @@ async def _main(settings: Settings, standby: bool, http: HttpServer | None) -> N
         if service.is_stopping:
             return
         await service.start()
-        file = broker_file(settings.store.data)
+        file = broker_file(service.settings.store.data)
         _announce(service, file)
         try:
             await service.wait()
@@ -250,7 +256,7 @@ async def _main(settings: Settings, standby: bool, http: HttpServer | None) -> N
             file.unlink(missing_ok=True)
             event("broker.stopped", "Stopped. Everything confirmed is on disk.")
     finally:
-        store.close()
+        service.store.close()
 
 
 def _announce(service: Service, file: Path) -> None:
@@ -305,7 +311,7 @@ def _allow_connections() -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it exists."""
+    """The event loop: that of uvloop where it exists."""
     if sys.platform == "win32":
         return None
     try:

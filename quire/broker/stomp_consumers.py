@@ -1,14 +1,14 @@
 """The consumers of one STOMP connection: SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, and the MESSAGE frames they get.
 
-In 1.2 the ``ack`` header of a MESSAGE is the message's sequence; ``-`` and the subscription's number follow from the second
-subscription of a connection on. In 1.0 and 1.1 messages are acknowledged by message id.
+In 1.2 the ``ack`` header of a MESSAGE is the message's sequence; ``-`` and the subscription's number follow from the
+second subscription of a connection on. In 1.0 and 1.1 messages are acknowledged by message id.
 """
 
 from typing import TYPE_CHECKING
 
 from quire.broker.stomp_route import queue_name, whole_number
 from quire.broker.subscription import AckMode, Subscription
-from quire.errors import InvalidHeader, UnknownMessage, UnknownSubscription
+from quire.errors import InvalidHeader, LimitExceeded, UnknownMessage, UnknownSubscription
 from quire.message import Message, header_lines
 from quire.protocols.stomp.encoder import content_for
 from quire.protocols.stomp.frames import Head
@@ -17,6 +17,13 @@ from quire.protocols.stomp.versions import Version
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.stomp_session import StompSession
+
+
+MAX_SETTLED_IDS = 1000
+"""Of so many messages that were settled without their id (in a transaction, by UNSUBSCRIBE) the ids may be kept."""
+
+MAX_SUBSCRIPTIONS = 1000
+"""How many subscriptions a connection may have."""
 
 
 class StompConsumers:
@@ -28,6 +35,7 @@ class StompConsumers:
 
     Attributes:
         subscriptions: by id.
+        by_message_id: what 1.0 and 1.1 acknowledge by; it may have some that were settled otherwise, a bounded number.
     """
 
     def __init__(self, broker: "Broker", session: "StompSession") -> None:
@@ -36,7 +44,7 @@ class StompConsumers:
         self._session = session
         self._numbers: dict[int, Subscription] = {}
         self._next_number = 0
-        self._by_message_id: dict[str, tuple[Subscription, int]] = {}
+        self.by_message_id: dict[str, tuple[Subscription, int]] = {}
 
     def subscribe(self, head: Head) -> None:
         """A SUBSCRIBE frame.
@@ -46,6 +54,13 @@ class StompConsumers:
         """
         headers = head.headers
         id = headers.get("id", headers["destination"])
+        for name in ("selector", "browser"):
+            if name in headers:
+                raise InvalidHeader(f"{name} is not supported on SUBSCRIBE in this version", header=name)
+        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise LimitExceeded(
+                f"{MAX_SUBSCRIPTIONS} subscriptions are the limit of a connection", limit=MAX_SUBSCRIPTIONS
+            )
         if id in self.subscriptions:
             raise InvalidHeader(f"there is a subscription {id[:60]!r} already", header="id")
         try:
@@ -129,14 +144,14 @@ class StompConsumers:
         if self._session.version is Version.V1_2:
             return self._by_ack_id(headers["id"])
         id = headers["message-id"]
-        subscription, sequence = self._by_message_id.get(id, (None, 0))
+        subscription, sequence = self.by_message_id.get(id, (None, 0))
         if subscription is None or headers.get("subscription", subscription.id) != subscription.id:
             raise _unknown(id)
         return subscription, self._covered(subscription, sequence, id)
 
     def _by_ack_id(self, id: str) -> tuple[Subscription, list[int]]:
         sequence, _, number = id.partition("-")
-        if not sequence.isdecimal() or not (number or "0").isdecimal():
+        if not (id.isascii() and sequence.isdecimal() and (number or "0").isdecimal()):
             raise _unknown(id)
         subscription = self._numbers.get(int(number or "0"))
         if subscription is None:
@@ -161,7 +176,7 @@ class StompConsumers:
         messages = subscription.take(sequences)
         if self._session.version is not Version.V1_2:
             for message in messages:
-                self._by_message_id.pop(message.id, None)
+                self.by_message_id.pop(message.id, None)
         return messages
 
     # MESSAGE.
@@ -185,9 +200,12 @@ class StompConsumers:
 
     def _old_frames(self, subscription: Subscription, messages: list[Message]) -> list[bytes]:
         pieces = []
+        if len(self.by_message_id) > MAX_SETTLED_IDS + 2 * sum([len(s.in_flight) for s in self.subscriptions.values()]):
+            known = self.by_message_id.items()
+            self.by_message_id = {id: (s, sequence) for id, (s, sequence) in known if sequence in s.in_flight}
         for message in messages:
             if subscription.ack is not AckMode.AUTO:
-                self._by_message_id[message.id] = (subscription, message.sequence)
+                self.by_message_id[message.id] = (subscription, message.sequence)
             content = content_for(message.content, self._session.version)
             flag = _redelivery(message) if message.redelivered else b""
             pieces += [subscription.prefix, flag, content, b"\0"]

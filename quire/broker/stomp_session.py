@@ -1,7 +1,8 @@
 """A STOMP client's session: turns frames into calls of the core, and the core's answers into frames.
 
-The hot path is ``receive``, ``_process``, ``deliver``, ``confirmed``, ``flush``. A SEND whose head was seen before costs one
-look into ``_routes``; an acknowledgement costs its share of a run. Everything else goes through the table of handlers.
+The hot path is ``receive``, ``_process``, ``deliver``, ``confirmed``, ``flush``. A SEND whose head was seen before
+costs one look into ``_routes``; an acknowledgement costs its share of a run. Everything else goes through the table of
+handlers.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from quire.broker.stomp_consumers import StompConsumers
 from quire.broker.stomp_route import Route, route_of
 from quire.broker.subscription import Subscription
 from quire.broker.transaction import Transaction
-from quire.errors import ConnectionTimeout, QuireError, UnknownTransaction
+from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, UnknownTransaction
 from quire.message import Message
 from quire.protocols.stomp.decoder import Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
@@ -29,6 +30,9 @@ OUTPUT_LIMIT = 256 * 1024
 
 MAX_ROUTES = 128
 """How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
+
+MAX_TRANSACTIONS = 1000
+"""How many transactions a connection may have open."""
 
 MIN_HEART_BEAT = 1000
 """The shortest heart-beat interval the broker agrees to, in milliseconds."""
@@ -58,7 +62,7 @@ class StompSession(Session):
         self._output: list[bytes] = []
         self._output_size = 0
         self._waiting: list[Event] = []
-        self._bye: bytes | None = None
+        self._partial = 0
         self._heart_beat: HeartBeat | None = None
         self._connect_timer = broker.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
         self._handlers: dict[bytes, Callable[[Head], None]] = {
@@ -78,9 +82,23 @@ class StompSession(Session):
         """Take what came over the connection."""
         if self._heart_beat:
             self._heart_beat.received()
-        self._process(self._decoder.receive(data))
+        events = self._decoder.receive(data)
+        if self._waiting:
+            self._waiting += events
+            return
+        self._process(events)
         if self._decoder.error and not self._waiting:
             self.fail(self._decoder.error)
+        self._count_partial()
+
+    def _count_partial(self) -> None:
+        """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
+        broker, buffered = self._broker, self._decoder.buffered
+        grown, self._partial = buffered - self._partial, buffered
+        broker.partial_bytes += grown
+        if grown > 0 and broker.partial_bytes > broker.partial_limit:
+            text = f"unfinished frames of all clients hold {broker.partial_bytes} bytes, the limit is {broker.partial_limit}"
+            self.fail(LimitExceeded(text, limit=broker.partial_limit))
 
     def resume(self) -> None:
         """Go on with the input that waited for room."""
@@ -90,7 +108,8 @@ class StompSession(Session):
         if self._decoder.error and not self._waiting:
             self.fail(self._decoder.error)
 
-    def _process(self, events: list[Event]) -> None:
+    # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
+    def _process(self, events: list[Event]) -> None:  # noqa: C901
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
         broker = self._broker
         if self._deletions != broker.deletions:
@@ -99,6 +118,7 @@ class StompSession(Session):
         restricted = broker.is_restricted
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         receipts: list[bytes] = []
+        sent = False
         routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
         for index, (head, receipt, body) in enumerate(events):
             route = routes.get(head)
@@ -109,6 +129,7 @@ class StompSession(Session):
                         break
                     content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
                     route.queue.send(content, route.expiration, route.priority, route.persistent)
+                    sent = True
                 elif head is ACK_RUN:
                     self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
                 elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
@@ -121,7 +142,7 @@ class StompSession(Session):
                 break
             if receipt is not None:
                 receipts.append(receipt)
-        if routes:
+        if sent:
             broker.sent(self)
         if receipts:
             broker.confirm(self, receipts)
@@ -140,8 +161,6 @@ class StompSession(Session):
                 self.write(encode_receipts([receipt]))
             else:
                 receipts.append(receipt)
-            if head.command == b"DISCONNECT":
-                self._bye = receipt
         return True
 
     # Output.
@@ -165,9 +184,6 @@ class StompSession(Session):
         if self._state is State.CLOSED:
             return
         self.write(encode_receipts(receipts))
-        if self._bye is not None and receipts[-1] == self._bye:
-            self.flush()
-            self._connection.close()
 
     def flush(self) -> None:
         """Write what has gathered, in one write."""
@@ -190,7 +206,11 @@ class StompSession(Session):
         self.version = self._decoder.version = negotiate(head)
         can_send, wants = (max(beat, MIN_HEART_BEAT) if beat else 0 for beat in heart_beat(head))
         self._connect_timer.cancel()
-        headers = {"version": str(self.version), "server": f"quire/{__version__}", "session": self.name.replace(":", "-")}
+        headers = {
+            "version": str(self.version),
+            "server": f"quire/{__version__}",
+            "session": self.name.replace(":", "-"),
+        }
         headers["heart-beat"] = f"{wants},{can_send}"
         self.write(encode_frame(b"CONNECTED", headers, version=self.version))
         self._state = next_state(self._state, b"CONNECTED")
@@ -203,7 +223,15 @@ class StompSession(Session):
 
     def _disconnect(self, head: Head) -> None:
         self._leave("the consumer disconnected", lost=False)
-        self._broker.after_commit(self._connection.close)
+        self._broker.after_commit(self._goodbye)
+
+    def _goodbye(self) -> None:
+        """Everything the client sent is durable, and its receipts are written; or it is tried again."""
+        if self._broker.store_error is not None and self._state is not State.CLOSED:
+            self._broker.after_commit(self._goodbye)
+            return
+        self.flush()
+        self._connection.close()
 
     def fail(self, error: QuireError, receipt: bytes | None = None) -> None:
         """Tell the client what went wrong and close."""
@@ -226,6 +254,8 @@ class StompSession(Session):
         if self._heart_beat:
             self._heart_beat.stop()
         self._waiting = []
+        self._broker.partial_bytes -= self._partial
+        self._partial = 0
         self._leave("the consumer's connection was lost", lost=True)
 
     def _leave(self, cause: str, *, lost: bool) -> None:
@@ -244,16 +274,15 @@ class StompSession(Session):
         route = route_of(broker, head)
         if self._must_wait(route):
             return False
-        if route.producer is not None and not broker.take_producer_sequence(route.producer, route.producer_sequence):
-            return True
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, route.lines, body))
         if route.transaction is not None:
-            transaction = self._transaction(route.transaction)
-            transaction.send(route.queue, content, route.expiration, route.priority, route.persistent)
+            self._transaction(route.transaction).send(route, content)
+            return True
+        broker.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
+        if route.producer is not None and not broker.take_producer_sequence(route.producer, route.producer_sequence):
             return True
         route.queue.send(content, route.expiration, route.priority, route.persistent)
-        broker.sent(self)
         if route.producer is None:
             if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()
@@ -296,6 +325,8 @@ class StompSession(Session):
 
     def _begin(self, head: Head) -> None:
         name = head.headers["transaction"]
+        if len(self._transactions) >= MAX_TRANSACTIONS:
+            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
         if name in self._transactions:
             raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
         self._transactions[name] = Transaction(self._broker)

@@ -9,6 +9,7 @@ from quire.message import Message
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.queue import Queue
+    from quire.broker.stomp_route import Route
     from quire.broker.subscription import Subscription
 
 
@@ -26,14 +27,18 @@ class Transaction:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._sends: list[tuple[Queue, bytes, int, int, bool]] = []
+        self._sends: list[tuple[Route, bytes]] = []
         self._size = 0
         self.acknowledged: dict[tuple[Subscription, int], None] = {}
         self.rejected: dict[tuple[Subscription, int], None] = {}
         self.settled: list[tuple[Queue, list[Message]]] = []
 
-    def send(self, queue: "Queue", content: bytes, expiration: int, priority: int, persistent: bool) -> None:
+    def send(self, route: "Route", content: bytes) -> None:
         """Hold a message back until the commit.
+
+        Args:
+            route: where it goes, and how.
+            content: header lines and body.
 
         Raises:
             TransactionTooLarge: the open transactions would hold more than the memory limit.
@@ -43,7 +48,7 @@ class Transaction:
             raise TransactionTooLarge(
                 f"the open transactions hold {self._broker.transaction_bytes} bytes, the limit is {limit}", limit=limit
             )
-        self._sends.append((queue, content, expiration, priority, persistent))
+        self._sends.append((route, content))
         self._size += len(content)
         self._broker.transaction_bytes += len(content)
 
@@ -55,7 +60,9 @@ class Transaction:
         """Hold rejections back until the commit."""
         self._hold(self.rejected, subscription, sequences)
 
-    def _hold(self, settled: "dict[tuple[Subscription, int], None]", subscription: "Subscription", sequences: list[int]) -> None:
+    def _hold(
+        self, settled: "dict[tuple[Subscription, int], None]", subscription: "Subscription", sequences: list[int]
+    ) -> None:
         for sequence in sequences:
             key = (subscription, sequence)
             if sequence in subscription.in_flight and key not in self.acknowledged and key not in self.rejected:
@@ -66,8 +73,10 @@ class Transaction:
     def commit(self) -> None:
         """Do everything in the open commit."""
         self._end()
-        for queue, content, expiration, priority, persistent in self._sends:
-            queue.send(content, expiration, priority, persistent)
+        for route, content in self._sends:
+            if route.producer is None or self._broker.take_producer_sequence(route.producer, route.producer_sequence):
+                queue = self._broker.queue(route.queue.destination.name)  # it may have been deleted meanwhile
+                queue.send(content, route.expiration, route.priority, route.persistent)
         for subscription, sequences in _by_subscription(self.acknowledged):
             messages = subscription.take(sequences)
             subscription.queue.acknowledge(messages)

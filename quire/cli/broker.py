@@ -28,8 +28,9 @@ def start(context: click.Context, file: Path | None, standby: bool, flags: dict[
     settings = load(file, os.environ, flags)
     # The broker's own modules are needed by this verb alone.
     from quire.broker.service import run
+    from quire.console.http_api import HttpApi
 
-    context.exit(run(settings, standby=standby))
+    context.exit(run(settings, standby=standby, http=HttpApi()))
 
 
 @broker.command()

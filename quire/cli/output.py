@@ -18,7 +18,7 @@ from quire.errors import QuireError
 from quire.units import format_size
 
 FORMATS = ("table", "json", "ndjson", "csv")
-_SIZES = {"bytes", "limit", "size", "used"}
+_SIZES = {"bytes", "limit", "peak", "size", "used"}
 _TIMES = {"expiration", "timestamp"}
 
 Row = Mapping[str, Any]

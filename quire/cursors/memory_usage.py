@@ -80,7 +80,7 @@ class MemoryUsage:
         self._root()._waiters.pop(waiter, None)
 
     def wake(self) -> None:
-        """After a release: let every waiter try again, in the order of their refusal. The broker calls it once a turn."""
+        """After a release: let every waiter try again, in the order of refusal. The broker calls it once a turn."""
         root = self._root()
         while root._released and root._waiters:
             root._released = False

@@ -1,9 +1,10 @@
 """The queue cursor: pages a lane's messages in when there is space, in order, skipping nothing.
 
-The cursor holds a *position*: every committed message up to it was admitted, none after it was. A message is admitted only if
-it fits into memory, or if nothing of its lane is resident. The first refusal ends the read, and the position stays on the
-refused message. Messages just committed are admitted without a read while the position is at the tail; otherwise they are
-read from the store later. That is slower, and never different: both ways lead through the same test in the same order.
+The cursor holds a *position*: every committed message up to it was admitted, none after it was. A message is admitted
+only if it fits into memory, or if no message before it is resident. The first refusal ends the read, and the position stays on
+the refused message. Messages just committed are admitted without a read while the position is at the tail; otherwise
+they are read from the store later. That is slower, and never different: both ways lead through the same test in the
+same order.
 """
 
 import heapq
@@ -11,13 +12,14 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import Page, StoreReader
+from quire.store.base import StoreReader
 
 PAGE_LIMIT = 1000
 """Most messages of one read."""
@@ -28,11 +30,24 @@ PAGE_BYTES = 1 << 20
 _sequence = attrgetter("sequence")
 
 
+class _Part(NamedTuple):
+    """What one source gave: all of its messages from the position to ``bound``, and why it could give no more."""
+
+    messages: list[Message]
+    bound: int | None
+    damage: StoreCorrupt | None = None
+
+
+def _charge(messages: list[Message]) -> int:
+    return sum([message.size for message in messages]) + MESSAGE_OVERHEAD * len(messages)
+
+
 class QueueCursor:
     """The cursor of one lane.
 
-    Three sources are joined by sequence: the store has the persistent messages, the spool the non-persistent ones that found
-    no memory, and non-persistent ones that did are *kept*: they are nowhere but in memory, their memory is reserved.
+    Three sources are joined by sequence: the store has the persistent messages, the spool the non-persistent ones that
+    found no memory, and non-persistent ones that did are *kept*: they are nowhere but in memory, their memory is
+    reserved.
 
     Args:
         store: where the persistent messages are.
@@ -60,6 +75,7 @@ class QueueCursor:
         self._clock = clock
         self._committed = last
         self._kept: deque[Message] = deque()
+        self._kept_bytes = 0
         self._active = False
         self.window: deque[Message] = deque()
         self.position = 0
@@ -80,8 +96,8 @@ class QueueCursor:
         """Give the memory back and start again from the head, because nobody is consuming any more.
 
         Args:
-            in_flight: messages that were given out and came back, in order. Those that are stored will be read again; the
-                others join the kept ones.
+            in_flight: messages that were given out and came back, in order. Those that are stored will be read again;
+                the others join the kept ones.
         """
         self._active = False
         self.blocked_since = None
@@ -89,8 +105,9 @@ class QueueCursor:
         resident = list(heapq.merge(in_flight, self.window, key=_sequence))
         self.window.clear()
         self.release([message for message in resident if message.stored])
-        kept = (message for message in resident if not message.stored)
+        kept = [message for message in resident if not message.stored]
         self._kept = deque(heapq.merge(kept, self._kept, key=_sequence))
+        self._kept_bytes += _charge(kept)
 
     def keep(self, message: Message) -> bool:
         """Reserve memory for a non-persistent message that is about to be committed.
@@ -98,7 +115,11 @@ class QueueCursor:
         Returns:
             Whether there is room; if not, it belongs into the spool.
         """
-        return self._memory.reserve(message.size + MESSAGE_OVERHEAD)
+        charge = message.size + MESSAGE_OVERHEAD
+        if not self._memory.reserve(charge):
+            return False
+        self._kept_bytes += charge
+        return True
 
     def committed(self, messages: list[Message]) -> None:
         """Take what was just committed; it is admitted if the position is at the tail and it fits.
@@ -123,24 +144,15 @@ class QueueCursor:
         Returns:
             Whether a message was admitted. If memory refused the first one, ``blocked_since`` is set.
         """
-        if not self._active or not self.has_more:
-            return False
-        budget = min(self._memory.available(), PAGE_BYTES)
-        if self._memory.used and not self._first_fits(budget):
-            if self.blocked_since is None:
-                self.blocked_since = self._clock.monotonic()
-            return False
-        self.blocked_since = None
         before = len(self.window)
-        for message in self._read(budget):
-            self.position = message.sequence
-            if message.stored:
-                if message.sequence in self.excluded:
-                    continue
-                if message.sequence <= self.redelivered_to:
-                    message.redelivered = True
-                self._memory.force(message.size + MESSAGE_OVERHEAD)
-            self.window.append(message)
+        while self._active and self.has_more and len(self.window) == before:  # a page may be all excluded or gone
+            budget = min(self._memory.available(), PAGE_BYTES)
+            if not self._may_force and not self._first_fits(budget):
+                if self.blocked_since is None:
+                    self.blocked_since = self._clock.monotonic()
+                return False
+            self.blocked_since = None
+            self._admit_page(budget)
         return len(self.window) > before
 
     def discard(self, sequences: set[int]) -> list[Message]:
@@ -152,13 +164,19 @@ class QueueCursor:
         Returns:
             Those that were resident, their memory released.
         """
-        gone = [m for m in (*self.window, *self._kept) if m.sequence in sequences]
+        kept = [m for m in self._kept if m.sequence in sequences]
+        gone = [m for m in self.window if m.sequence in sequences] + kept
         if gone:
             self.window = deque([m for m in self.window if m.sequence not in sequences])
             self._kept = deque([m for m in self._kept if m.sequence not in sequences])
+            self._kept_bytes -= _charge(kept)
             self.release(gone)
         self.excluded |= sequences
         return gone
+
+    def resident(self) -> list[Message]:
+        """What is in the window or kept."""
+        return [*self.window, *self._kept]
 
     @property
     def last(self) -> int:
@@ -167,18 +185,34 @@ class QueueCursor:
 
     def hold(self, messages: list[Message]) -> None:
         """Reserve the memory of messages that are resident again, whether it fits or not."""
-        self._memory.force(sum([m.size for m in messages]) + MESSAGE_OVERHEAD * len(messages))
+        self._memory.force(_charge(messages))
 
     def release(self, messages: list[Message]) -> None:
-        """Give back the memory of messages that are done with."""
-        self._memory.release(sum([m.size for m in messages]) + MESSAGE_OVERHEAD * len(messages))
+        """Give back the memory of messages that are done with: all of them admitted, or all of them kept in vain.
+
+        Those kept in vain are of a commit that failed; they are above every announced one.
+        """
+        charge = _charge(messages)
+        if messages and messages[-1].sequence > self._committed:
+            self._kept_bytes -= charge
+        self._memory.release(charge)
+
+    @property
+    def _may_force(self) -> bool:
+        """Whether the next message is admitted whatever its size: no message before it is resident.
+
+        Kept messages behind the position do not count. They leave only after it, so it would wait for them forever.
+        """
+        return self._memory.used == self._kept_bytes
 
     def _admit(self, message: Message) -> bool:
         """Admit one message of a commit; a kept one has its memory already, a spooled one has to be read first."""
-        if not message.persistent:
-            return not message.stored
         charge = message.size + MESSAGE_OVERHEAD
-        if self._memory.used == 0:
+        if not message.persistent:
+            if not message.stored:
+                self._kept_bytes -= charge
+            return not message.stored
+        if self._may_force:
             self._memory.force(charge)
             return True
         return self._memory.reserve(charge)
@@ -187,11 +221,22 @@ class QueueCursor:
         """Admit a whole commit of persistent messages at once: what nearly every commit is."""
         if not all([m.persistent for m in messages]):
             return False
-        if not self._memory.reserve(sum([m.size for m in messages]) + MESSAGE_OVERHEAD * len(messages)):
+        if not self._memory.reserve(_charge(messages)):
             return False
         self.window.extend(messages)
         self.position = messages[-1].sequence
         return True
+
+    def _admit_page(self, budget: int) -> None:
+        for message in self._read(budget):
+            self.position = message.sequence
+            if message.stored:
+                if message.sequence in self.excluded:
+                    continue
+                if message.sequence <= self.redelivered_to:
+                    message.redelivered = True
+                self._memory.force(message.size + MESSAGE_OVERHEAD)
+            self.window.append(message)
 
     def _first_fits(self, budget: int) -> bool:
         """Whether the message at the position fits, told from its indexed size, before anything is read."""
@@ -207,19 +252,20 @@ class QueueCursor:
         """The messages from the position on that fit, joined from all sources; moves the position over what is gone.
 
         Nothing above the last announced commit is given out: the kept messages of a later one are not here yet.
+
+        Raises:
+            StoreCorrupt: the next record is damaged. The position stays before it: nothing is skipped.
         """
-        pages = [self._stored_page(budget)]
+        parts = [self._part(self._store, budget)]
         if not self._spool.is_empty(self._lane):
-            pages.append(self._spool.page(self._lane, self.position + 1, budget, PAGE_LIMIT))
+            parts.append(self._part(self._spool, budget))
         kept = list(islice(self._kept, PAGE_LIMIT))
-        bounds = [page.messages[-1].sequence for page in pages if not page.end]
-        if len(kept) == PAGE_LIMIT:
-            bounds.append(kept[-1].sequence)
-        bound = min([self._committed, *bounds])
+        if kept:
+            parts.append(_Part(kept, kept[-1].sequence if len(kept) == PAGE_LIMIT else None))
+        bound = min([self._committed, *[part.bound for part in parts if part.bound is not None]])
         given = False
-        one_source = len(pages) == 1 and not kept
-        merged = heapq.merge(*[page.messages for page in pages], kept, key=_sequence)
-        for message in pages[0].messages if one_source else merged:
+        merged = heapq.merge(*[part.messages for part in parts], key=_sequence)
+        for message in merged if len(parts) > 1 else parts[0].messages:
             if message.sequence > bound:
                 break
             if message.stored:
@@ -227,23 +273,26 @@ class QueueCursor:
                 if given and budget < 0:
                     return
             else:
+                self._kept_bytes -= message.size + MESSAGE_OVERHEAD
                 self._kept.popleft()
             given = True
             yield message
         self.position = bound
+        damages = [part.damage for part in parts if part.damage]
+        if damages and not given and self.has_more:
+            raise damages[0]
 
-    def _stored_page(self, budget: int) -> Page:
-        """A page of the store; if a record in it is damaged, what stands before that record.
-
-        Raises:
-            StoreCorrupt: the record at the position is damaged. The position stays on it: nothing is skipped.
-        """
-        start = self.position + 1
+    def _part(self, source: StoreReader | Spool, budget: int) -> _Part:
+        """What a source has from the position on; if a record of it is damaged, what stands before that record."""
+        start, limit, damage = self.position + 1, PAGE_LIMIT, None
         try:
-            return self._store.page(self._lane, start, budget, PAGE_LIMIT)
-        except StoreCorrupt as damage:
-            links = self._store.links(self._lane, start, PAGE_LIMIT)
-            sound = len([link for link in links if link.sequence < damage.data["sequence"]])
-            if sound == 0:
-                raise
-            return self._store.page(self._lane, start, budget, sound)._replace(end=False)
+            page = source.page(self._lane, start, budget, limit)
+        except StoreCorrupt as found:
+            damage, bound = found, found.data["sequence"] - 1
+            sound = len([link for link in source.links(self._lane, start, PAGE_LIMIT) if link.sequence <= bound])
+            if not sound:
+                return _Part([], bound, damage)
+            page = source.page(self._lane, start, budget, sound)
+            if len(page.messages) == sound:
+                return _Part(page.messages, bound, damage)
+        return _Part(page.messages, None if page.end else page.messages[-1].sequence)

@@ -1,11 +1,11 @@
 """The spool: where non-persistent messages wait that found no memory.
 
-It is a store of its own, not synced, and emptied at every start: what is in it does not outlive the broker, as the sender
-agreed. Its lanes have the numbers and sequences of the destinations' lanes, so a cursor joins both by sequence.
+It is a store of its own, not synced, and emptied at every start: what is in it does not outlive the broker, as the
+sender agreed. Its lanes have the numbers and sequences of the destinations' lanes, so a cursor joins both by sequence.
 """
 
 from quire.message import Message
-from quire.store.base import Link, Page, Store, WriteBatch
+from quire.store.base import Delivery, Link, Page, Store, WriteBatch
 
 
 class Spool:
@@ -44,6 +44,12 @@ class Spool:
         """Take messages out."""
         batch = WriteBatch()
         batch.lane(lane).removals.extend(sequences)
+        self._apply(lane, batch)
+
+    def set_deliveries(self, lane: int, deliveries: dict[int, Delivery]) -> None:
+        """Remember how often messages were given out, by sequence, so that they come out flagged when read again."""
+        batch = WriteBatch()
+        batch.lane(lane).deliveries.update(deliveries)
         self._apply(lane, batch)
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:

@@ -155,7 +155,8 @@ KEYS: dict[str, Key] = {key.name: key for key in _keys(Settings)}
 
 def store_url(settings: Settings) -> str:
     """The URL of the store: the configured one, or LMDB in the data directory."""
-    return settings.store.url or f"lmdb://{Path(settings.store.data).resolve() / 'store'}"
+    directory = Path(settings.store.data).resolve() / "store"
+    return settings.store.url or directory.as_uri().replace("file:", "lmdb:", 1)
 
 
 def broker_file(data: str) -> Path:

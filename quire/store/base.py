@@ -1,9 +1,9 @@
 """The store SPI: what every store does, and the batch that is the only way to write.
 
-A store keeps *lanes*: doubly linked lists of message records, keyed by (lane, sequence). Links stand apart from bodies. Head,
-tail, count and bytes of a lane are stored and exact. A store is synchronous; ``apply`` is called by one thread at a time (the
-group-commit writer), reads may come from another thread meanwhile and see committed records only. The conformance suite in
-``quire.testing`` says in tests what the texts here say in words.
+A store keeps *lanes*: doubly linked lists of message records, keyed by (lane, sequence). Links stand apart from bodies.
+Head, tail, count and bytes of a lane are stored and exact. A store is synchronous; ``apply`` is called by one thread at
+a time (the group-commit writer), reads may come from another thread meanwhile and see committed records only. The
+conformance suite in ``quire.testing`` says in tests what the texts here say in words.
 """
 
 from abc import ABC, abstractmethod
@@ -57,7 +57,7 @@ class LaneState(NamedTuple):
 
     head: int = 0
     tail: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     bytes: int = 0
     next_sequence: int = 1
     dispatch_mark: int = 0
@@ -85,7 +85,8 @@ class Page(NamedTuple):
     """What one read brought.
 
     Attributes:
-        messages: in the order of the lane, with ``deliveries``, ``failures`` and ``redelivered`` from their delivery states.
+        messages: in the order of the lane, with ``deliveries``, ``failures`` and ``redelivered`` from their delivery
+            states.
         end: whether the lane had nothing after them.
     """
 
@@ -117,7 +118,8 @@ class LaneBatch:
     Attributes:
         appends: new records, in ascending sequence, above every sequence the lane ever had.
         removals: sequences to remove; one that is not there is passed over.
-        deliveries: delivery states to set, by sequence; None removes one. States of removed records go with them.
+        deliveries: delivery states to set, by sequence; None removes one. States of removed records go with them, and a
+            state for a record that is not there is passed over.
         dispatch_mark: the new mark, or None to leave it.
     """
 
@@ -137,7 +139,8 @@ class LaneBatch:
 class WriteBatch:
     """Changes to any number of lanes that become durable together or not at all.
 
-    Within a lane, appends come before removals. A destination is created in the batch that first uses its lanes, or before.
+    Within a lane, appends come before removals. A destination is created in the batch that first uses its lanes, or
+    before.
 
     Attributes:
         lanes: by lane id.
@@ -177,9 +180,9 @@ class StoreReader(ABC):
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order.
 
-        A record is charged its size and ``MESSAGE_OVERHEAD``. The first record is returned whatever its size; a later one only
-        if the charges of all returned ones stay within the budget. The first that does not fit ends the read, decided from
-        its indexed size before its body is read.
+        A record is charged its size and ``MESSAGE_OVERHEAD``. The first record is returned whatever its size; a later
+        one only if the charges of all returned ones stay within the budget. The first that does not fit ends the read,
+        decided from its indexed size before its body is read.
 
         Args:
             lane: which lane.
@@ -240,6 +243,7 @@ class Store(StoreReader):
         """Open for reading and writing, making the store if it is not there.
 
         Raises:
+            StoreCorrupt: it is damaged beyond reading.
             StoreOutdated: it has an older format.
             StoreTooNew: it has a newer format.
             StoreUnreachable: it cannot be opened.

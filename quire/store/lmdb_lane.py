@@ -44,7 +44,8 @@ def pack_delivery(delivery: Delivery) -> bytes:
 
 def unpack_delivery(data: bytes | memoryview) -> Delivery:
     """Read a delivery state."""
-    return Delivery(*_DELIVERY.unpack_from(data), str(bytes(data[_DELIVERY.size :]), "utf-8"))
+    deliveries, failures, not_before = _DELIVERY.unpack_from(data)
+    return Delivery(deliveries, failures, not_before, bytes(data[_DELIVERY.size :]).decode())
 
 
 def read_state(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> LaneState:
@@ -56,7 +57,8 @@ def read_state(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> LaneState:
 def seek(cursor: "lmdb.Cursor", lane: int, sequence: int) -> bool:
     """Move a cursor over pages to the one that holds a sequence, or else the first one after it.
 
-    The page found may end before the sequence: then the sequence is not there, and the next page is the first one after it.
+    The page found may end before the sequence: then the sequence is not there, and the next page is the first one after
+    it.
 
     Returns:
         Whether the lane has such a page.

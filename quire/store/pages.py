@@ -1,8 +1,9 @@
 """The record format of the LMDB store: records of one lane and one commit together in pages.
 
-A page is two values under one key, (lane, first sequence): the *body page* holds the records one after the other and is never
-rewritten; the *links page* holds an entry of fixed width per record that is still there: its links, its size, and where in the
-body page it stands. Removing records rewrites a links page of a few kilobytes; the last removal deletes both values.
+A page is two values under one key, (lane, first sequence): the *body page* holds the records one after the other and is
+never rewritten; the *links page* holds an entry of fixed width per record that is still there: its links, its size, and
+where in the body page it stands. Removing records rewrites a links page of a few kilobytes; the last removal deletes
+both values.
 
 Every record in a body page begins with a header of its own, so that the links can be rebuilt from the records.
 """

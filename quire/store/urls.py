@@ -1,10 +1,12 @@
 """From a store's URL to the store."""
 
+from difflib import get_close_matches
 from urllib.parse import unquote, urlsplit
 
 from quire.errors import InvalidArgument
 from quire.store.base import Store, Sync
 
+_SCHEMES = ("lmdb", "sqlite", "postgresql+psycopg", "memory")
 _EXAMPLES = "lmdb:///var/lib/quire, sqlite:///var/lib/quire.db, postgresql+psycopg://user@host/name or memory:"
 
 
@@ -12,8 +14,8 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
     """Make the store a URL names. It is not opened. Only the back end that is asked for is imported.
 
     Args:
-        url: ``lmdb:///dir`` or ``sqlite:///file`` (absolute paths), ``postgresql+psycopg://...`` as SQLAlchemy takes
-            it, or ``memory:``.
+        url: ``lmdb:///dir`` or ``sqlite:///file`` (absolute paths), ``memory:``, or ``postgresql+psycopg://...`` as
+            SQLAlchemy takes it.
         sync: when commits are on disk.
 
     Raises:
@@ -27,18 +29,23 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
     if scheme == "lmdb":
         from quire.store.lmdb import LmdbStore
 
-        return LmdbStore(_path(url), sync)
+        return LmdbStore(unquote(_path(url)), sync)
     if scheme in ("sqlite", "postgresql+psycopg"):
         from quire.store.sql.store import SqlStore
 
         return SqlStore(f"sqlite://{_path(url)}" if scheme == "sqlite" else url, sync)
-    raise InvalidArgument(f"{scheme!r} is no kind of store: write {_EXAMPLES}", url=url)
+    close = get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)
+    meant = f"did you mean {'memory:' if close == ['memory'] else close[0]}? " if close else ""
+    raise InvalidArgument(f"{scheme!r} is no kind of store: {meant}write {_EXAMPLES}", scheme=scheme)
 
 
 def _path(url: str) -> str:
+    """The path of a URL, still escaped."""
     parts = urlsplit(url)
-    if parts.netloc or not parts.path.startswith("/") or parts.path.strip("/") == "":
+    if parts.netloc or not parts.path.startswith("/") or not parts.path.strip("/"):
         raise InvalidArgument(
             f"{url!r} names no absolute path: write {parts.scheme}:///absolute/path, with three slashes", url=url
         )
-    return "/" + unquote(parts.path).lstrip("/")
+    if parts.query or parts.fragment:
+        raise InvalidArgument(f"{url!r} has more than a path: a ? in a path is written %3F, a # is %23", url=url)
+    return "/" + parts.path.lstrip("/")

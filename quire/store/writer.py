@@ -1,8 +1,8 @@
 """Group commit: the owner fills one batch while a thread commits the last one.
 
-The interface is two calls. ``submit`` hands a batch over and returns at once; when it is on disk, or has failed, ``completed``
-is called on the writer's thread. At most one batch is under way: the owner keeps filling the next one until then, and that is
-what groups commits. No lock is held and no future made, per batch or per message.
+The interface is two calls. ``submit`` hands a batch over and returns at once; when it is on disk, or has failed,
+``completed`` is called on the writer's thread. At most one batch is under way: the owner keeps filling the next one
+until then, and that is what groups commits. No lock is held and no future made, per batch or per message.
 """
 
 import queue
@@ -83,13 +83,13 @@ class GroupCommitWriter:
 
 
 def _attempt(call: Callable[..., None], *args: WriteBatch) -> QuireError | None:
-    """Make a call of the store's and return its failure: whatever a back end raises, the batch's owner must hear of it."""
+    """Call the store and return its failure: whatever a back end raises, the batch's owner must hear of it."""
     try:
         call(*args)
     except QuireError as error:
         return error
     except Exception as failure:
-        error = StoreError(f"the store failed: {failure!r}")
-        error.__cause__ = failure
-        return error
+        wrapped = StoreError(f"the store failed: {failure!r}")
+        wrapped.__cause__ = failure
+        return wrapped
     return None

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from quire.destination import MAX_NAME
@@ -26,7 +26,7 @@ class StoreSuite(LaneTests):
         examples: how many random histories are tried.
     """
 
-    examples = 30
+    examples = 20
 
     # Opening and closing
 
@@ -272,16 +272,18 @@ class StoreSuite(LaneTests):
             def again(self, store: Store) -> Store:
                 return suite.again(store)
 
-        limits = settings(max_examples=self.examples, stateful_step_count=20, deadline=None)
+        # A history that fails is not shrunk: on a disk that takes longer than a test may.
+        limits = settings(max_examples=self.examples, stateful_step_count=20, deadline=None, phases=[Phase.generate])
         run_state_machine_as_test(History, settings=limits)
 
 
 class SharedStoreSuite(StoreSuite):
-    """The suite for a store that several processes may open at once, on disk or on a server."""
+    """The suite for a store on disk or on a server. Another broker may wait for it: it takes the lock, then opens."""
 
     def test_one_lock_for_all(self, store: Store) -> None:
         """A second store on the same data finds it locked, sees by whom, and gets it when the first one lets go."""
-        other = self._open(self._place)
+        other = self.make(self._place)
+        self._stores.append(other)
         assert store.try_lock("first")
         assert not other.try_lock("second")
         assert (other.lock_owner(), other.check_lock()) == ("first", False)
@@ -293,16 +295,9 @@ class SharedStoreSuite(StoreSuite):
 
     def test_lock_ends_with_close(self, store: Store) -> None:
         """A store that is closed locks nobody out."""
-        other = self._open(self._place)
+        other = self.make(self._place)
+        self._stores.append(other)
         assert store.try_lock("first")
         store.close()
         assert other.lock_owner() == ""
         assert other.try_lock("second")
-
-    def test_second_store_sees_commits(self, store: Store) -> None:
-        """A tool may read beside the broker."""
-        other = self._open(self._place)
-        fill(store, 1, 3)
-        assert sequences(other.page(1, 1, PLENTY, 10)) == [1, 2, 3]
-        remove(store, 1, 2)
-        assert sequences(other.page(1, 1, PLENTY, 10)) == [1, 3]

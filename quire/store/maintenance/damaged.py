@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 from typing import TextIO
 
+from quire.clock import Clock, SystemClock
+from quire.store.maintenance.files import stamp
+
 
 class DamagedFile:
     """Writes damaged records. The file is made with the first one.
@@ -46,3 +49,14 @@ class DamagedFile:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
+
+
+def damaged_file(store: Path | None, clock: Clock | None = None) -> Path:
+    """Where the damaged records of a store go.
+
+    Args:
+        store: its directory or file; None for a server's, whose damaged records go into the working directory.
+        clock: names the file.
+    """
+    beside = store or Path("quire").absolute()
+    return beside.with_name(f"{beside.name}.damaged-{stamp(clock or SystemClock())}.ndjson")

@@ -20,8 +20,8 @@ def export(opened: Opened) -> Iterator[str]:
         opened: the store.
 
     Yields:
-        A line at a time, without line feeds: first what it is, then destinations, each with its messages and then its lanes,
-        then producers and transaction marks.
+        A line at a time, without line feeds: first what it is, then destinations, each with the messages of its lanes
+        and what is known of the lanes, then producers and transaction marks.
 
     Raises:
         StoreCorrupt: a record is damaged; repair first.

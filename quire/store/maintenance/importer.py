@@ -24,8 +24,8 @@ class ImportReport(NamedTuple):
 def import_lines(store: Store, source: Iterable[str | bytes]) -> ImportReport:
     """Import an export.
 
-    Order, sequences, delivery states and dispatch marks are those of the export. A store that has destinations gets further
-    ones: their ids and lanes are numbered above those that are there.
+    Order, sequences, delivery states and dispatch marks are those of the export. A store that has destinations gets
+    further ones: their ids and lanes are numbered above those that are there.
 
     A failure keeps what was imported before it.
 

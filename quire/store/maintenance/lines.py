@@ -1,7 +1,7 @@
 """The lines of an export: one JSON object each, readable, and exact to the byte.
 
-A message's content stands as headers and body. Where that would not give the same bytes again (a header that is not
-written as STOMP 1.2 escapes it, a body that is not UTF-8), the part stands in base64 instead.
+A message's content stands as headers and body. Names and values of headers are as the content has them, with the
+escapes of STOMP 1.2. What is not UTF-8 stands in base64 instead.
 """
 
 import base64
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quire.errors import InvalidArgument
-from quire.message import Message, escape, unescape
+from quire.message import Message
 from quire.store.base import Delivery
 
 FORMAT = "quire-export"
@@ -61,10 +61,7 @@ def read_message(line: Object) -> Message:
         TypeError: something has another type.
         ValueError: something has a value that cannot be.
     """
-    if "head" in line:
-        head = base64.b64decode(line["head"], validate=True)
-    else:
-        head = _head_lines(line["headers"])
+    head = base64.b64decode(line["head"], validate=True) if "head" in line else _head_lines(line["headers"])
     body = line["body"]
     content = base64.b64decode(body, validate=True) if line["encoding"] == "base64" else body.encode()
     return Message(int(line["sequence"]), head + b"\n" + content, int(line["expiration"]), int(line["priority"]))
@@ -80,14 +77,13 @@ def body_part(body: bytes) -> dict[str, str]:
 
 def _head_part(head: bytes) -> dict[str, Any]:
     try:
-        parts = [line.partition(b":") for line in head[:-1].split(b"\n")]
-        headers = [[unescape(name).decode(), unescape(value).decode()] for name, _, value in parts]
-        if _head_lines(headers) == head:
-            return {"headers": headers}
-    except ValueError:  # an undefined escape, or no UTF-8
-        pass
+        parts = [line.partition(":") for line in head.decode()[:-1].split("\n")]
+    except UnicodeDecodeError:
+        parts = []
+    if parts and all(colon for _, colon, _ in parts):
+        return {"headers": [[name, value] for name, _, value in parts]}
     return {"head": base64.b64encode(head).decode()}
 
 
 def _head_lines(headers: list[list[str]]) -> bytes:
-    return b"".join([escape(name.encode()) + b":" + escape(value.encode()) + b"\n" for name, value in headers])
+    return "".join([f"{name}:{value}\n" for name, value in headers]).encode()

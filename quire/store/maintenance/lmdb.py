@@ -6,17 +6,20 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import lmdb
+
 from quire.errors import InvalidArgument
 from quire.store.base import StoreReader
-from quire.store.lmdb import LmdbReader, LmdbStore
+from quire.store.lmdb import LmdbStore
 from quire.store.lmdb_lane import EXPIRATION, LANE, STATE
+from quire.store.lmdb_reader import LmdbReader
 from quire.store.maintenance.damaged import DamagedFile
-from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.files import DATA, flush, place
+from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.lmdb_pages import PagePair, live_page, pack_entries, page_lanes, page_pairs
 from quire.store.maintenance.lmdb_repair import LmdbLaneRepair, clear_expirations, is_expiration_of_record
 from quire.store.maintenance.upkeep import Upkeep
-from quire.store.pages import KEY, RECORD
+from quire.store.pages import KEY, RECORD, Entry
 
 _PAGES_AT_ONCE = 1000
 
@@ -27,6 +30,8 @@ class LmdbUpkeep(Upkeep):
     Args:
         store: the open store.
     """
+
+    errors = (lmdb.Error,)
 
     def __init__(self, store: LmdbStore) -> None:
         self._store = store
@@ -49,7 +54,7 @@ class LmdbUpkeep(Upkeep):
                 count = len(pair.headers())
                 text = f"the links page of record {pair.first} is lost; its body page has {count} records"
                 yield Finding(Problem.MISSING_LINK, lane, pair.first, text)
-            elif not pair.readable:
+            elif not (pair.readable and pair.in_order):
                 text = f"the links page of record {pair.first} cannot be read"
                 yield Finding(Problem.UNREADABLE, lane, pair.first, text)
             else:
@@ -98,9 +103,11 @@ class LmdbUpkeep(Upkeep):
         work = self._store.path / "compacting"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
-        self._store.environment.copy(str(work), compact=True)
-        place(work / DATA, self._store.path)
-        work.rmdir()
+        try:
+            self._store.environment.copy(str(work), compact=True)
+            place(work / DATA, self._store.path)
+        finally:
+            shutil.rmtree(work)
         self._store.close()
 
     def _shrink(self, lane: int, start: int) -> int | None:
@@ -150,7 +157,11 @@ def _compare(reader: LmdbReader, lane: int, pair: PagePair) -> Iterator[Finding]
         if pair.body and header != entry._replace(previous=0, next=0):
             text = f"the link of record {entry.sequence} and the header of the record differ"
             yield Finding(Problem.WRONG_LINK, lane, entry.sequence, text)
-        key = EXPIRATION.pack(entry.expiration, lane, entry.sequence)
-        if entry.expiration and reader.txn.get(key, db=reader.dbs.expirations) is None:
+        if entry.expiration > 0 and not _is_indexed(reader, lane, entry):
             text = f"record {entry.sequence} expires, but its expiration is not in the index"
             yield Finding(Problem.WRONG_EXPIRATION, lane, entry.sequence, text)
+
+
+def _is_indexed(reader: LmdbReader, lane: int, entry: Entry) -> bool:
+    key = EXPIRATION.pack(entry.expiration, lane, entry.sequence)
+    return reader.txn.get(key, db=reader.dbs.expirations) is not None

@@ -1,6 +1,7 @@
 """The pages of an LMDB store as maintenance reads them: links and body side by side, nothing taken for granted."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import lmdb
@@ -31,6 +32,12 @@ class PagePair(NamedTuple):
     def readable(self) -> bool:
         """Whether the links page is there and consists of entries."""
         return bool(self.links) and len(self.links or b"") % ENTRY.size == 0
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the entries of a readable links page ascend, and keep out of the next page."""
+        sequences = [self.first - 1, *[entry.sequence for entry in self.entries()], self.end]
+        return all(before < after for before, after in pairwise(sequences))
 
     def entries(self) -> list[Entry]:
         """The entries of a readable links page."""

@@ -69,7 +69,7 @@ class LmdbLaneRepair:
             if found is None:
                 self._drop(entry, pair)
                 continue
-            kept.append(found)
+            kept.append(found._replace(expiration=max(found.expiration, 0)))
             self._last = found.sequence
             if not pair.readable:
                 self._restore(found)

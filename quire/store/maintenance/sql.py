@@ -1,10 +1,12 @@
 """Maintenance of a SQL store: what SQLite and PostgreSQL have in common."""
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import and_, func, select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.schema import Table
 
 from quire.store.base import StoreReader
@@ -29,6 +31,8 @@ class SqlUpkeep(Upkeep):
     Args:
         backend: the database; its engines are this object's own.
     """
+
+    errors = (SQLAlchemyError, sqlite3.Error)
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -12,6 +12,7 @@ from quire.store.maintenance.damaged import DamagedFile
 from quire.store.maintenance.verify import STEP, groups
 from quire.store.sql.tables import deliveries, lanes, links, records
 
+
 class SqlLaneRepair:
     """Repairs one lane.
 
@@ -119,9 +120,7 @@ class SqlLaneRepair:
         row = self._connection.execute(select(lanes).where(lanes.c.lane == self._lane)).first()
         # Without a state nobody knows which were delivered: all of them may have been.
         old = LaneState(*row[1:]) if row else LaneState(dispatch_mark=found.tail)
-        new = found._replace(
-            next_sequence=max(found.next_sequence, old.next_sequence), dispatch_mark=old.dispatch_mark
-        )
+        new = found._replace(next_sequence=max(found.next_sequence, old.next_sequence), dispatch_mark=old.dispatch_mark)
         if not row or new != old:
             self._connection.execute(delete(lanes).where(lanes.c.lane == self._lane))
             self._connection.execute(insert(lanes), {"lane": self._lane, **new._asdict()})

@@ -1,22 +1,32 @@
 """What maintenance needs of a back end beyond the SPI, and how the stores of a stopped broker are opened for it."""
 
 import os
+import re
 import socket
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from quire.errors import InvalidArgument, StoreLocked, StoreUnreachable
+from quire.errors import InvalidArgument, StoreError, StoreLocked, StoreUnreachable
 from quire.store.base import Store, StoreReader
 from quire.store.maintenance.findings import Finding, RepairReport
 from quire.store.urls import store_for_url
 
+_RENEWAL_SECONDS = 2.0
+
 
 class Upkeep(ABC):
-    """What one back end does for maintenance. Every method works on an open store; those that write need its lock."""
+    """What one back end does for maintenance. Every method works on an open store; those that write need its lock.
+
+    Attributes:
+        errors: what the back end's driver raises; who opens the store raises it as a ``StoreError``.
+    """
+
+    errors: ClassVar[tuple[type[Exception], ...]]
 
     @abstractmethod
     def lanes(self) -> list[int]:
@@ -95,7 +105,7 @@ def reading(url: str) -> Iterator[Opened]:
         StoreTooNew: it was written by a newer version.
     """
     if not exists(url):
-        raise StoreUnreachable(f"there is no store at {url}", url=url)
+        raise StoreUnreachable(f"there is no store at {shown(url)}", url=shown(url))
     with _opened(_for_reading(url)) as opened:
         yield opened
 
@@ -115,7 +125,7 @@ def writing(url: str, *, create: bool = False) -> Iterator[Opened]:
         StoreTooNew: it was written by a newer version.
     """
     if not create and not exists(url):
-        raise StoreUnreachable(f"there is no store at {url}", url=url)
+        raise StoreUnreachable(f"there is no store at {shown(url)}", url=shown(url))
     store = store_for_url(url)
     with locked(store), _opened(store) as opened:
         yield opened
@@ -123,7 +133,7 @@ def writing(url: str, *, create: bool = False) -> Iterator[Opened]:
 
 @contextmanager
 def locked(store: Store) -> Iterator[None]:
-    """Hold a store's lock; the store need not be open.
+    """Hold a store's lock, renewing it as long as the work takes; the store need not be open.
 
     Raises:
         StoreLocked: a broker has it.
@@ -131,10 +141,20 @@ def locked(store: Store) -> Iterator[None]:
     if not store.try_lock(f"maintenance, {socket.gethostname()}, process {os.getpid()}"):
         owner = store.lock_owner()
         raise StoreLocked(f"the store is in use by {owner or 'another process'}: stop the broker first", owner=owner)
+    done = threading.Event()
+    renewal = threading.Thread(target=_renew, args=(store, done), name="quire-lock", daemon=True)
+    renewal.start()
     try:
         yield
     finally:
+        done.set()
+        renewal.join()
         store.unlock()
+
+
+def _renew(store: Store, done: threading.Event) -> None:
+    while not done.wait(_RENEWAL_SECONDS) and store.check_lock():
+        pass
 
 
 @contextmanager
@@ -144,6 +164,8 @@ def _opened(store: Store) -> Iterator[Opened]:
         upkeep = upkeep_for(store)
         try:
             yield Opened(store, upkeep)
+        except upkeep.errors as error:
+            raise StoreError(f"the store {shown(store.url)} failed: {error}", url=shown(store.url)) from error
         finally:
             upkeep.close()
     finally:
@@ -158,6 +180,11 @@ def exists(url: str) -> bool:
 
         return has_store(url)
     return (path / "data.mdb" if url.startswith("lmdb:") else path).exists()
+
+
+def shown(url: str) -> str:
+    """A store's URL without its password."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
 def store_path(url: str) -> Path | None:

@@ -37,8 +37,11 @@ def verify(store: Store, upkeep: Upkeep | None = None, progress: Progress = lamb
     Yields:
         What is wrong, a lane after the other; nothing if nothing is.
     """
+    before = set(upkeep.lanes()) if upkeep else set()
     owners = {lane: f"{owner.kind}://{owner.name}" for owner in store.destinations() for lane in owner.lanes}
-    strays = [lane for lane in upkeep.lanes() if lane not in owners] if upkeep else []
+    after = set(upkeep.lanes()) if upkeep else set()
+    # A destination that is created or removed in between makes no stray.
+    strays = sorted((before & after) - owners.keys())
     for lane in [*owners, *strays]:
         with store.snapshot() as reader:
             if lane not in owners:

@@ -21,11 +21,11 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from quire.clock import Clock
-from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreUnreachable
+from quire.errors import InvalidArgument, StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreUnreachable
 from quire.store.base import Sync
 from quire.store.sql.tables import lanes, meta
 
@@ -54,6 +54,9 @@ class Postgresql:
     The lease is checked inside every commit. So a broker that was stopped for longer than its lease cannot write into
     what another one has taken over meanwhile, even before it notices.
 
+    A connection that is lost in the middle of a commit leaves open whether the server made it: the error is then
+    ``StoreUnreachable``, and what is stored must be read again before it is written again.
+
     Args:
         url: as SQLAlchemy takes it.
         sync: when commits are on disk.
@@ -62,6 +65,9 @@ class Postgresql:
     Attributes:
         writer: the engine for commits.
         reader: the engine for reads; each of its transactions sees one state of the store.
+
+    Raises:
+        InvalidArgument: it is no URL of a database.
     """
 
     def __init__(self, url: str, sync: Sync, clock: Clock) -> None:
@@ -69,7 +75,11 @@ class Postgresql:
         self._token = uuid.uuid4().hex
         self._lease_ends: float | None = None
         timeouts = {"connect_timeout": _CONNECT_SECONDS, "tcp_user_timeout": int(LEASE_SECONDS * 1000)}
-        self.writer = create_engine(url, paramstyle="format", connect_args=timeouts, max_overflow=-1)
+        try:
+            self.writer = create_engine(url, paramstyle="format", connect_args=timeouts, max_overflow=-1)
+        except (ArgumentError, ValueError) as error:  # their texts may show the password
+            advice = "write postgresql+psycopg://user@host:5432/name"
+            raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {advice}") from error
         self.reader = self.writer.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         durable = "on" if sync is Sync.ALWAYS else "off"
 

@@ -90,7 +90,7 @@ class SqlReader(StoreReader):
         rows = self._connection.execute(_PAGE, {"in_lane": lane, "first": chosen[0], "last": chosen[-1]})
         messages = [_read_message(lane, row) for row in rows.all()]
         if len(messages) != len(chosen):
-            missing = min(set(chosen) - {message.sequence for message in messages})
+            missing = min(set(chosen) - {message.sequence for message in messages}, default=chosen[0])
             raise StoreCorrupt(f"record {missing} of lane {lane} is linked but not there", lane=lane, sequence=missing)
         return Page(messages, end)
 

@@ -20,7 +20,7 @@ _CACHE_KIB = 16 * 1024
 _ERRORS = {
     sqlite3.SQLITE_FULL: StoreFull,
     sqlite3.SQLITE_CORRUPT: StoreCorrupt,
-    sqlite3.SQLITE_NOTADB: StoreCorrupt,
+    sqlite3.SQLITE_NOTADB: StoreUnreachable,
     sqlite3.SQLITE_CANTOPEN: StoreUnreachable,
 }
 
@@ -55,6 +55,8 @@ class Sqlite:
             f"PRAGMA synchronous = {synchronous}",
             f"PRAGMA journal_size_limit = {_WAL_LIMIT}",
             f"PRAGMA cache_size = -{_CACHE_KIB}",
+            # Some builds overwrite what is removed: then a removal needs as much space in the log as the message had.
+            "PRAGMA secure_delete = OFF",
         )
         _set_up(self.reader, "BEGIN", "PRAGMA query_only = ON")
 

@@ -92,7 +92,9 @@ class SqlStore(Store):
                 found = FORMAT_VERSION
         except (OSError, SQLAlchemyError) as error:
             self.close()
-            raise StoreUnreachable(f"cannot open the store {self._place}: {_cause(error)}", url=self._place) from error
+            kind = self._backend.error(error) if isinstance(error, DBAPIError) else StoreError
+            kind = StoreUnreachable if kind is StoreError else kind
+            raise kind(f"cannot open the store {self._place}: {_cause(error)}", url=self._place) from error
         if found != FORMAT_VERSION:
             self.close()
             raise (StoreTooNew if found > FORMAT_VERSION else StoreOutdated)(

@@ -25,7 +25,7 @@ class FakeService(ModuleType):
         self.started: list[tuple[Settings, bool]] = []
         self.result: int | Exception = 0
 
-    def run(self, settings: Settings, *, standby: bool) -> int:
+    def run(self, settings: Settings, *, standby: bool, http: object) -> int:
         self.started.append((settings, standby))
         if isinstance(self.result, Exception):
             raise self.result
@@ -35,7 +35,10 @@ class FakeService(ModuleType):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     fake = FakeService()
+    console = ModuleType("quire.console.http_api")
+    vars(console)["HttpApi"] = object
     monkeypatch.setitem(sys.modules, "quire.broker.service", fake)
+    monkeypatch.setitem(sys.modules, "quire.console.http_api", console)
     return fake
 
 

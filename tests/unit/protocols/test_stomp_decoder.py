@@ -103,6 +103,11 @@ FRAMES = [
         [frame("SEND", {"a": "b"}), frame("SEND", {"a": "bc"})],
     ),
     Vector(
+        "a known head is not one with a receipt in the middle",
+        b"SEND\na:bc:d\n\n\0SEND\na:b\nreceipt:1\nc:d\n\n\0",
+        [frame("SEND", {"a": "bc:d"}), frame("SEND", {"a": "b", "c": "d"}, receipt=b"1")],
+    ),
+    Vector(
         "ACKs",
         b"ACK\nid:1\n\n\0ACK\nid:a:2\n\n\0\n\nACK\nid:3\n\n\0",
         [frame("ACK", {"id": i}) for i in ("1", "a:2", "3")],
@@ -187,6 +192,13 @@ VIOLATIONS = [
     Vector("header that is no UTF-8", b"SEND\na:b\nc:\xff\n\n\0", [], ProtocolViolation, "line 3: octet 0xff"),
     Vector("undefined escape in a receipt", rb"SEND" b"\n" rb"receipt:\t" b"\n\n\0", [], ProtocolViolation, "escape"),
     Vector("receipt that is no UTF-8", b"SEND\nreceipt:\xff\n\n\0", [], ProtocolViolation, "octet 0xff"),
+    Vector(
+        "bad receipt of a known head",
+        b"SEND\na:b\n\n\0SEND\na:b\nreceipt:\\t\n\n\0",
+        [frame("SEND", {"a": "b"})],
+        ProtocolViolation,
+        "escape",
+    ),
     Vector("negative content-length", b"SEND\ncontent-length:-1\n\n\0", [], ProtocolViolation, "'-1'"),
     Vector("content-length in words", b"SEND\ncontent-length:many\n\n\0", [], ProtocolViolation, "'many'"),
     Vector("empty content-length", b"SEND\ncontent-length:\n\n\0", [], ProtocolViolation, "''"),
@@ -279,6 +291,24 @@ def test_acks_come_as_one_run() -> None:
         (ACK_RUN, None, [b"4"]),
     ]
     assert events[1][0].command == b"BEGIN"
+
+
+def test_acks_of_1_1_do_not_come_as_runs() -> None:
+    """There an id does not say which message is meant, so the session must see the headers."""
+    decoder = Decoder(LIMITS)
+    decoder.version = Version.V1_1
+    assert ACK_RUN not in [head for head, _, _ in decoder.receive(b"ACK\nid:1\n\n\0ACK\nid:2\n\n\0")]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n\0"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_head_of_many_lines_has_a_limit(end: bytes, size: int) -> None:
+    decoder = Decoder(Limits(max_headers=100, max_line=20, max_body=50))
+    stream = b"SEND\n" + b"a:1234567\n" * 16 + end
+    for start in range(0, len(stream), size):
+        assert decoder.receive(stream[start : start + size]) == []
+    assert isinstance(decoder.error, LimitExceeded)
+    assert decoder.error.data == {"max_head": 160}
 
 
 @pytest.mark.parametrize("lines", ["a:b\nreceipt:%d", "receipt:%d\na:b", "receipt:%d\r\na:b"])

@@ -1,0 +1,164 @@
+"""Compares Quire with other brokers: ``python -m benchmarks.compare --peer rabbitmq``.
+
+All brokers run at the same time and are measured in turn, so a drift of the machine's speed hits all of them alike.
+What counts is the median of the rounds. The table goes into ``docs/performance.md`` with ``--write``.
+"""
+
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from benchmarks.machine import machine, versions
+from benchmarks.peers import PEERS
+from quire.cli.perf.load import SCENARIOS, Load, Target
+from quire.cli.perf.measure import measure
+from quire.cli.perf.own_broker import OwnBroker, unwind_on_sigterm
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+COMPARED = ("confirm", "fire", "fanin", "cumulative", "backlog", "sync")
+FEWER = {"sync": 4}
+"""Scenarios that wait for the disk with every message run with a part of the messages."""
+
+
+class Row(NamedTuple):
+    """A line of the table: a scenario, and which of its figures."""
+
+    scenario: str
+    figure: str
+
+
+TARGETS = {
+    "lmdb": {
+        Row("confirm", "messages_per_s"): 3.0,
+        Row("fire", "messages_per_s"): 3.0,
+        Row("fanin", "messages_per_s"): 3.0,
+        Row("cumulative", "messages_per_s"): 3.0,
+        Row("backlog", "sent_per_s"): 3.0,
+        Row("backlog", "received_per_s"): 3.0,
+        Row("sync", "messages_per_s"): 1.5,
+    },
+    "sqlite": {Row("confirm", "messages_per_s"): 0.7},
+}
+"""How many times as fast as RabbitMQ a store must be."""
+
+Medians = Mapping[Row, Mapping[str, float]]
+
+
+@click.command()
+@click.option("--peer", "peers", multiple=True, type=click.Choice(list(PEERS)), help="May be repeated.")
+@click.option("--scenario", "scenarios", multiple=True, type=click.Choice(COMPARED), help="Only this one; repeatable.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--messages", type=click.IntRange(100), default=40_000, show_default=True, help="In each run.")
+@click.option("--store", type=click.Choice(list(TARGETS)), default="lmdb", show_default=True)
+@click.option("--write", is_flag=True, help=f"Put the table into docs/{PAGE.name}.")
+def main(
+    peers: tuple[str, ...], scenarios: tuple[str, ...], rounds: int, messages: int, store: str, write: bool
+) -> None:
+    """Compare Quire, with every commit synced to disk, with other brokers."""
+    for peer in peers:
+        if not PEERS[peer].is_installed():
+            packages = PEERS[peer].packages
+            raise click.UsageError(f"{peer} is not installed: apt-get install --no-install-recommends {packages}")
+    unwind_on_sigterm()
+    with ExitStack() as stack:
+        targets = _start(stack, peers, store)
+        medians = _measure(targets, scenarios or COMPARED, rounds, messages)
+    text = "\n".join([_conditions(peers, store, rounds, messages), "", *table(medians, store)])
+    click.echo(text)
+    if write:
+        PAGE.write_text(replace_table(PAGE.read_text("utf-8"), store, text), "utf-8")
+
+
+def replace_table(page: str, store: str, text: str) -> str:
+    """Put a text between a store's markers.
+
+    Args:
+        page: the page.
+        store: whose.
+        text: what stands there then.
+
+    Raises:
+        ValueError: the page has no such markers.
+    """
+    begin, end = f"<!-- {store}: begin -->\n", f"<!-- {store}: end -->\n"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"the page has no markers for {store}")
+    return f"{before}{begin}\n{text}\n\n{end}{after}"
+
+
+def _start(stack: ExitStack, peers: tuple[str, ...], store: str) -> dict[str, Target]:
+    """Start all brokers.
+
+    Returns:
+        Where each is, by its name; Quire is the first.
+    """
+    root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-compare-")))
+    urls = {"lmdb": f"lmdb://{root}/store", "sqlite": f"sqlite:///{root}/store.db"}
+    quire = root / "quire"
+    quire.mkdir()
+    targets = {"Quire": stack.enter_context(OwnBroker(quire, {"store": urls[store], "sync": "always"})).target}
+    for name in peers:
+        directory = root / name
+        directory.mkdir()
+        peer = stack.enter_context(PEERS[name](directory))
+        targets[peer.name] = peer.target
+    return targets
+
+
+def _measure(targets: dict[str, Target], scenarios: tuple[str, ...], rounds: int, messages: int) -> Medians:
+    seen: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for scenario in scenarios:
+        for number in range(1, rounds + 1):
+            for name, target in targets.items():
+                load = Load(messages // FEWER.get(scenario, 1), **SCENARIOS[scenario].changes)
+                figures = measure(target, load, lambda counts: None)
+                for figure in _figures(scenario):
+                    value = getattr(figures, figure)
+                    seen[Row(scenario, figure)][name].append(value)
+                    print(f"{scenario} {figure} {name}, {number} of {rounds}: {value:.0f}", file=sys.stderr)
+    return {row: {name: statistics.median(values) for name, values in by.items()} for row, by in seen.items()}
+
+
+def _figures(scenario: str) -> tuple[str, ...]:
+    """Which of ``Figures`` count."""
+    return ("sent_per_s", "received_per_s") if scenario == "backlog" else ("messages_per_s",)
+
+
+def _conditions(peers: tuple[str, ...], store: str, rounds: int, messages: int) -> str:
+    others = "".join(f", {PEERS[peer].version()}" for peer in peers)
+    return (
+        f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine()}; {versions()}{others}; store {store}, `store.sync` "
+        f"`always`; medians of {rounds} rounds of {messages} messages of 1 KiB."
+    )
+
+
+def table(medians: Medians, store: str) -> list[str]:
+    """The table in Markdown. A ratio is Quire's figure divided by the other's."""
+    names = list(next(iter(medians.values())))
+    columns = ["scenario", "figure", *names, *(f"Quire : {name}" for name in names[1:]), "target"]
+    lines = [_line(columns), _line(["---"] * len(columns))]
+    for row, values in medians.items():
+        ratios = [f"{values['Quire'] / values[name]:.2f}" for name in names[1:]]
+        target = TARGETS[store].get(row)
+        rates = [f"{values[name]:,.0f}/s" for name in names]
+        text = f"{target} x RabbitMQ" if target else ""
+        lines.append(_line([row.scenario, row.figure.removesuffix("_per_s"), *rates, *ratios, text]))
+    return lines
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Waiting for a commit without a connection: the console's side of what a receipt is for a client."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quire.broker.session import Session
+from quire.errors import QuireError
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.subscription import Subscription
+
+
+class Confirmation(Session):
+    """Somebody who has put changes into the open commit and wants to know what becomes of them.
+
+    Args:
+        done: called once, with None when the commit is durable, or with the error if it failed.
+    """
+
+    name = "management"
+
+    def __init__(self, done: Callable[[QuireError | None], None]) -> None:
+        self._done = done
+
+    def confirmed(self, receipts: list[bytes]) -> None:
+        """The commit is durable."""
+        self._done(None)
+
+    def fail(self, error: QuireError) -> None:
+        """The commit failed."""
+        self._done(error)
+
+    def deliver(self, subscription: "Subscription", messages: list[Message]) -> None:
+        """Never called: it has no subscriptions."""
+
+    def flush(self) -> None:
+        """Never called: it writes nothing."""
+
+    def resume(self) -> None:
+        """Never called: it is refused where a producer would be held."""

@@ -1,0 +1,114 @@
+"""A STOMP connection for load: it counts what comes instead of decoding it, so that it costs little beside a broker."""
+
+import select
+import socket
+from types import TracebackType
+from typing import Self
+
+from quire.cli.perf.load import Target
+from quire.client.remote_error import remote_error
+from quire.errors import BrokerUnreachable, QuireError
+
+ANSWER_LIMIT = 60.0
+"""How long a broker may take for an answer, in seconds."""
+
+_CHUNK = 1 << 20
+
+
+class Link:
+    """A connection to any STOMP 1.2 broker; as a context manager it closes itself.
+
+    Args:
+        target: the broker.
+
+    Raises:
+        BrokerUnreachable: nobody answers, or the connection broke; any method may raise it.
+        QuireError: the broker refused; any method may raise it.
+    """
+
+    def __init__(self, target: Target) -> None:
+        try:
+            self._socket = socket.create_connection((target.host, target.port), ANSWER_LIMIT)
+        except OSError as error:
+            raise BrokerUnreachable(f"no broker answers at {target.host}:{target.port}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._rest = b""
+        login = f"login:{target.login}\npasscode:{target.passcode}\n" if target.login else ""
+        self.send(f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\0".encode())
+        self.receive_until(b"CONNECTED\n")
+
+    def send(self, data: bytes) -> None:
+        """Send frames.
+
+        Args:
+            data: whole frames.
+        """
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            # A broker that closes says why before: that is the better error.
+            while self.receive(0.1):
+                pass
+            raise BrokerUnreachable(f"the connection to the broker is lost: {error}") from error
+
+    def receive(self, seconds: float) -> bytes:
+        """Take the whole frames that have come.
+
+        Args:
+            seconds: how long to wait for any bytes.
+
+        Returns:
+            Frames; nothing if none is whole yet.
+        """
+        if not select.select([self._socket], [], [], seconds)[0]:
+            return b""
+        try:
+            chunk = self._socket.recv(_CHUNK)
+        except OSError as error:
+            raise BrokerUnreachable(f"the connection to the broker is lost: {error}") from error
+        if not chunk:
+            raise BrokerUnreachable("the broker closed the connection")
+        data = self._rest + chunk
+        end = data.rfind(b"\0") + 1
+        whole, self._rest = data[:end], data[end:]
+        if b"ERROR\n" in whole:
+            raise refusal(whole)
+        return whole
+
+    def receive_until(self, wanted: bytes) -> None:
+        """Take frames until there are some bytes among them.
+
+        Args:
+            wanted: the bytes.
+
+        Raises:
+            BrokerUnreachable: nothing came for ``ANSWER_LIMIT``.
+        """
+        while wanted not in (data := self.receive(ANSWER_LIMIT)):
+            if not data:
+                raise BrokerUnreachable(f"the broker did not answer within {ANSWER_LIMIT:g} s")
+
+    def disconnect(self) -> None:
+        """Say goodbye and wait until the broker has done all that was sent."""
+        self.send(b"DISCONNECT\nreceipt:bye\n\n\0")
+        self.receive_until(b"receipt-id:bye\n")
+
+    def close(self) -> None:
+        """Close at once."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def refusal(data: bytes) -> QuireError:
+    """What an ERROR frame says."""
+    head = data[data.index(b"ERROR\n") :].partition(b"\n\n")[0].decode("utf-8", "replace")
+    headers = dict(line.split(":", 1) for line in head.split("\n")[1:] if ":" in line)
+    text = headers.get("message", "the broker sent an error without a message")
+    return remote_error(headers.get("code", "protocol-violation"), text, {})

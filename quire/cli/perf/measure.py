@@ -1,0 +1,158 @@
+"""Runs a load and says how fast it went."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from typing import Any, NamedTuple
+
+from quire.cli.perf.crew import Counts, Crew, Tick
+from quire.cli.perf.link import Link
+from quire.cli.perf.load import Load, Target
+from quire.cli.perf.workers import Slot
+from quire.clock import SystemClock
+
+_TICK_INTERVAL = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What came of a load.
+
+    Attributes:
+        messages: how many were received.
+        receipts: how many SEND frames were confirmed.
+        elapsed_seconds: from the first SEND until the last message was acknowledged and every receipt had come. Of a
+            backlog: sending and taking, without the pause between them.
+        messages_per_s: both together.
+        sent_per_s: until the last receipt.
+        received_per_s: until the last acknowledgement.
+        latency_ms: ``p50``, ``p95``, ``p99`` and ``max`` from SEND to MESSAGE, in milliseconds; empty in a backlog.
+    """
+
+    messages: int
+    receipts: int
+    elapsed_seconds: float
+    messages_per_s: float
+    sent_per_s: float
+    received_per_s: float
+    latency_ms: dict[str, float] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """All of it, as it is printed: rates without fractions, no latencies where there are none."""
+        rates = {name: round(getattr(self, name)) for name in ("messages_per_s", "sent_per_s", "received_per_s")}
+        record = asdict(self) | {"elapsed_seconds": round(self.elapsed_seconds, 3)} | rates
+        return {name: value for name, value in record.items() if value != {}}
+
+
+def measure(target: Target, load: Load, tick: Tick) -> Figures:
+    """Run a load.
+
+    Args:
+        target: the broker.
+        load: what to send and take.
+        tick: is told how far it is.
+
+    Raises:
+        BrokerUnreachable: nobody answers, or no more.
+        QuireError: what the broker refused.
+    """
+    if load.latency:
+        return _measure_latency(target, load, tick)
+    with Crew(target, load, tick) as crew:
+        if load.backlog:
+            began = crew.start_producers()
+            crew.finish()
+            sending = _last(crew.producers) - began
+            crew.start_consumers()
+            crew.finish()
+            taking = _last(crew.consumers) - min(slot.started for slot in crew.consumers)
+            elapsed = sending + taking
+        else:
+            crew.start_consumers()
+            began = crew.start_producers()
+            crew.finish()
+            sending, taking = _last(crew.producers) - began, _last(crew.consumers) - began
+            elapsed = max(sending, taking)
+        counts, latencies = crew.counts(), crew.latencies
+    return Figures(
+        counts.received,
+        counts.receipts,
+        elapsed,
+        load.messages / elapsed,
+        counts.sent / sending,
+        counts.received / taking,
+        percentiles(latencies),
+    )
+
+
+def send(target: Target, load: Load, tick: Tick) -> float:
+    """Send only.
+
+    Returns:
+        Messages per second.
+    """
+    with Crew(target, load, tick) as crew:
+        began = crew.start_producers()
+        crew.finish()
+        return load.messages / (_last(crew.producers) - began)
+
+
+class Taken(NamedTuple):
+    """What ``take`` took.
+
+    Attributes:
+        messages: how many; as acknowledgements go out in bulk, it may be a few more than the load has.
+        per_s: how many per second.
+    """
+
+    messages: int
+    per_s: float
+
+
+def take(target: Target, load: Load, tick: Tick) -> Taken:
+    """Take only, what is in the queue already."""
+    with Crew(target, load, tick) as crew:
+        crew.start_consumers()
+        crew.finish()
+        seconds = _last(crew.consumers) - min(slot.started for slot in crew.consumers)
+        return Taken(crew.counts().received, crew.counts().received / seconds)
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    """What shares of some times stayed below, in milliseconds; nothing if there are none.
+
+    Args:
+        seconds: the times.
+    """
+    if not seconds:
+        return {}
+    ordered = sorted(seconds)
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    return {name: round(ordered[ceil(share * len(ordered)) - 1] * 1000, 3) for name, share in shares.items()}
+
+
+def _last(slots: Sequence[Slot]) -> float:
+    return max(slot.ended for slot in slots)
+
+
+def _measure_latency(target: Target, load: Load, tick: Tick) -> Figures:
+    """One message in flight: this process sends it and waits for it."""
+    clock = SystemClock()
+    times: list[float] = []
+    with Link(target) as link:
+        link.send(f"SUBSCRIBE\nid:1\ndestination:/queue/{load.queue}\nack:auto\nreceipt:1\n\n\0".encode())
+        link.receive_until(b"RECEIPT\n")
+        began = shown = clock.monotonic()
+        for number in range(load.messages):
+            frame = b"".join(load.frames(number, 1, load.messages, 0))
+            sent = clock.monotonic()
+            link.send(frame)
+            link.receive_until(b"MESSAGE\n")
+            now = clock.monotonic()
+            times.append(now - sent)
+            if now - shown > _TICK_INTERVAL:
+                shown = now
+                tick(Counts(number + 1, 0, number + 1))
+        elapsed = clock.monotonic() - began
+    rate = load.messages / elapsed
+    return Figures(load.messages, 0, elapsed, rate, rate, rate, percentiles(times))

@@ -1,0 +1,164 @@
+"""What the processes of a measurement do: producers and consumers that cost little themselves."""
+
+import ctypes
+import re
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.synchronize import Event
+
+from quire.cli.perf.link import ANSWER_LIMIT, Link
+from quire.cli.perf.load import STAMP, STAMP_DIGITS, Load, Target
+from quire.clock import Clock, SystemClock
+from quire.errors import BrokerUnreachable
+
+_ACK_ID = re.compile(rb"\nack:([^\n\0]*)\n")
+_STAMPED = b"\n\n" + STAMP
+_PREFETCH = 1000
+_LOOK_AROUND = 0.1
+"""How often a consumer looks whether others have taken the last message, in seconds."""
+
+
+class Slot(ctypes.Structure):
+    """What one worker has done, in shared memory: the worker alone writes, and anybody reads without a lock.
+
+    Attributes:
+        sent: messages handed to the socket.
+        receipts: messages confirmed.
+        received: messages received and acknowledged.
+        ready: whether it is connected.
+        started: when it began, in seconds of the monotonic clock.
+        ended: when the broker had answered everything; 0 before that.
+    """
+
+    sent: int
+    receipts: int
+    received: int
+    ready: int
+    started: float
+    ended: float
+    _fields_ = (
+        ("sent", ctypes.c_longlong),
+        ("receipts", ctypes.c_longlong),
+        ("received", ctypes.c_longlong),
+        ("ready", ctypes.c_longlong),
+        ("started", ctypes.c_double),
+        ("ended", ctypes.c_double),
+    )
+
+
+class Pace:
+    """How fast a producer may send.
+
+    Args:
+        rate: messages per second; 0 for as fast as it can.
+        clock: the time; the pace begins now.
+    """
+
+    def __init__(self, rate: float, clock: Clock) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def wait(self, sent: int) -> float:
+        """How long the next message has to wait, in seconds.
+
+        Args:
+            sent: how many were sent.
+        """
+        return max(0.0, self._began + sent / self._rate - self._clock.monotonic()) if self._rate else 0.0
+
+    def room(self, sent: int, room: int) -> int:
+        """How many of some messages may be sent now.
+
+        Args:
+            sent: how many were sent.
+            room: how many there are.
+        """
+        if not self._rate:
+            return room
+        due = int((self._clock.monotonic() - self._began) * self._rate) + 1
+        return max(0, min(room, due - sent))
+
+
+def produce(target: Target, load: Load, count: int, slot: Slot, begin: Event) -> list[float]:
+    """Send messages and wait until the broker has confirmed them.
+
+    Args:
+        target: the broker.
+        load: what to send.
+        count: how many of it.
+        slot: where to tell how far it is.
+        begin: when to begin.
+
+    Returns:
+        No latencies: consumers see them.
+    """
+    clock = SystemClock()
+    with Link(target) as link:
+        slot.ready = 1
+        begin.wait()
+        slot.started = clock.monotonic()
+        pace = Pace(load.rate / load.producers, clock)
+        sent = receipts = 0
+        expected = count if load.receipts else min(count, 1)
+        while receipts < expected:
+            open_window = load.window - (sent - receipts) if load.receipts else load.window
+            room = pace.room(sent, min(count - sent, open_window))
+            if room > 0:
+                link.send(b"".join(load.frames(sent, room, count - 1, clock.monotonic())))
+                slot.sent = sent = sent + room
+            may_send = sent < count and room < open_window
+            if not load.receipts and sent < count:
+                time.sleep(pace.wait(sent))
+                continue
+            came = link.receive(pace.wait(sent) if may_send else ANSWER_LIMIT)
+            if not came and not may_send:
+                raise BrokerUnreachable(f"the broker confirmed nothing for {ANSWER_LIMIT:g} s")
+            slot.receipts = receipts = receipts + came.count(b"RECEIPT\n")
+    slot.ended = clock.monotonic()
+    return []
+
+
+def consume(target: Target, load: Load, slots: Sequence[Slot], slot: Slot) -> list[float]:
+    """Receive and acknowledge, until all consumers together have what the load has.
+
+    Args:
+        target: the broker.
+        load: what to expect.
+        slots: all workers' slots.
+        slot: where to tell how far it is.
+
+    Returns:
+        How long the stamped messages were on their way, in seconds.
+    """
+    clock = SystemClock()
+    latencies: list[float] = []
+    with Link(target) as link:
+        slot.started = clock.monotonic()
+        link.send(
+            f"SUBSCRIBE\nid:1\ndestination:/queue/{load.queue}\nack:{load.ack}\nactivemq.prefetchSize:{_PREFETCH}\n"
+            f"prefetch-count:{_PREFETCH}\n\n\0".encode()
+        )
+        slot.ready = 1
+        while sum([other.received for other in slots]) < load.messages:
+            data = link.receive(_LOOK_AROUND)
+            ids = _ACK_ID.findall(data)
+            if not ids:
+                continue
+            if load.is_stamped:
+                now = clock.monotonic()
+                latencies += [now - sent_at for sent_at in stamps(data)]
+            slot.received += len(ids)
+            link.send(b"".join([b"ACK\nid:%b\n\n\0" % id for id in (ids[-1:] if load.ack == "client" else ids)]))
+        link.disconnect()
+    slot.ended = clock.monotonic()
+    return latencies
+
+
+def stamps(data: bytes) -> Iterator[float]:
+    """When the stamped messages among some frames were sent, in seconds."""
+    found = data.find(_STAMPED)
+    while found >= 0:
+        start = found + len(_STAMPED)
+        yield int(data[start : start + STAMP_DIGITS]) / 1e9
+        found = data.find(_STAMPED, start)

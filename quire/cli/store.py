@@ -1,0 +1,288 @@
+"""``quire store``: look into a store, and look after it, while no broker runs on it."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Concatenate, ParamSpec, TextIO
+
+import click
+
+from quire import migrations
+from quire.cli.output import Column, Output, confirm, messages, on_terminal, output_option
+from quire.errors import StoreError
+from quire.settings import KEYS, load, store_url
+from quire.store.base import FORMAT_VERSION
+from quire.store.maintenance.chain import chain, find_destination, find_message
+from quire.store.maintenance.damaged import damaged_file
+from quire.store.maintenance.export import export as export_lines
+from quire.store.maintenance.importer import import_lines
+from quire.store.maintenance.lines import body_part
+from quire.store.maintenance.repair import repair as repair_store
+from quire.store.maintenance.restore import restore as restore_store
+from quire.store.maintenance.upkeep import Opened, reading, shown, store_path, writing
+from quire.store.maintenance.verify import Progress
+from quire.store.maintenance.verify import verify as verify_store
+
+P = ParamSpec("P")
+
+LANE_COLUMNS = [
+    Column("destination", "Destination"),
+    Column("lane", "Lane"),
+    Column("count", "Messages"),
+    Column("bytes", "Bytes"),
+    Column("head", "Head"),
+    Column("tail", "Tail"),
+    Column("next_sequence", "Next sequence"),
+    Column("dispatch_mark", "Dispatch mark"),
+]
+LINK_COLUMNS = [
+    Column("previous", "Previous"),
+    Column("sequence", "Sequence"),
+    Column("next", "Next"),
+    Column("size", "Size"),
+    Column("checksum", "Checksum"),
+]
+
+
+def store_verb(verb: Callable[Concatenate[str, Output, P], None]) -> Callable[..., None]:
+    """A verb that works on a store: it gets its URL and an ``Output``, and the options that say which."""
+
+    @click.option("--data", metavar="DIR", help=KEYS["store.data"].text)
+    @click.option("--store", "store_option", metavar="URL", help=KEYS["store.url"].text)
+    @output_option
+    @functools.wraps(verb)
+    def with_store(*args: P.args, **kwargs: P.kwargs) -> None:
+        flags = {"store.data": kwargs.pop("data"), "store.url": kwargs.pop("store_option"), "insecure": True}
+        try:
+            verb(store_url(load(None, os.environ, flags)), click.get_current_context().obj, *args, **kwargs)
+        except BrokenPipeError:  # who reads the output has enough: click ends quietly
+            raise
+        except OSError as error:
+            raise StoreError(f"{error.strerror}: {error.filename}", path=str(error.filename)) from error
+
+    return with_store
+
+
+@click.group()
+@output_option
+def store() -> None:
+    """Verify, repair, migrate, back up a store.
+
+    What only reads works beside a running broker too. What writes takes the store's lock: stop the broker first.
+    """
+
+
+@store.command()
+@store_verb
+def info(url: str, output: Output) -> None:
+    """Show where the store is, its format, its size, who has its lock, and how much is in it."""
+    with reading(url) as (opened, upkeep):
+        destinations = opened.destinations()
+        states = [opened.lane_state(lane) for destination in destinations for lane in destination.lanes]
+        output.record(
+            {
+                "url": shown(url),
+                "format": FORMAT_VERSION,
+                "size": opened.size(),
+                "files": {str(file): {"size": file.stat().st_size} for file in upkeep.files()},
+                "lock_owner": opened.lock_owner() or None,
+                "destinations": len(destinations),
+                "lanes": len(states),
+                "messages": sum(state.count for state in states),
+                "bytes": sum(state.bytes for state in states),
+            }
+        )
+
+
+@store.command()
+@store_verb
+def ls(url: str, output: Output) -> None:
+    """List the destinations with the state of their lanes."""
+    with reading(url) as (opened, _):
+        output.rows(
+            (
+                {"destination": f"{owner.kind}://{owner.name}", "lane": lane, **opened.lane_state(lane)._asdict()}
+                for owner in opened.destinations()
+                for lane in owner.lanes
+            ),
+            LANE_COLUMNS,
+        )
+
+
+@store.command()
+@click.argument("destination")
+@click.argument("sequence", type=click.IntRange(1))
+@store_verb
+def show(url: str, output: Output, destination: str, sequence: int) -> None:
+    """Show one message with its headers and its body."""
+    with reading(url) as (opened, _), opened.snapshot() as reader:
+        lane, message = find_message(reader, find_destination(reader, destination), sequence)
+        states = [state for at, state in reader.deliveries(lane, sequence, 1) if at == sequence]
+    output.record(
+        {
+            "destination": destination,
+            "lane": lane,
+            "sequence": sequence,
+            "size": message.size,
+            "priority": message.priority,
+            "expiration": message.expiration,
+            "delivery": states[0]._asdict() if states else None,
+            "headers": message.headers(),
+            **body_part(message.body),
+        }
+    )
+
+
+@store.command()
+@click.argument("destination")
+@click.argument("sequence", type=click.IntRange(1))
+@click.option("--around", type=click.IntRange(0), default=5, show_default=True, help="How many before and after it.")
+@store_verb
+def links(url: str, output: Output, destination: str, sequence: int, around: int) -> None:
+    """Show the chain of links around a message."""
+    with reading(url) as (opened, _), opened.snapshot() as reader:
+        found = chain(reader, find_destination(reader, destination), sequence, around)
+    output.rows([link._asdict() for link in found], LINK_COLUMNS)
+
+
+@store.command()
+@store_verb
+@click.pass_context
+def verify(context: click.Context, url: str, output: Output) -> None:
+    """Walk every lane both ways, check every record, and name all that is wrong.
+
+    The exit code is 0 if nothing is, otherwise 1.
+    """
+    wrong = 0
+
+    def findings(opened: Opened, progress: Progress) -> Iterator[dict[str, Any]]:
+        nonlocal wrong
+        for finding in verify_store(opened.store, opened.upkeep, progress):
+            wrong += 1
+            yield finding._asdict()
+
+    with reading(url) as opened, _progress(opened) as progress:
+        output.texts(
+            findings(opened, progress),
+            ["problem", "destination", "lane", "sequence", "text"],
+            lambda row: f"{row['destination'] or 'lane ' + str(row['lane'])}: {row['problem']}: {row['text']}",
+        )
+    if wrong:
+        output.note(f"findings: {wrong}. Stop the broker, make a backup, then run `quire store repair`.")
+        context.exit(1)
+    if output.format == "table":
+        click.echo("ok")
+
+
+@contextmanager
+def _progress(opened: Opened) -> Iterator[Progress]:
+    """A bar on the terminal, if a person watches."""
+    if not on_terminal(sys.stderr):
+        yield lambda records: None
+        return
+    # Rich takes a tenth of a second to import: only those who see its bar pay.
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    known = opened.store.destinations()
+    total = sum(opened.store.lane_state(lane).count for destination in known for lane in destination.lanes)
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("verify", total=total)
+        yield lambda records: bar.advance(task, records)
+
+
+@store.command()
+@store_verb
+def repair(url: str, output: Output) -> None:
+    """Rebuild links, counts and indexes from the records.
+
+    Records that are damaged are taken out and written to a file beside the store.
+    """
+    with writing(url) as opened:
+        report = repair_store(opened, damaged_file(store_path(url)))
+    counts = ", ".join(f"{name} {count}" for name, count in report._asdict().items() if count)
+    result = report._asdict() | {"damaged_file": report.damaged_file and str(report.damaged_file)}
+    output.done(f"repaired: {counts}" if report.changed else "there was nothing to repair", result)
+
+
+@store.command()
+@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
+@store_verb
+def export(url: str, output: Output, file: TextIO) -> None:
+    """Write everything the store has as JSON, one object a line.
+
+    FILE is standard output if it is not given.
+    """
+    with reading(url) as opened:
+        for line in export_lines(opened):
+            file.write(line + "\n")
+
+
+@store.command("import")
+@click.argument("file", type=click.File("rb"), default="-")
+@store_verb
+def import_(url: str, output: Output, file: BinaryIO) -> None:
+    """Read what `export` wrote into a store, which is made if it is not there.
+
+    FILE is standard input if it is not given. A failure keeps what was imported before it.
+    """
+    with writing(url, create=True) as opened:
+        report = import_lines(opened.store, file)
+    output.done(f"imported {messages(report.messages)}", report._asdict())
+
+
+@store.command()
+@store_verb
+def compact(url: str, output: Output) -> None:
+    """Rewrite the store without the space that removed messages left."""
+    with writing(url) as (_, upkeep):
+        before = _file_size(upkeep.files())
+        upkeep.compact()
+        after = _file_size(upkeep.files())
+    output.done(f"compacted: {before} bytes before, {after} after", {"before": before, "after": after})
+
+
+def _file_size(files: list[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+@store.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@store_verb
+def backup(url: str, output: Output, target: Path) -> None:
+    """Copy the store to TARGET, beside a running broker too."""
+    with reading(url) as (_, upkeep):
+        upkeep.backup(target)
+    output.done(f"backed up to {target}", {"target": str(target)})
+
+
+@store.command()
+@click.argument("source", type=click.Path(path_type=Path, exists=True))
+@click.option("--force", is_flag=True, help="Replace the store that is there.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_verb
+def restore(url: str, output: Output, source: Path, force: bool, yes: bool) -> None:
+    """Make a store of a backup."""
+    if force:
+        confirm(f"Replace the store {shown(url)}?", yes)
+    restore_store(url, source, force=force)
+    output.done(f"restored {source} to {shown(url)}", {"source": str(source), "url": shown(url)})
+
+
+@store.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--backup/--no-backup", default=True, show_default=True, help="Keep the store as it was, beside it.")
+@store_verb
+def migrate(url: str, output: Output, dry_run: bool, backup: bool) -> None:
+    """Bring a store of an older version to the current format."""
+    report = migrations.migrate(url, dry_run=dry_run, backup=backup)
+    if not report.steps:
+        sentence = f"the store has format {report.found}, which is the current one"
+    else:
+        verb = "would migrate" if dry_run else "migrated"
+        kept = f"; backup: {report.backup}" if report.backup else ""
+        sentence = f"{verb} from format {report.found} to {report.current}: {' '.join(report.steps)}{kept}"
+    output.done(sentence, report._asdict() | {"steps": list(report.steps), "dry_run": dry_run})

@@ -1,0 +1,127 @@
+"""The web application: finds the endpoint of a request, and makes an answer of what it says or raises."""
+
+import ipaddress
+from functools import partial
+from urllib.parse import unquote
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from quire.broker.management import Management
+from quire.broker.service import Service
+from quire.console import broker, connections, messages, queues
+from quire.console.endpoint import Endpoint, read_call
+from quire.console.metrics import scrape
+from quire.console.openapi import BASE, document
+from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
+from quire.settings import split_address
+
+ENDPOINTS: list[Endpoint] = [*broker.ENDPOINTS, *connections.ENDPOINTS, *queues.ENDPOINTS, *messages.ENDPOINTS]
+"""All there are."""
+
+_JSON = "application/json"
+
+
+class Application:
+    """The ASGI application of one broker.
+
+    Args:
+        service: the broker's process, started.
+
+    Attributes:
+        routes: all that is served.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._management = Management(service.broker)
+        self._document = msgspec.json.encode(document(ENDPOINTS))
+        self.routes = [
+            Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
+            *[Route(BASE + row.path, partial(self._answer, row), methods=[row.method]) for row in ENDPOINTS],
+        ]
+        self._app = Starlette(
+            routes=self.routes,
+            exception_handlers={QuireError: _failed, HTTPException: _not_found, Exception: _failed},
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request. Its path is matched as it was sent: a ``%2F`` belongs to a name, it does not end one."""
+        if scope["type"] == "http" and "raw_path" in scope:
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
+        await self._app(scope, receive, send)
+
+    async def _answer(self, row: Endpoint, request: Request) -> Response:
+        check_origin(request, self._service.http_address)
+        call = await read_call(row, request, self._service, self._management, _name(request))
+        return _json(await row.handle(call), row.status)
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(self._document, media_type=_JSON)
+
+    async def _metrics(self, request: Request) -> Response:
+        check_origin(request, self._service.http_address)
+        return Response(scrape(self._service, self._management), media_type=CONTENT_TYPE_LATEST)
+
+
+def check_origin(request: Request, address: str) -> None:
+    """Keep web pages of other sites out: whoever visits them would lend them access to a broker on loopback.
+
+    Args:
+        request: the request.
+        address: where the broker listens.
+
+    Raises:
+        ProtocolViolation: a page of another site has sent it, or it came to loopback under a foreign name.
+    """
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if origin is not None and origin != f"{request.url.scheme}://{host}":
+        raise ProtocolViolation(f"requests from pages of {origin[:100]!r} are refused", origin=origin[:100])
+    if host and _is_loopback(address) and not _is_loopback(host):
+        text = f"{host[:100]!r} is no name of this broker: use localhost or its address"
+        raise ProtocolViolation(text, host=host[:100])
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        name = split_address(address if address.rpartition(":")[2].isdecimal() else f"{address}:80")[0]
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:  # a name, or nothing that makes sense
+        return False
+
+
+def _name(request: Request) -> str:
+    try:
+        return unquote(request.path_params.get("name", ""), errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidDestination(f"the name in {request.url.path!r} is not UTF-8") from error
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type=_JSON)
+
+
+def _error(error: QuireError, status: int) -> Response:
+    detail = {"code": error.code, "text": str(error), "advice": error.entry.advice, "data": error.data}
+    return Response(msgspec.json.encode({"error": detail}, enc_hook=str), status, media_type=_JSON)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """An error of ours as it is; anything else is a defect, which the server logs and the caller only hears of."""
+    failure = error if isinstance(error, QuireError) else QuireError("something unforeseen happened")
+    return _error(failure, failure.entry.http)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    failure = InvalidArgument(f"there is no {request.method} {request.url.path}", path=request.url.path)
+    return _error(failure, error.status_code)

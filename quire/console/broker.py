@@ -1,0 +1,109 @@
+"""The API's broker: is it well, what does it use, stop it."""
+
+from typing import Literal
+
+import msgspec
+
+from quire import __version__
+from quire.broker.management import Management
+from quire.broker.queue_status import HeldProducer
+from quire.broker.service import Service
+from quire.console.endpoint import Call, Endpoint
+from quire.store.maintenance.upkeep import shown
+
+State = Literal["running", "stopping", "store-failed"]
+
+
+class StoreUse(msgspec.Struct, frozen=True):
+    """The store. ``bytes`` are those of all messages; at ``limit`` producers are held."""
+
+    url: str
+    bytes: int
+    limit: int
+    sync: str
+
+
+class MemoryUse(msgspec.Struct, frozen=True):
+    """What messages take in memory: now, at the most so far, and how much they may."""
+
+    used: int
+    peak: int
+    limit: int
+
+
+class SpoolUse(msgspec.Struct, frozen=True):
+    """What non-persistent messages take on disk, and how much they may."""
+
+    bytes: int
+    limit: int
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """A running broker. ``store_error`` says why the store takes no writes, in the state ``store-failed``."""
+
+    name: str
+    version: str
+    state: State
+    uptime_seconds: float
+    stomp: str
+    http: str
+    queues: int
+    messages: int
+    connections: int
+    memory: MemoryUse
+    store: StoreUse
+    spool: SpoolUse
+    producers_held: list[HeldProducer]
+    store_error: str | None
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether the broker takes and gives messages."""
+
+    state: State
+
+
+def state(service: Service) -> State:
+    """The broker's state in a word."""
+    if service.is_stopping:
+        return "stopping"
+    return "running" if service.broker.store_error is None else "store-failed"
+
+
+def broker_status(service: Service, management: Management) -> BrokerStatus:
+    """What is known of the broker as a whole."""
+    broker, settings = service.broker, service.settings
+    memory = broker.memory
+    error = broker.store_error
+    return BrokerStatus(
+        name=settings.broker.name, version=__version__, state=state(service),
+        uptime_seconds=max(service.clock.now_ms() - service.started_at, 0) / 1000,
+        stomp=service.stomp_address, http=service.http_address, queues=len(broker.queues),
+        messages=sum(queue.depth for queue in broker.queues.values()), connections=len(service.connections),
+        memory=MemoryUse(memory.used, memory.peak, memory.limit),
+        store=StoreUse(shown(service.store.url), broker.stored_bytes, settings.store.limit, settings.store.sync),
+        spool=SpoolUse(broker.spool.used, broker.spool.limit),
+        producers_held=management.reader.held_producers(), store_error=None if error is None else str(error),
+    )  # fmt: skip
+
+
+async def _health(call: Call) -> Health:
+    if (error := call.service.broker.store_error) is not None:
+        raise error
+    return Health(state(call.service))
+
+
+async def _status(call: Call) -> BrokerStatus:
+    return broker_status(call.service, call.management)
+
+
+async def _stop(call: Call) -> Health:
+    call.service.ask_stop()
+    return Health(state(call.service))
+
+
+ENDPOINTS = [
+    Endpoint("GET", "/health", "Whether all is well; an error when the store takes no writes.", _health, Health),
+    Endpoint("GET", "/broker", "State, memory, store, spool and connections.", _status, BrokerStatus),
+    Endpoint("POST", "/broker/stop", "Stop the broker. What it confirmed is on disk.", _stop, Health),
+]

@@ -1,0 +1,75 @@
+"""The API's messages: browse and send."""
+
+import base64
+import binascii
+from typing import Annotated, Literal
+
+import msgspec
+
+from quire.broker.management import MAX_PAGE, BrowsePage, Draft
+from quire.console.endpoint import Call, Endpoint, Fields
+from quire.errors import InvalidArgument
+
+MAX_COUNT = 100_000
+"""How often one call may send a message: it answers with an id for each."""
+
+
+class BrowseQuery(Fields, frozen=True):
+    """Which part of a queue to show."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 100
+    after: str | None = None
+
+
+class NewMessage(Fields, frozen=True):
+    """A message to send, and how often. ``expiration`` is in milliseconds since the epoch, 0 for never."""
+
+    body: str
+    body_encoding: Literal["text", "base64"] = "text"
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 4
+    expiration: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
+    persistent: bool = True
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)] = 1
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """How many messages are in the queue now, durable as the store's ``sync`` says, and their message ids."""
+
+    sent: int
+    ids: list[str]
+
+
+async def _browse(call: Call) -> BrowsePage:
+    return call.management.browse(call.name, call.query.after, call.query.limit)
+
+
+async def _send(call: Call) -> Sent:
+    new: NewMessage = call.body
+    draft = Draft(_body(new), new.headers, new.priority, new.expiration, new.persistent)
+    ids: list[str] = []
+    for step in call.management.send(call.name, draft, new.count):
+        await call.durable()
+        ids += step
+    return Sent(len(ids), ids)
+
+
+def _body(new: NewMessage) -> bytes:
+    if new.body_encoding == "text":
+        return new.body.encode()
+    try:
+        return base64.b64decode(new.body, validate=True)
+    except binascii.Error as error:
+        raise InvalidArgument(f"body is no base64: {error}", argument="body") from error
+
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", "/queues/{name}/messages", "Look at messages, oldest first, and leave them.", _browse, BrowsePage,
+        BrowseQuery,
+    ),
+    Endpoint(
+        "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.", _send, Sent, body=NewMessage,
+        status=201,
+    ),
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""The steps of the SQL stores' format, as Alembic revisions."""

@@ -1,0 +1,110 @@
+"""Migrates a SQL store: all steps in one transaction."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from quire.clock import SystemClock
+from quire.errors import StoreError, StoreLocked, StoreUnreachable
+from quire.migrations.place import Place
+from quire.store.base import Sync
+from quire.store.maintenance.sqlite import copy_database
+from quire.store.sql.postgresql import Postgresql
+from quire.store.sql.sqlite import Sqlite
+from quire.store.sql.tables import meta
+
+
+class SqlPlace(Place):
+    """A database with a store.
+
+    Args:
+        url: as SQLAlchemy takes it.
+        path: the file, if it is SQLite.
+    """
+
+    def __init__(self, url: str, path: Path | None) -> None:
+        self._path = path
+        self._backend = Sqlite(str(path), Sync.ALWAYS) if path else Postgresql(url, Sync.ALWAYS, SystemClock())
+        self._name = str(path or urlsplit(url).path.strip("/"))
+        self._config = Config()
+        self._config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+
+    def format(self) -> int:
+        """The format in the table ``meta``."""
+        try:
+            with self._backend.reader.begin() as connection:
+                return _format(connection)
+        except (SQLAlchemyError, ValueError) as error:
+            text = f"there is no readable store in {self._name}: {error}"
+            raise StoreUnreachable(text, name=self._name) from error
+
+    def steps(self, found: int) -> tuple[str, ...]:
+        """What each revision does."""
+        script = ScriptDirectory.from_config(self._config)
+        revisions = list(script.iterate_revisions("head", _revision(found)))
+        return tuple(" ".join((revision.doc or "").split()) for revision in reversed(revisions))
+
+    def upgrade(self, found: int, backup: str) -> str:
+        """Run the revisions in one transaction. PostgreSQL's backup is made in the same one."""
+        try:
+            kept = ""
+            if backup and self._path:
+                target = self._path.with_name(self._path.name + backup)
+                copy_database(self._path, target)
+                kept = str(target)
+            with self._backend.writer.begin() as connection:
+                self._make_sure(connection, found)
+                if backup and not self._path:
+                    kept = _copy_tables(connection, backup)
+                self._run(connection, found)
+            return kept
+        except (OSError, SQLAlchemyError) as error:
+            text = f"the store in {self._name} could not be migrated and is as it was: {error}"
+            raise StoreError(text, name=self._name) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._backend.reader.dispose()
+        self._backend.writer.dispose()
+
+    def _make_sure(self, connection: Connection, found: int) -> None:
+        """Keep others out until the transaction ends: a lease may run out in a long migration.
+
+        Raises:
+            StoreLocked: another broker was faster.
+        """
+        if not self._path:
+            connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
+        if _format(connection) != found:
+            raise StoreLocked(f"another broker has migrated the store in {self._name}: start again", name=self._name)
+
+    def _run(self, connection: Connection, found: int) -> None:
+        self._config.attributes["connection"] = connection
+        command.stamp(self._config, _revision(found))
+        command.upgrade(self._config, "head")
+        # The row in ``meta`` is what says which format there is; two such places could come to differ.
+        connection.execute(text("DROP TABLE alembic_version"))
+
+
+def _format(connection: Connection) -> int:
+    return int(connection.scalar(select(meta.c.value).where(meta.c.key == "format")) or "")
+
+
+def _revision(number: int) -> str:
+    return f"{number:04}"
+
+
+def _copy_tables(connection: Connection, backup: str) -> str:
+    """Copy the tables into a schema of their own, named after the one they are in."""
+    own = connection.scalar(select(func.current_schema()))
+    schema = f"{own}{backup}".replace(".", "_").replace("-", "_").lower()
+    quote = connection.dialect.identifier_preparer.quote
+    connection.execute(text(f"CREATE SCHEMA {quote(schema)}"))
+    for table in inspect(connection).get_table_names():
+        connection.execute(text(f"CREATE TABLE {quote(schema)}.{quote(table)} AS TABLE {quote(table)}"))
+    return schema

@@ -1,0 +1,187 @@
+"""Reading the LMDB store, within one transaction."""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+
+import lmdb
+
+from quire.errors import StoreCorrupt
+from quire.message import MESSAGE_OVERHEAD, Message
+from quire.store import pages
+from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
+from quire.store.pages import KEY
+
+
+class LmdbReader(StoreReader):
+    """Reads within one LMDB transaction.
+
+    Attributes:
+        txn: a transaction made with ``buffers=True``.
+        dbs: the environment's databases.
+    """
+
+    def __init__(self, txn: lmdb.Transaction, dbs: Databases) -> None:
+        self.txn = txn
+        self.dbs = dbs
+
+    def destinations(self) -> list[StoredDestination]:
+        """All destinations, by id."""
+        return [
+            read_destination(LANE.unpack(key)[0], bytes(value)) for key, value in self.txn.cursor(self.dbs.destinations)
+        ]
+
+    def lane_state(self, lane: int) -> LaneState:
+        """A lane's state."""
+        return read_state(self.txn, self.dbs, lane)
+
+    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
+        """Read records in order, within a budget."""
+        messages: list[Message] = []
+        for links, body in self._pages(lane, start):
+            for entry in pages.ENTRY.iter_unpack(links[pages.find_from(links, start) * pages.ENTRY.size :]):
+                byte_budget -= entry[5] + MESSAGE_OVERHEAD
+                if messages and (byte_budget < 0 or len(messages) >= limit):
+                    self._add_deliveries(lane, messages)
+                    return Page(messages, end=False)
+                messages.append(_read_message(lane, entry, body()))
+        self._add_deliveries(lane, messages)
+        return Page(messages, end=True)
+
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read records by sequence."""
+        messages = []
+        links, body = memoryview(b""), _Lazy(self.txn, self.dbs.bodies, b"")
+        for sequence in sequences:
+            entry = _entry_of(links, sequence)
+            if entry is None:
+                links, body = next(self._pages(lane, sequence), (links, body))
+                entry = _entry_of(links, sequence)
+            if entry is not None:
+                messages.append(_read_message(lane, entry, body()))
+        self._add_deliveries(lane, sorted(messages, key=lambda message: message.sequence))
+        return messages
+
+    def links(self, lane: int, start: int, limit: int) -> list[Link]:
+        """Read links in ascending sequence."""
+        found: list[Link] = []
+        for links, _ in self._pages(lane, start):
+            for entry in pages.ENTRY.iter_unpack(links[pages.find_from(links, start) * pages.ENTRY.size :]):
+                if len(found) >= limit:
+                    return found
+                found.append(Link(entry[0], entry[1], entry[2], entry[5], entry[6]))
+        return found
+
+    def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
+        """Delivery states from a sequence on."""
+        found: list[tuple[int, Delivery]] = []
+        cursor = self.txn.cursor(self.dbs.deliveries)
+        more = cursor.set_range(KEY.pack(lane, start))
+        while more and len(found) < limit:
+            owner, sequence = KEY.unpack(cursor.key())
+            if owner != lane:
+                break
+            found.append((sequence, unpack_delivery(cursor.value())))
+            more = cursor.next()
+        return found
+
+    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+        """Records that have expired, earliest first."""
+        found: list[tuple[int, int]] = []
+        for key in self.txn.cursor(self.dbs.expirations).iternext(values=False):
+            expiration, lane, sequence = EXPIRATION.unpack(key)
+            if expiration > now_ms or len(found) >= limit:
+                break
+            found.append((lane, sequence))
+        return found
+
+    def producer(self, producer_id: str) -> int:
+        """A producer's highest send sequence."""
+        data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
+        return int.from_bytes(data, "big") if data else 0
+
+    def mark(self, key: str) -> bytes | None:
+        """A transaction mark."""
+        data = self.txn.get(text_key(key), db=self.dbs.marks)
+        return None if data is None else bytes(data)
+
+    def _pages(self, lane: int, start: int) -> Iterator[tuple[memoryview, "_Lazy"]]:
+        """The lane's links pages from the one that may hold ``start`` on, each with how to get its body page."""
+        cursor = self.txn.cursor(self.dbs.links)
+        more = seek(cursor, lane, start)
+        while more:
+            key = bytes(cursor.key())
+            if KEY.unpack(key)[0] != lane:
+                return
+            yield memoryview(cursor.value()), _Lazy(self.txn, self.dbs.bodies, key)
+            more = cursor.next()
+
+    def _add_deliveries(self, lane: int, messages: list[Message]) -> None:
+        """Give messages, in ascending sequence, what their delivery states say."""
+        if not messages:
+            return
+        cursor = self.txn.cursor(self.dbs.deliveries)
+        more = cursor.set_range(KEY.pack(lane, messages[0].sequence))
+        if not more or KEY.unpack(cursor.key()) > (lane, messages[-1].sequence):
+            return
+        by_sequence = {message.sequence: message for message in messages}
+        while more:
+            owner, sequence = KEY.unpack(cursor.key())
+            if (owner, sequence) > (lane, messages[-1].sequence):
+                return
+            if message := by_sequence.get(sequence):
+                state = unpack_delivery(cursor.value())
+                message.deliveries, message.failures = state.deliveries, state.failures
+                message.redelivered = state.deliveries > 0
+            more = cursor.next()
+
+
+class _Lazy:
+    """A body page that is read when the first record is taken from it."""
+
+    __slots__ = ("_body", "_db", "_key", "_txn")
+
+    def __init__(self, txn: lmdb.Transaction, db: "lmdb._Database", key: bytes) -> None:
+        self._txn, self._db, self._key = txn, db, key
+        self._body: memoryview | None = None
+
+    def __call__(self) -> memoryview:
+        if self._body is None:
+            self._body = memoryview(self._txn.get(self._key, default=b"", db=self._db))
+        return self._body
+
+
+def _entry_of(links: memoryview, sequence: int) -> tuple[int, ...] | None:
+    """The entry of a sequence in a links page, if it is there."""
+    position = pages.find_from(links, sequence) * pages.ENTRY.size
+    if position >= len(links):
+        return None
+    entry: tuple[int, ...] = pages.ENTRY.unpack_from(links, position)
+    return entry if entry[0] == sequence else None
+
+
+def _read_message(lane: int, entry: tuple[int, ...], body: memoryview) -> Message:
+    sequence, _, _, expiration, offset, size, checksum, priority = entry
+    content = bytes(body[offset : offset + size])
+    if zlib.crc32(content) != checksum or len(content) != size:
+        raise StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
+    return Message(sequence, content, expiration, priority)
+
+
+def write_destination(destination: StoredDestination) -> bytes:
+    """A destination as the store keeps it; its id is the key."""
+    return json.dumps(destination[1:], separators=(",", ":")).encode()
+
+
+def read_destination(number: int, data: bytes) -> StoredDestination:
+    """Read a destination."""
+    kind, name, settings, lanes = json.loads(data)
+    return StoredDestination(number, kind, name, settings, tuple(lanes))
+
+
+def text_key(text: str) -> bytes:
+    """A key of any length as LMDB takes it: at most 511 bytes, of a longer one its SHA-256."""
+    key = text.encode()
+    return key if len(key) <= 448 else key[:440] + b"#" + hashlib.sha256(key).hexdigest().encode()

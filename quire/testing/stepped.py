@@ -1,0 +1,366 @@
+"""A broker that moves only when a test says so: its time, its turns and its commits are steps of the test.
+
+``SteppedBroker`` is the real core with real STOMP sessions, on any store. There is no thread, no socket and no event
+loop. So a test decides what is under way when something else happens, and the same steps give the same history::
+
+    stepped = SteppedBroker()
+    producer = stepped.connect()
+    producer.send("orders", b"one", {"receipt": "r"})
+    stepped.turn()                      # the commit is under way
+    stepped.commit(StoreFull("full"))   # and fails
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from quire.broker.broker import Broker
+from quire.broker.queue import Queue
+from quire.broker.stomp_session import StompSession
+from quire.clock import ManualClock
+from quire.cursors.spool import Spool
+from quire.errors import QuireError
+from quire.protocols.stomp.decoder import Decoder, Limits
+from quire.protocols.stomp.encoder import encode_frame
+from quire.protocols.stomp.frames import SERVER_COMMANDS
+from quire.protocols.stomp.versions import Version
+from quire.scheduler import Scheduler
+from quire.settings import Settings
+from quire.store.base import Store, WriteBatch
+from quire.store.memory import MemoryStore
+
+MAX_STEPS = 100_000
+"""A broker that has not come to rest after so many steps never will."""
+
+
+class SteppedWriter:
+    """A writer that keeps the batch it was given until it is told what becomes of it.
+
+    Args:
+        store: where batches go.
+
+    Attributes:
+        batch: the batch under way; None while there is none.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.batch: WriteBatch | None = None
+
+    def submit(self, batch: WriteBatch) -> None:
+        """Take a batch.
+
+        Raises:
+            RuntimeError: the one before is not done.
+        """
+        if self.batch is not None:
+            raise RuntimeError("a batch was submitted before the one before it was done")
+        self.batch = batch
+
+    def apply(self) -> WriteBatch:
+        """Put the batch into the store without telling anybody: a crash between the commit and its announcement.
+
+        Returns:
+            The batch.
+        """
+        batch = self.drop()
+        self._store.apply(batch)
+        return batch
+
+    def drop(self) -> WriteBatch:
+        """Forget the batch: a crash before its commit.
+
+        Returns:
+            The batch.
+        """
+        batch, self.batch = self.batch, None
+        if batch is None:
+            raise RuntimeError("no batch is under way")
+        return batch
+
+
+class RecordingConnection:
+    """A connection that keeps what was written to it.
+
+    Attributes:
+        peer: its name.
+        is_writable: whether it takes output; set it and call the session's ``output_drained``, as a transport does.
+        output: what was written and not looked at yet.
+        writes: how many writes there were.
+        closed: whether the session has closed it.
+        paused: the reasons not to read from it.
+    """
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.is_writable = True
+        self.output = bytearray()
+        self.writes = 0
+        self.closed = False
+        self.paused: set[str] = set()
+
+    def write(self, data: bytes) -> None:
+        """Keep bytes; after ``close`` they are dropped, as a transport does."""
+        if not self.closed:
+            self.output += data
+            self.writes += 1
+
+    def close(self) -> None:
+        """Close."""
+        self.closed = True
+
+    def pause_reading(self, reason: str) -> None:
+        """Read no more."""
+        self.paused.add(reason)
+
+    def resume_reading(self, reason: str) -> None:
+        """A reason not to read is gone."""
+        self.paused.discard(reason)
+
+
+class Frame(NamedTuple):
+    """A frame that the broker sent.
+
+    Attributes:
+        command: ``MESSAGE`` say.
+        headers: by name, unescaped.
+        body: its body.
+    """
+
+    command: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class SteppedClient:
+    """A STOMP client of a stepped broker.
+
+    Args:
+        stepped: the broker.
+        name: the name of its connection.
+
+    Attributes:
+        connection: the transport's half.
+        session: the broker's half.
+        version: the version it speaks, once it has connected.
+        beats: how many line ends came between frames.
+    """
+
+    def __init__(self, stepped: "SteppedBroker", name: str) -> None:
+        self.connection = RecordingConnection(name)
+        self.session = StompSession(stepped.broker, self.connection)
+        self.version = Version.V1_2
+        self.beats = 0
+        self._decoder = Decoder(Limits(), SERVER_COMMANDS)
+        self._frames: list[Frame] = []
+        self._unread = b""
+
+    def feed(self, data: bytes) -> None:
+        """Send raw bytes. They wait while the broker does not read, and go nowhere once it has closed."""
+        self._unread += data
+        self.pump()
+
+    def pump(self) -> bool:
+        """Let the broker read what waits, if it does read.
+
+        Returns:
+            Whether there was something.
+        """
+        if self.connection.closed:
+            self._unread = b""
+        if not self._unread or self.connection.paused:
+            return False
+        data, self._unread = self._unread, b""
+        self.session.receive(data)
+        return True
+
+    def frame(self, command: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+        """Send a frame."""
+        self.feed(encode_frame(command.encode(), headers or {}, body, self.version))
+
+    def send(self, queue: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """Send a SEND frame."""
+        self.frame("SEND", {"destination": f"/queue/{queue}", **(headers or {})}, body)
+
+    def subscribe(
+        self, queue: str, ack: str = "client-individual", id: str = "0", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a SUBSCRIBE frame."""
+        self.frame("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": id, "ack": ack, **(headers or {})})
+
+    def ack(self, message: Frame, headers: Mapping[str, str] | None = None) -> None:
+        """Acknowledge a message in the way of the version."""
+        self.frame("ACK", {**self._ack_headers(message), **(headers or {})})
+
+    def nack(self, message: Frame, headers: Mapping[str, str] | None = None) -> None:
+        """Reject a message in the way of the version."""
+        self.frame("NACK", {**self._ack_headers(message), **(headers or {})})
+
+    def vanish(self) -> None:
+        """Lose the connection without a word."""
+        self.connection.closed = True
+        self.session.closed()
+
+    def take(self, command: str) -> list[Frame]:
+        """The frames of a command that have come since they were taken last; others wait for their own call."""
+        output = bytes(self.connection.output)
+        self.connection.output.clear()
+        self.beats += len(output) if not output.strip(b"\n") else 0
+        for head, _, body in self._decoder.receive(output):
+            assert isinstance(body, bytes)
+            self._frames.append(Frame(head.command.decode(), head.headers, body))
+        if self._decoder.error is not None:
+            raise self._decoder.error
+        taken = [frame for frame in self._frames if frame.command == command]
+        self._frames = [frame for frame in self._frames if frame.command != command]
+        return taken
+
+    def messages(self) -> list[bytes]:
+        """The bodies of the messages that have come since the last call."""
+        return [frame.body for frame in self.take("MESSAGE")]
+
+    def receipts(self) -> list[str]:
+        """The receipts that have come since the last call."""
+        return [frame.headers["receipt-id"] for frame in self.take("RECEIPT")]
+
+    def errors(self) -> list[str]:
+        """The codes of the errors that have come since the last call."""
+        return [frame.headers["code"] for frame in self.take("ERROR")]
+
+    def _ack_headers(self, message: Frame) -> dict[str, str]:
+        if self.version is Version.V1_2:
+            return {"id": message.headers["ack"]}
+        names = ("message-id", "subscription")
+        return {name: message.headers[name] for name in names if name in message.headers}
+
+
+class SteppedBroker:
+    """A broker that moves a step at a time.
+
+    Args:
+        settings: its settings; the defaults if None.
+        store: its store, open; a new one in memory if None.
+        clock: the time; a new one if None.
+
+    Attributes:
+        broker: the core.
+        clock: the time; ``advance`` moves it and makes the calls that are due.
+        store: the store.
+        spool: the spool, in memory.
+        writer: what becomes of commits.
+        clients: all clients, in the order they came.
+    """
+
+    def __init__(
+        self, settings: Settings | None = None, store: Store | None = None, clock: ManualClock | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        self.store = store or MemoryStore()
+        self.clock = clock or ManualClock()
+        self.scheduler = Scheduler(self.clock)
+        self.clients: list[SteppedClient] = []
+        spool = MemoryStore()
+        spool.open()
+        if store is None:
+            self.store.open()
+        self._turn_wanted = False
+        self.spool = Spool(spool, self.settings.spool.limit)
+        self.broker = Broker(self.settings, self.store, self.spool, self.clock, self.scheduler, self._want_turn)
+        self.writer = self.broker.writer = SteppedWriter(self.store)
+
+    def _want_turn(self) -> None:
+        self._turn_wanted = True
+
+    # Clients.
+
+    def connect(self, version: str = "1.2", headers: Mapping[str, str] | None = None) -> SteppedClient:
+        """A client that has connected.
+
+        Args:
+            version: the version it offers.
+            headers: further headers of its CONNECT frame.
+        """
+        client = SteppedClient(self, f"client-{len(self.clients) + 1}")
+        self.clients.append(client)
+        client.frame("CONNECT", {"accept-version": version, "host": "/", **(headers or {})})
+        client.version = client.session.version
+        client.session.flush()
+        return client
+
+    def queue(self, name: str) -> Queue:
+        """A queue of the broker, by name."""
+        return self.broker.queue(name)
+
+    # Steps.
+
+    @property
+    def is_turn_wanted(self) -> bool:
+        """Whether the broker has asked for a turn."""
+        return self._turn_wanted
+
+    def turn(self) -> None:
+        """One turn, if one is wanted. Clients that wait to be read are read first."""
+        for client in self.clients:
+            client.pump()
+        if self._turn_wanted:
+            self._turn_wanted = False
+            self.broker.turn()
+
+    def commit(self, error: QuireError | None = None) -> None:
+        """End the commit under way.
+
+        Args:
+            error: what it fails with; None if it succeeds.
+        """
+        batch = self.writer.apply() if error is None else self.writer.drop()
+        self.broker.committed(batch, error)
+
+    def run_turns(self) -> None:
+        """Turns until none is wanted; the commit under way stays so."""
+        self._run(commits=False)
+
+    def run(self) -> None:
+        """Turns and commits until there is nothing left to do at this time.
+
+        Raises:
+            RuntimeError: there always is.
+        """
+        self._run(commits=True)
+
+    def _run(self, *, commits: bool) -> None:
+        for _ in range(MAX_STEPS):
+            if any([client.pump() for client in self.clients]) or self._turn_wanted:
+                self.turn()
+            elif commits and self.writer.batch is not None:
+                self.commit()
+            else:
+                return
+        raise RuntimeError(f"the broker is still busy after {MAX_STEPS} steps")
+
+    def advance(self, seconds: float) -> None:
+        """Let time go by, and make the calls that are due then."""
+        self.clock.advance(seconds)
+        self.scheduler.run_due()
+
+    def reopen(self, settings: Settings | None = None) -> "SteppedBroker":
+        """Crash, and start again on the same store. What was not committed is lost; ``stop`` first for a clean end.
+
+        Args:
+            settings: for the new broker; the same if None.
+
+        Returns:
+            The new broker. This one is not to be used any more.
+        """
+        return SteppedBroker(settings or self.settings, self.store, self.clock)
+
+    def stop(self, error: QuireError) -> None:
+        """Stop cleanly, as the service does: consumers go in peace, queues say that nothing is in flight.
+
+        Args:
+            error: what clients are told.
+        """
+        self.run()
+        for client in self.clients:
+            client.session.stop(error)
+        for queue in self.broker.queues.values():
+            queue.stop()
+        self.run()

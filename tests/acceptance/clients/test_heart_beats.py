@@ -1,0 +1,64 @@
+"""Connections that say nothing but heart-beats, and those that should and do not."""
+
+import socket
+import time
+
+import pytest
+
+from tests.acceptance.clients.client import SECONDS
+from tests.acceptance.clients.conftest import Connect
+from tests.acceptance.clients.kinds import WITH_NACK
+from tests.acceptance.crash.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+
+@pytest.mark.parametrize("kind", WITH_NACK, ids=str)
+def test_idle_connection_that_beats_lives(connect: Connect, destination: str) -> None:
+    client = connect(beat=1000)
+    client.subscribe(destination)
+    client.settle()
+    time.sleep(3.5)  # the broker waits for 2 s, the libraries for 1.5 to 3
+    assert not client.has_come("CLOSED")
+    client.send(destination, b"still here")
+    assert client.receive().body == b"still here"
+
+
+def _connect(broker: BrokerProcess, heart_beat: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", broker.port()), SECONDS)
+    connection.sendall(b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:" + heart_beat + b"\n\n\0")
+    return connection
+
+
+def test_broker_beats_as_often_as_it_said(broker: BrokerProcess) -> None:
+    with _connect(broker, b"0,1000") as connection:
+        connected = connection.recv(4096)
+        assert b"\nheart-beat:1000,0\n" in connected
+        received = connected.rpartition(b"\0")[2]
+        started = time.monotonic()
+        while len(received) < 4:
+            received += connection.recv(4096)
+        assert received == b"\n" * 4
+        assert 2.0 < time.monotonic() - started < 4.5
+
+
+def test_client_that_stops_beating_is_closed(broker: BrokerProcess) -> None:
+    with _connect(broker, b"1000,0") as connection:
+        started = time.monotonic()
+        for _ in range(3):
+            time.sleep(0.9)
+            connection.sendall(b"\n")
+        received = b""
+        while data := connection.recv(4096):
+            received += data
+        assert 4.0 < time.monotonic() - started < 6.5
+    assert b"\nheart-beat:0,1000\n" in received
+    assert b"connection-timeout" in received
+
+
+def test_no_heart_beats_mean_no_time_limit(broker: BrokerProcess) -> None:
+    with _connect(broker, b"0,0") as connection:
+        assert b"CONNECTED" in connection.recv(4096)
+        connection.settimeout(3)
+        with pytest.raises(TimeoutError):
+            connection.recv(4096)

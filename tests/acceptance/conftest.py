@@ -1,0 +1,46 @@
+"""Brokers in processes of their own: on ports of their own, in directories of their own, ended whatever happens."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.acceptance.crash.broker_process import BrokerProcess
+
+StartBroker = Callable[..., BrokerProcess]
+
+
+@pytest.fixture(scope="module")
+def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBroker]:
+    """Starts brokers for a module's tests; arguments are settings, by their environment variables without ``QUIRE_``.
+
+    At the end each must stop well, if it still runs, and must have logged no defect.
+    """
+    started: list[BrokerProcess] = []
+
+    def start(**settings: str) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path_factory.mktemp("broker"), settings=settings)
+        broker.start()
+        started.append(broker)
+        broker.port()
+        return broker
+
+    try:
+        yield start
+        for broker in started:
+            broker.stop()
+            assert "Traceback" not in broker.log, broker.log
+    finally:
+        for broker in started:
+            broker.kill()
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> BrokerProcess:
+    """The broker that a module's tests share."""
+    return start_broker()
+
+
+@pytest.fixture
+def destination(request: pytest.FixtureRequest) -> str:
+    """A queue of the test's own."""
+    return f"/queue/{request.node.name}"

@@ -1,0 +1,135 @@
+"""A broker in a process of its own, on a store that outlives it: started, killed and started again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+START_SECONDS = 30.0
+"""How long a start may take on a busy machine before it counts as hung."""
+
+_QUIRE = [sys.executable, "-c", "from quire.cli.main import main; main()"]
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
+
+
+def quire(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line, ``quire("store", "verify", ...)`` say."""
+    command = [*_QUIRE, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, env=_ENVIRONMENT, check=False)
+
+
+class BrokerProcess:
+    """A broker.
+
+    Args:
+        directory: where its data and its log are.
+        url: its store; empty for LMDB in its data directory.
+        settings: more of them, by the names of their environment variables without ``QUIRE_``.
+    """
+
+    def __init__(self, directory: Path, url: str = "", settings: dict[str, str] | None = None) -> None:
+        self.data = directory / "data"
+        self.url = url or f"lmdb://{self.data}/store"
+        self.log_path = directory / "broker.log"
+        self._environment = _ENVIRONMENT | {f"QUIRE_{name}": value for name, value in (settings or {}).items()}
+        self._process: subprocess.Popen[bytes]
+
+    def start(self, *flags: str) -> None:
+        """Start it as a user does.
+
+        Args:
+            *flags: of ``quire broker start``.
+        """
+        self._run([*_QUIRE, "broker", "start", "--http", "127.0.0.1:0", *flags])
+
+    def start_with_fault(self, fault: str, point: str, nth: int, times: int = 1) -> None:
+        """Start one that fails; see ``quire.testing.crash``."""
+        plan = ["--fault", fault, "--point", point, "--nth", str(nth), "--times", str(times)]
+        self._run([sys.executable, "-m", "quire.testing.crash", *plan])
+
+    def _run(self, command: list[str]) -> None:
+        common = ["--store", self.url, "--data", str(self.data), "--stomp", "127.0.0.1:0"]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen([*command, *common], stdout=log, stderr=log, env=self._environment)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def port(self) -> int:
+        """Wait until it listens.
+
+        Returns:
+            Its STOMP port.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            assert self._process.poll() is None, f"the broker ended with {self._process.returncode}:\n{self.log}"
+            assert time.monotonic() < deadline, f"the broker does not listen after {START_SECONDS} s:\n{self.log}"
+            facts = self._facts()
+            if facts.get("pid") == self._process.pid:
+                return int(str(facts["stomp"]).rpartition(":")[2])
+            time.sleep(0.01)
+
+    def _facts(self) -> dict[str, object]:
+        try:
+            facts: dict[str, object] = json.loads((self.data / "broker.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return facts
+
+    @property
+    def log(self) -> str:
+        """Everything it and those before it have logged."""
+        return self.log_path.read_text()
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """What it has logged under the name of an event."""
+        lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == name]
+
+    def wait_for_event(self, name: str) -> dict[str, object]:
+        """Wait until it logs an event.
+
+        Returns:
+            The event.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while not (found := self.events(name)):
+            assert time.monotonic() < deadline, f"no event {name} after {START_SECONDS} s:\n{self.log}"
+            time.sleep(0.02)
+        return found[0]
+
+    def pause(self) -> None:
+        """Stop it where it is, as a machine does that sleeps or swaps."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused one go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it with SIGKILL. One that has ended already stays as it is."""
+        self._process.kill()
+        self._process.wait(START_SECONDS)
+
+    def stop(self) -> None:
+        """End it with SIGTERM, and make sure that it ended well."""
+        self._process.terminate()
+        assert self.wait() == 0, f"the broker did not stop well:\n{self.log}"
+
+    def wait(self) -> int:
+        """Wait for its end.
+
+        Returns:
+            The exit code; negative if a signal ended it.
+        """
+        return self._process.wait(START_SECONDS)
+
+    def wait_until_it_killed_itself(self) -> None:
+        """Wait until a fault has ended it."""
+        assert self.wait() == -signal.SIGKILL, f"the broker ended otherwise than by its fault:\n{self.log}"

@@ -1,0 +1,101 @@
+"""What producers and consumers know, over all the deaths of the broker, and what of it breaks a promise."""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """Which message it is to its producer; its body begins with it.
+
+    Attributes:
+        producer: who sent it.
+        attempt: over which of its connections, counted from 1.
+        unit: which of its transactions it is part of; a message without a transaction is its own.
+        number: which of its messages.
+    """
+
+    producer: str
+    attempt: int
+    unit: int
+    number: int
+
+    def body(self, size: int) -> bytes:
+        """A body of about a size."""
+        return (" ".join(map(str, self)) + "\n").encode() + bytes(size)
+
+    @classmethod
+    def of(cls, body: bytes) -> "Key":
+        """Read it from a body."""
+        producer, *numbers = body[: body.index(b"\n")].decode().split()
+        return cls(producer, *map(int, numbers))
+
+
+class Ledger:
+    """Everything that was confirmed, received and acknowledged on one queue.
+
+    Attributes:
+        violations: promises that were broken, for people.
+        errors: codes of the errors that the broker sent.
+        confirmed: what has a receipt: producer and number.
+        received: which message ids came for a producer's number.
+        settled: message ids of which the acknowledgement has a receipt.
+        redelivered: how many deliveries were flagged.
+    """
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.errors: list[str] = []
+        self.confirmed: set[tuple[str, int]] = set()
+        self.received: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        self.settled: set[str] = set()
+        self.redelivered = 0
+        self._seen: set[str] = set()
+        self._units: defaultdict[tuple[str, int, int], set[int]] = defaultdict(set)
+
+    def deliver(self, id: str, key: Key, redelivered: bool) -> None:
+        """A consumer got a message."""
+        self.redelivered += redelivered
+        if id in self.settled:
+            self.violations.append(f"{id} {key} came back after its acknowledgement was confirmed")
+        if id in self._seen and not redelivered:
+            self.violations.append(f"{id} {key} was delivered before and came back without the flag")
+        self._seen.add(id)
+        self.received[key.producer, key.number].add(id)
+        self._units[key.producer, key.attempt, key.unit].add(key.number)
+
+    @property
+    def missing(self) -> list[tuple[str, int]]:
+        """What is confirmed and was not received."""
+        return sorted(key for key in self.confirmed if key not in self.received)
+
+    def check_once(self, producer: str) -> None:
+        """Look for messages of a producer that were stored more than once."""
+        for (name, number), ids in self.received.items():
+            if name == producer and len(ids) > 1:
+                self.violations.append(f"{producer} {number} was stored {len(ids)} times")
+
+    def check_whole(self, producer: str, size: int) -> None:
+        """Look for transactions of a producer of which only a part was stored."""
+        for (name, attempt, unit), numbers in self._units.items():
+            if name == producer and len(numbers) != size:
+                self.violations.append(f"of {producer} {attempt} {unit} only {sorted(numbers)} were stored")
+
+
+class Order:
+    """Whether one consumer gets each producer's messages in order; a new one for each connection.
+
+    Args:
+        ledger: where a violation goes.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def follow(self, key: Key) -> None:
+        """The next message. What a producer sent over a later connection comes after what it sent before."""
+        place = (key.attempt, key.number)
+        last = self._last.get(key.producer, (0, 0))
+        if place <= last:
+            self._ledger.violations.append(f"{key} came after {last}")
+        self._last[key.producer] = place

@@ -1,0 +1,83 @@
+"""A STOMP 1.2 connection for load: it pipelines, and it is lost when its broker is killed."""
+
+import asyncio
+from typing import Self
+
+from quire.client.connection import LIMITS, Frame
+from quire.protocols.stomp.decoder import Decoder
+from quire.protocols.stomp.encoder import encode_frame
+from quire.protocols.stomp.frames import SERVER_COMMANDS
+
+TICK = 0.1
+"""How long ``receive`` waits, in seconds: a client has to notice now and then that it is to end."""
+
+
+class Lost(Exception):
+    """The connection is gone.
+
+    Args:
+        code: the error's code if the broker sent one.
+    """
+
+    def __init__(self, code: str = "") -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Peer:
+    """A connection; made by ``connect``."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = Decoder(LIMITS, SERVER_COMMANDS)
+        self._output: list[bytes] = []
+
+    @classmethod
+    async def connect(cls, port: int) -> Self:
+        """Connect and wait for the broker's answer.
+
+        Raises:
+            Lost: there is no broker, or it refuses.
+        """
+        try:
+            peer = cls(*await asyncio.open_connection("127.0.0.1", port))
+        except OSError:
+            raise Lost from None
+        peer.send("CONNECT", {"accept-version": "1.2", "host": "test", "heart-beat": "0,0"})
+        while not await peer.receive():
+            pass
+        return peer
+
+    def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        """Send a frame; it leaves with the next ``receive``."""
+        self._output.append(encode_frame(command.encode(), headers, body))
+
+    async def receive(self) -> list[Frame]:
+        """Wait a moment for frames.
+
+        Raises:
+            Lost: the broker is gone, or has sent an error.
+        """
+        output, self._output = b"".join(self._output), []
+        try:
+            self._writer.write(output)
+            data = await asyncio.wait_for(self._reader.read(1 << 16), TICK)
+        except TimeoutError:
+            return []
+        except ConnectionError:
+            raise Lost from None
+        if not data:
+            raise Lost
+        frames = []
+        for head, _, body in self._decoder.receive(data):
+            assert isinstance(body, bytes)
+            frame = Frame(head.command.decode(), head.headers, body)
+            if frame.command == "ERROR":
+                raise Lost(frame.headers["code"])
+            frames.append(frame)
+        return frames
+
+    def close(self) -> None:
+        """Close without a word."""
+        self._writer.close()

@@ -1,0 +1,115 @@
+"""Two brokers on one store: the second is refused, or waits and takes over."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quire.client.connection import connect
+from quire.errors import QuireError
+from quire.store.sql.postgresql import LEASE_SECONDS
+from tests.acceptance.crash.broker_process import BrokerProcess
+from tests.conftest import PostgresqlServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+MakeBroker = Callable[..., BrokerProcess]
+
+
+def send(broker: BrokerProcess, body: bytes) -> None:
+    with connect("127.0.0.1", broker.port()) as connection:
+        connection.send("/queue/q", body)
+        connection.disconnect()
+
+
+def receive(broker: BrokerProcess, count: int) -> list[bytes]:
+    """Take messages off the queue, and make sure that there are no more."""
+    with connect("127.0.0.1", broker.port()) as connection:
+        connection.subscribe("/queue/q")
+        bodies = []
+        while frame := connection.receive(10 if len(bodies) < count else 0.2):
+            bodies.append(frame.body)
+            connection.ack(frame)
+        connection.disconnect()
+    return bodies
+
+
+def test_second_broker_is_refused_and_says_who_has_the_store(store_url: str, make_broker: MakeBroker) -> None:
+    first, second = make_broker(store_url), make_broker(store_url)
+    first.start()
+    first.port()
+    second.start()
+    assert second.wait() == 4
+    assert "store-locked" in second.log
+    assert f"process {first.pid}" in second.log
+    send(first, b"1")
+    first.stop()
+
+
+def test_standby_takes_over_when_the_first_is_killed(store_url: str, make_broker: MakeBroker) -> None:
+    take_over(store_url, make_broker, BrokerProcess.kill)
+
+
+def test_standby_takes_over_when_the_first_is_stopped(store_url: str, make_broker: MakeBroker) -> None:
+    take_over(store_url, make_broker, BrokerProcess.stop)
+
+
+def test_standby_on_postgresql_takes_over_when_the_lease_has_run_out(
+    postgresql_server: PostgresqlServer, tmp_path: Path, make_broker: MakeBroker
+) -> None:
+    assert LEASE_SECONDS < 15  # or this test would be too short to see it run out
+    take_over(postgresql_server.url_for(tmp_path / "killed"), make_broker, BrokerProcess.kill)
+
+
+def test_standby_on_postgresql_takes_over_at_once_when_the_first_is_stopped(
+    postgresql_server: PostgresqlServer, tmp_path: Path, make_broker: MakeBroker
+) -> None:
+    take_over(postgresql_server.url_for(tmp_path / "stopped"), make_broker, BrokerProcess.stop)
+
+
+def test_paused_broker_on_postgresql_stops_when_it_finds_its_lease_taken(
+    postgresql_server: PostgresqlServer, tmp_path: Path, make_broker: MakeBroker
+) -> None:
+    url = postgresql_server.url_for(tmp_path / "paused")
+    first, second = make_broker(url), make_broker(url)
+    first.start()
+    with connect("127.0.0.1", first.port()) as producer:
+        producer.send("/queue/q", b"1")
+        second.start("--standby")
+        second.wait_for_event("broker.standby")
+        first.pause()
+        producer.send("/queue/q", b"not confirmed", receipt=False)
+        assert receive(second, 1) == [b"1"]
+        first.resume()
+        with pytest.raises(QuireError):
+            producer.send("/queue/q", b"not confirmed either")
+    assert first.wait() == 4
+    assert "store-locked" in first.log
+    assert receive(second, 0) == []
+    second.stop()
+
+
+def take_over(url: str, make_broker: MakeBroker, end: Callable[[BrokerProcess], None]) -> None:
+    first, second = make_broker(url), make_broker(url)
+    first.start()
+    send(first, b"1")
+    second.start("--standby")
+    waiting = second.wait_for_event("broker.standby")
+    assert f"process {first.pid}" in str(waiting["owner"])
+    send(first, b"2")
+    assert second.events("broker.started") == []
+    end(first)
+    assert receive(second, 2) == [b"1", b"2"]
+    send(second, b"3")
+    second.stop()
+
+
+def test_standby_that_is_told_to_stop_stops(store_url: str, make_broker: MakeBroker) -> None:
+    first, second = make_broker(store_url), make_broker(store_url)
+    first.start()
+    first.port()
+    second.start("--standby")
+    second.wait_for_event("broker.standby")
+    second.stop()
+    send(first, b"1")
+    first.stop()

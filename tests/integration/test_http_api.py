@@ -1,0 +1,133 @@
+"""The HTTP API with real sockets: a broker of its own, asked by the command line's verbs and by raw bytes."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from quire.cli.main import main
+from quire.settings import split_address
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+LIMIT = 30.0
+"""How long a broker may take to start or to stop, in seconds."""
+
+
+class Broker:
+    """A broker process on free ports."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        program = "from quire.cli.main import main; main()"
+        arguments = ["broker", "start", "--data", str(data), "--stomp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with data.with_suffix(".log").open("wb") as log:
+            command = [sys.executable, "-c", program, *arguments]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        deadline = time.monotonic() + LIMIT
+        while not (data / "broker.json").exists():
+            assert self.process.poll() is None, data.with_suffix(".log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        self.address = split_address(json.loads((data / "broker.json").read_text())["http"])
+
+    def quire(self, *arguments: str) -> Any:
+        """A verb's result, as programs see it."""
+        result = CliRunner().invoke(main, [*arguments, "--data", str(self.data), "--output", "json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def raw(self, data: bytes) -> bytes:
+        """What is answered to some bytes, until the connection ends; it may be reset when bytes were left unread."""
+        answer = b""
+        with (
+            socket.create_connection(self.address, timeout=LIMIT) as connection,
+            contextlib.suppress(ConnectionResetError),
+        ):
+            connection.sendall(data)
+            while part := connection.recv(65536):
+                answer += part
+        return answer
+
+    def end(self, number: signal.Signals) -> int:
+        """Signal the broker, and wait for its end."""
+        self.process.send_signal(number)
+        return self.process.wait(LIMIT)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    started = Broker(tmp_path / "data")
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+def test_every_verb_works_against_a_running_broker(broker: Broker) -> None:
+    quire = broker.quire
+    assert quire("broker", "status")["state"] == "running"
+    assert quire("queue", "create", "a/b")["depth"] == 0
+    assert quire("send", "orders", "--body", "two coffees", "--count", "1500", "--header", "a=b")["sent"] == 1500
+    assert len(quire("queue", "browse", "orders", "--limit", "0")) == 1500
+    quire("queue", "pause", "orders")
+    assert quire("queue", "show", "orders")["blocked"]["cause"] == "paused"
+    assert quire("receive", "orders", "--timeout", "200ms") == []
+    quire("queue", "resume", "orders")
+    (received,) = quire("receive", "orders", "--ack")
+    assert (received["body"], received["headers"]["a"]) == ("two coffees", "b")
+    assert quire("queue", "move", "orders", "a/b", "--limit", "1200")["moved"] == 1200
+    assert {row["name"]: row["depth"] for row in quire("queue", "ls")} == {"a/b": 1200, "orders": 299}
+    assert quire("queue", "redrive", "orders")["moved"] == 0
+    assert quire("queue", "purge", "a/b", "--yes")["removed"] == 1200
+    assert quire("queue", "delete", "orders", "--yes")["removed"] == 299
+    assert [row["name"] for row in quire("queue", "ls")] == ["a/b"]
+    assert quire("broker", "stop") == {"state": "stopping"}
+    assert broker.process.wait(LIMIT) == 0
+    assert not (broker.data / "broker.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_still_stop_the_broker_and_idle_connections_do_not_hinder_it(
+    broker: Broker, number: signal.Signals
+) -> None:
+    broker.quire("send", "orders", "--body", "b")
+    with socket.create_connection(broker.address, timeout=LIMIT) as idle:
+        idle.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle.recv(65536).startswith(b"HTTP/1.1 200")
+        assert broker.end(number) == 0
+    again = Broker(broker.data)
+    try:
+        assert again.quire("queue", "show", "orders")["depth"] == 1
+    finally:
+        again.process.kill()
+        again.process.wait()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\xff\n\n",
+        b"CONNECT\naccept-version:1.2\n\n\0",
+        b"GET /api/v1/health HTTP/1.1\r\n" + b"x: " + b"y" * 200_000 + b"\r\n\r\n",
+        b"POST /api/v1/queues/q/purge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
+        b"POST /api/v1/queues/q/purge HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /api/v1/queues/\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_hostile_bytes_are_refused_and_others_do_not_notice(broker: Broker, data: bytes) -> None:
+    answer = broker.raw(data)
+    assert answer == b"" or answer.split(b" ")[1] in (b"400", b"404", b"413")
+    assert broker.quire("broker", "status")["state"] == "running"

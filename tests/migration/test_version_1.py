@@ -1,0 +1,358 @@
+"""The kept samples of format 1, migrated on every back end that was there then."""
+
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import lmdb
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, inspect, text
+
+from quire.clock import ManualClock
+from quire.errors import StoreError, StoreLocked, StoreOutdated, StoreTooNew, StoreUnreachable
+from quire.message import Message
+from quire.migrations import MigrationReport, migrate, prepare
+from quire.migrations.lmdb import STEPS
+from quire.migrations.sql.place import SqlPlace
+from quire.store.base import Delivery, LaneState, WriteBatch
+from quire.store.lmdb_lane import Databases
+from quire.store.maintenance.export import export
+from quire.store.maintenance.findings import Problem
+from quire.store.maintenance.upkeep import exists, reading, store_path
+from quire.store.maintenance.verify import verify
+from quire.store.sql.tables import metadata
+from quire.store.urls import store_for_url
+from tests.conftest import PostgresqlServer
+from tests.samples import make_version_1 as sample
+from tests.unit.store.maintained import findings, mend, problems
+from tests.unit.store.tampering import LmdbTampering
+
+KINDS = ["lmdb", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A copy of a sample, and where it is."""
+    if request.param == "lmdb":
+        shutil.copytree(sample.LMDB, tmp_path / "store")
+    elif request.param == "sqlite":
+        shutil.copy(sample.SQLITE, tmp_path / "store")
+    else:
+        server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+        found = server.url_for(tmp_path)
+        with server.connect() as connection:
+            connection.execute(f"SET search_path TO {server.schema_of(tmp_path)}")
+            connection.execute(sample.POSTGRESQL.read_bytes())
+        return found
+    return f"{request.param}://{tmp_path}/store"
+
+
+def format_of(url: str) -> int:
+    return migrate(url, dry_run=True).found
+
+
+def set_format(url: str, number: int) -> None:
+    if url.startswith("lmdb"):
+        with lmdb.open(url[7:], max_dbs=16) as env, env.begin(write=True) as txn:
+            txn.put(b"format", str(number).encode(), db=env.open_db(b"meta", txn=txn))
+    else:
+        execute(url, f"UPDATE meta SET value = '{number}'")
+
+
+def execute(url: str, statement: str) -> None:
+    engine = create_engine(url.replace("sqlite://", "sqlite:///"))
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_the_sample_has_format_1_and_is_refused(url: str) -> None:
+    assert format_of(url) == 1
+    store = store_for_url(url)
+    with pytest.raises(StoreOutdated):
+        store.open()
+    store.close()
+
+
+def test_everything_is_there_after_the_migration(url: str) -> None:
+    report = migrate(url)
+    assert (report.found, report.current, len(report.steps)) == (1, 2, 1)
+    assert "checksum" in report.steps[0]
+    with reading(url) as opened:
+        store = opened.store
+        assert list(verify(store, opened.upkeep)) == []
+        assert [tuple(found) for found in store.destinations()] == [
+            (number, kind, name, settings, tuple(lanes)) for number, kind, name, settings, lanes in sample.DESTINATIONS
+        ]
+        for lane in sample.REMOVED:
+            page = store.page(lane, 0, 10**9, 1000)
+            found = [sample.Record(lane, m.sequence, m.expiration, m.priority, m.content) for m in page.messages]
+            assert found == sample.records(lane)
+            links = store.links(lane, 0, 1000)
+            assert {link.sequence: (link.previous, link.next) for link in links} == sample.links(lane)
+        for lane in sample.NEXT_SEQUENCES:
+            assert store.lane_state(lane) == LaneState(*sample.state(lane))
+        assert {(1, at): tuple(state) for at, state in store.deliveries(1, 0, 100)} == sample.DELIVERIES
+        assert store.expired(2**62, 100) == [
+            (r.lane, r.sequence) for r in sorted(sample.records(1), key=lambda r: r.expiration) if r.expiration
+        ]
+        assert dict(opened.upkeep.producers()) == sample.PRODUCERS
+        assert dict(opened.upkeep.marks()) == sample.TRANSACTIONS
+
+
+def test_a_migrated_store_goes_on(url: str) -> None:
+    migrate(url)
+    store = store_for_url(url)
+    store.open()
+    try:
+        batch = WriteBatch()
+        batch.lane(1).appends.append(Message(31, b"message-id:new\n\n"))
+        batch.lane(1).removals += [3, 11, 15, 29]
+        batch.lane(1).deliveries[31] = Delivery(1)
+        store.apply(batch)
+    finally:
+        store.close()
+    with reading(url) as opened:
+        assert list(verify(opened.store, opened.upkeep)) == []
+
+
+def test_pages_are_migrated_a_number_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(STEPS[2], "_PAGES_AT_ONCE", 2)
+    shutil.copytree(sample.LMDB, tmp_path / "store")
+    migrate(f"lmdb://{tmp_path}/store")
+    with reading(f"lmdb://{tmp_path}/store") as opened:
+        assert list(verify(opened.store, opened.upkeep)) == []
+        assert opened.store.lane_state(1).count == len(sample.records(1))
+
+
+@pytest.mark.slow
+def test_rows_are_migrated_a_number_at_a_time(tmp_path: Path) -> None:
+    shutil.copy(sample.SQLITE, tmp_path / "store")
+    contents = [b"message-id:%d\n\n" % at + b"x" * (3_000_000 if at in (5, 6, 1500) else 1) for at in range(1, 2501)]
+    sizes = [len(content) for content in contents]
+    with closing(sqlite3.connect(tmp_path / "store")) as connection, connection:
+        state = "(head, tail, count, bytes, next_sequence) = (1, 2500, 2500, ?, 2501)"
+        connection.execute(f"UPDATE lanes SET {state} WHERE lane = 3", [sum(sizes)])
+        rows = [(at, size, content) for at, (size, content) in enumerate(zip(sizes, contents, strict=True), 1)]
+        connection.executemany("INSERT INTO records VALUES (3, ?, ?, 0, 4, ?)", rows)
+        neighbours = [(at, at - 1, (at + 1) % 2501, size) for at, size, _ in rows]
+        connection.executemany("INSERT INTO links VALUES (3, ?, ?, ?, ?)", neighbours)
+    migrate(f"sqlite://{tmp_path}/store")
+    with reading(f"sqlite://{tmp_path}/store") as opened:
+        assert list(verify(opened.store, opened.upkeep)) == []
+        assert opened.store.lane_state(3).count == 2500
+
+
+def test_damage_is_carried_over_for_repair_to_see(tmp_path: Path) -> None:
+    shutil.copytree(sample.LMDB, tmp_path / "store")
+    url = f"lmdb://{tmp_path}/store"
+    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+        key = sample.KEY.pack(1, 1)
+        page = bytearray(txn.get(key, b"", dbs.links))
+        sample.ENTRY.pack_into(page, 0, 3, 0, 4, 0, 10**6, 15, 3)  # it stands nowhere
+        txn.put(key, bytes(page), db=dbs.links)
+        txn.delete(sample.KEY.pack(1, 9), db=dbs.links)
+    migrate(url)
+    found = problems(url)
+    assert {(Problem.DAMAGED_RECORD, 3), (Problem.MISSING_LINK, 9)} <= found
+    mend(url)
+    with reading(url) as opened:
+        kept = [link.sequence for link in opened.store.links(1, 0, 100)]
+    assert kept == sorted({record.sequence for record in sample.records(1)} | {12, 13, 14})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", KINDS[:2], indirect=True)
+def test_a_killed_migration_leaves_the_store_as_it_was(url: str) -> None:
+    program = f"""
+import os, signal
+from quire.migrations import migrate
+from quire.migrations.lmdb import place as lmdb_place
+from quire.migrations.sql.place import SqlPlace
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+run = SqlPlace._run
+SqlPlace._run = lambda *arguments: (run(*arguments), kill())
+lmdb_place.place = kill
+migrate({url!r}, backup=False)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert format_of(url) == 1
+    assert migrate(url, backup=False).found == 1
+    assert findings(url) == []
+
+
+def test_a_second_migration_has_nothing_to_do(url: str) -> None:
+    migrate(url)
+    assert migrate(url) == MigrationReport(2, 2, ())
+    assert prepare(url) is None
+
+
+def test_a_dry_run_says_what_it_would_do_and_changes_nothing(url: str, tmp_path: Path) -> None:
+    report = migrate(url, dry_run=True)
+    assert len(report.steps) == 1
+    assert report.backup == ""
+    assert format_of(url) == 1
+    assert {path.name for path in tmp_path.iterdir()} <= {"store", "store-wal", "store-shm"}
+
+
+def test_the_backup_is_the_store_as_it_was(url: str) -> None:
+    report = migrate(url, clock=ManualClock(1_700_000_000_000))
+    if url.startswith("postgresql"):
+        before_schema, own_schema = url.split("search_path%3D")
+        assert report.backup == f"{own_schema}_backup_format1_20231114t221320z"
+        backup = f"{before_schema}search_path%3D{report.backup}"
+    else:
+        assert report.backup.endswith("/store.backup-format1-20231114T221320Z")
+        backup = url.partition(":")[0] + "://" + report.backup
+    store = store_for_url(backup)
+    with pytest.raises(StoreOutdated):
+        store.open()
+    store.close()
+    with reading(url) as opened:
+        expected = list(export(opened))
+    # It is whole: it can be migrated as the store was.
+    migrate(backup, backup=False)
+    with reading(backup) as opened:
+        assert list(export(opened)) == expected
+
+
+def test_no_backup_is_made_if_none_is_wanted(url: str, tmp_path: Path) -> None:
+    assert migrate(url, backup=False).backup == ""
+    assert not [path for path in tmp_path.iterdir() if "backup" in path.name]
+
+
+def test_a_start_migrates_and_says_so(url: str) -> None:
+    report = prepare(url)
+    assert report is not None
+    assert report.found == 1
+    assert report.backup
+    store = store_for_url(url)
+    store.open()
+    store.close()
+
+
+@pytest.mark.parametrize("scheme", ["lmdb", "sqlite"])
+def test_a_start_without_a_store_has_nothing_to_do(scheme: str, tmp_path: Path) -> None:
+    assert prepare("memory:") is None
+    assert prepare(f"{scheme}://{tmp_path}/store") is None
+    with pytest.raises(StoreUnreachable):
+        migrate(f"{scheme}://{tmp_path}/store")
+    assert not exists(f"{scheme}://{tmp_path}/store")
+
+
+def test_a_newer_store_is_refused_and_left_alone(url: str) -> None:
+    set_format(url, 3)
+    for attempt in (migrate, prepare):
+        with pytest.raises(StoreTooNew) as raised:
+            attempt(url)
+        assert raised.value.data["found"] == 3
+
+
+def test_a_store_in_use_is_not_migrated(url: str) -> None:
+    other = store_for_url(url)
+    assert other.try_lock("an old broker")
+    with pytest.raises(StoreLocked, match="an old broker"):
+        migrate(url)
+    assert format_of(url) == 1
+    # The one who has the lock may.
+    assert prepare(url) is not None
+    other.close()
+
+
+@pytest.mark.parametrize("url", KINDS[1:], indirect=True)
+def test_a_migration_by_another_broker_is_noticed(url: str) -> None:
+    place = SqlPlace(url, store_path(url))
+    migrate(url, backup=False)
+    with pytest.raises(StoreLocked, match="start again"):
+        place.upgrade(1, "")
+    place.close()
+
+
+def test_an_interrupted_migration_leaves_the_store_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        # The last thing a migration does: everything else is done by then.
+        patched.setattr("quire.migrations.lmdb.place.place", interrupted)
+        patched.setattr("quire.migrations.sql.place.command.upgrade", _then(interrupted))
+        with pytest.raises(KeyboardInterrupt):
+            migrate(url, clock=ManualClock(0))
+    assert format_of(url) == 1
+    report = migrate(url)
+    assert report.found == 1
+    with reading(url) as opened:
+        assert list(verify(opened.store, opened.upkeep)) == []
+
+
+def _then(interrupted: Callable[[], None]) -> Callable[..., None]:
+    upgrade = command.upgrade
+
+    def both(config: Config, revision: str) -> None:
+        upgrade(config, revision)
+        interrupted()
+
+    return both
+
+
+def test_a_failed_step_is_told_as_the_stores_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> None:
+        raise lmdb.DiskError("no space left")
+
+    shutil.copytree(sample.LMDB, tmp_path / "store")
+    monkeypatch.setattr(STEPS[2], "upgrade", full)
+    with pytest.raises(StoreError, match="as it was: no space left"):
+        migrate(f"lmdb://{tmp_path}/store")
+    assert format_of(f"lmdb://{tmp_path}/store") == 1
+
+
+def test_the_lmdb_sample_has_the_databases_of_a_new_store() -> None:
+    with lmdb.open(str(sample.LMDB), readonly=True, lock=False, max_dbs=16) as env, env.begin() as txn:
+        assert {bytes(name).decode() for name, _ in txn.cursor()} == set(Databases._fields)
+
+
+@pytest.mark.parametrize("url", KINDS[1:], indirect=True)
+def test_a_migrated_database_has_the_tables_of_a_new_one(url: str) -> None:
+    migrate(url, backup=False)
+    engine = create_engine(url.replace("sqlite://", "sqlite:///"))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": False})
+        differences = [found for found in compare_metadata(context, metadata) if "lease" not in str(found)]
+    engine.dispose()
+    assert differences == []
+
+
+def test_the_first_revision_makes_the_tables_of_the_sample(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", "quire.migrations:sql")
+    made = create_engine(f"sqlite:///{tmp_path}/made")
+    with made.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+    kept = create_engine(f"sqlite:///{sample.SQLITE}")
+    assert tables(made) == tables(kept)
+    made.dispose()
+    kept.dispose()
+
+
+def tables(engine: Engine) -> dict[str, dict[str, str]]:
+    """The columns of each table with their types."""
+    inspector = inspect(engine)
+    return {
+        table: {column["name"]: str(column["type"]) for column in inspector.get_columns(table)}
+        for table in inspector.get_table_names()
+        if table != "alembic_version"
+    }

@@ -1,0 +1,159 @@
+"""A STOMP connection's life: receipts, errors, and what one connection's end means for others."""
+
+import pytest
+
+from quire.testing.stepped import SteppedBroker, SteppedClient
+from tests.unit.broker.harness import consumer, filled, numbers
+
+
+def test_every_frame_may_ask_for_a_receipt() -> None:
+    stepped = filled(2)
+    client = stepped.connect()
+    client.frame("SUBSCRIBE", {"destination": "/queue/q", "id": "0", "ack": "client-individual", "receipt": "1"})
+    stepped.run()
+    first, second = client.take("MESSAGE")
+    client.frame("BEGIN", {"transaction": "t", "receipt": "2"})
+    client.send("q", b"", {"transaction": "t", "receipt": "3"})
+    client.frame("COMMIT", {"transaction": "t", "receipt": "4"})
+    client.frame("BEGIN", {"transaction": "u", "receipt": "5"})
+    client.frame("ABORT", {"transaction": "u", "receipt": "6"})
+    client.ack(first, {"receipt": "7"})
+    client.nack(second, {"receipt": "8"})
+    client.frame("UNSUBSCRIBE", {"id": "0", "receipt": "9"})
+    client.frame("DISCONNECT", {"receipt": "10"})
+    stepped.run()
+    assert client.receipts() == [str(number) for number in range(1, 11)]
+    assert client.connection.closed
+
+
+def test_the_receipt_of_a_subscription_comes_before_its_first_message() -> None:
+    stepped = filled(1)
+    client = stepped.connect()
+    client.take("CONNECTED")
+    client.subscribe("q", headers={"receipt": "r"})
+    stepped.run()
+    output = bytes(client.connection.output)
+    assert 0 <= output.index(b"RECEIPT") < output.index(b"MESSAGE\n")
+
+
+def test_the_receipt_of_disconnect_comes_when_everything_before_is_stored() -> None:
+    stepped = filled(0)
+    client = stepped.connect()
+    client.send("q", b"1")
+    stepped.turn()
+    client.send("q", b"2")
+    client.frame("DISCONNECT", {"receipt": "bye"})
+    stepped.turn()
+    stepped.commit()
+    stepped.run_turns()
+    assert client.receipts() == []
+    assert not client.connection.closed
+    stepped.commit()
+    stepped.run_turns()
+    assert client.receipts() == ["bye"]
+    assert client.connection.closed
+
+
+def test_a_receipt_is_written_back_as_it_came() -> None:
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    client.take("CONNECTED")
+    client.feed(b"SEND\ndestination:/queue/q\nreceipt:a\\cb\\\\ \xc3\xa4\n\n\0")
+    stepped.run()
+    assert b"receipt-id:a\\cb\\\\ \xc3\xa4\n" in client.connection.output
+
+
+ERRORS = [
+    (b"SEND\n\n\0", "invalid-header"),
+    (b"SEND\ndestination:/queue/\n\n\0", "invalid-destination"),
+    (b"SEND\ndestination:/topic/t\n\n\0", "invalid-destination"),
+    (b"SEND\ndestination:/queue/q\npriority:10\n\n\0", "invalid-header"),
+    (b"SEND\ndestination:/queue/q\nexpires:soon\n\n\0", "invalid-header"),
+    (b"SUBSCRIBE\ndestination:/queue/q\n\n\0", "invalid-header"),
+    (b"SUBSCRIBE\nid:0\ndestination:/queue/q\nack:maybe\n\n\0", "invalid-header"),
+    (b"SUBSCRIBE\nid:0\ndestination:/queue/q\nactivemq.prefetchSize:0\n\n\0", "invalid-header"),
+    (b"SUBSCRIBE\nid:0\ndestination:/queue/q\n\n\0SUBSCRIBE\nid:0\ndestination:/queue/q\n\n\0", "invalid-header"),
+    (b"UNSUBSCRIBE\nid:0\n\n\0", "unknown-subscription"),
+    (b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", "protocol-violation"),
+    (b"NONSENSE\n\n\0", "protocol-violation"),
+    (b"MESSAGE\n\n\0", "protocol-violation"),
+    (b"SEND\ndestination:/queue/q\nno colon\n\n\0", "protocol-violation"),
+    (b"SEND\ndestination:/queue/q\ncontent-length:1\n\nxx\0", "protocol-violation"),
+    (b"DISCONNECT\n\n\0SEND\ndestination:/queue/q\n\n\0", "protocol-violation"),
+    (b"SEND\ndestination:/queue/q\ncontent-length:999999999999\n\n", "limit-exceeded"),
+]
+
+
+@pytest.mark.parametrize(("data", "code"), ERRORS)
+def test_what_is_wrong_gets_an_error_and_a_close_and_nobody_else_notices(data: bytes, code: str) -> None:
+    stepped = filled(1)
+    other = consumer(stepped)
+    client = stepped.connect()
+    client.feed(data)
+    stepped.run()
+    assert client.errors() == [code]
+    assert client.connection.closed
+    stepped.connect().send("q", b"1")
+    stepped.run()
+    assert other.messages() == numbers(0, 1)
+    assert other.errors() == []
+
+
+def test_an_error_names_the_receipt_of_the_frame_and_says_what_to_do() -> None:
+    client = SteppedBroker().connect()
+    client.send("", b"", {"receipt": "r-1"})
+    (error,) = client.take("ERROR")
+    assert error.headers["receipt-id"] == "r-1"
+    assert error.headers["message"].startswith("invalid-destination: ")
+    assert b"Correct the destination's name." in error.body
+
+
+def test_nothing_before_connect_is_done() -> None:
+    stepped = SteppedBroker()
+    for data in (b"SEND\ndestination:/queue/q\n\n\0", b"ACK\nid:1\n\n\0", b"DISCONNECT\n\n\0"):
+        client = SteppedClient(stepped, "early")
+        client.feed(data)
+        assert client.connection.closed
+        assert len(client.errors()) == 1
+    assert not stepped.broker.queues
+
+
+def test_what_came_before_an_error_is_done() -> None:
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    client.feed(b"SEND\ndestination:/queue/q\n\nbefore\0NONSENSE\n\n\0SEND\ndestination:/queue/q\n\nafter\0")
+    stepped.run()
+    assert consumer(stepped).messages() == [b"before"]
+
+
+def test_a_session_that_fails_gives_its_messages_back() -> None:
+    stepped = filled(2)
+    first = consumer(stepped)
+    second = consumer(stepped)
+    first.feed(b"NONSENSE\n\n\0")
+    stepped.run()
+    assert second.messages() == numbers(0, 1)
+
+
+def test_a_lost_connection_leaves_nothing_behind() -> None:
+    stepped = filled(3)
+    client = consumer(stepped)
+    client.frame("BEGIN", {"transaction": "t"})
+    client.send("q", b"x" * 100, {"transaction": "t"})
+    client.feed(b"SEND\ndestination:/queue/q\n\nunfinished")
+    client.vanish()
+    client.session.closed()
+    stepped.run()
+    queue = stepped.queue("q")
+    assert (queue.subscriptions, queue.memory.used, stepped.broker.transaction_bytes) == ([], 0, 0)
+    assert queue.depth == 3
+
+
+def test_frames_may_come_octet_by_octet() -> None:
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    for octet in b"SEND\ndestination:/queue/q\nreceipt:r\ncontent-length:3\n\na\0b\0":
+        client.feed(bytes([octet]))
+    stepped.run()
+    assert client.receipts() == ["r"]
+    assert consumer(stepped).messages() == [b"a\0b"]

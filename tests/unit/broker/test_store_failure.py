@@ -1,0 +1,181 @@
+"""When the store refuses a commit: senders hear of it, nothing is lost or doubled, and it goes on by itself."""
+
+from quire.errors import StoreError, StoreFull
+from quire.store.base import WriteBatch
+from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.harness import bodies, consumer, filled, numbers, settings
+
+FULL = StoreFull("no space left")
+
+
+def test_senders_get_an_error_and_are_closed() -> None:
+    stepped = filled(0)
+    producer, idle = stepped.connect(), stepped.connect()
+    producer.send("q", b"1", {"receipt": "r"})
+    stepped.turn()
+    stepped.commit(FULL)
+    assert producer.receipts() == []
+    assert producer.errors() == ["store-full"]
+    assert producer.connection.closed
+    assert not idle.connection.closed
+    stepped.run()
+    assert (stepped.queue("q").depth, stepped.broker.memory.used) == (0, 0)
+
+
+def test_persistent_sends_are_refused_until_the_store_works_again_and_then_taken() -> None:
+    stepped = filled(0)
+    stepped.connect().send("q", b"1")
+    stepped.turn()
+    stepped.commit(FULL)
+    stepped.run()
+    refused = stepped.connect()
+    refused.send("q", b"2", {"receipt": "r"})
+    assert refused.errors() == ["store-full"]
+    stepped.advance(1)
+    stepped.run()
+    assert stepped.broker.store_error is None
+    taken = stepped.connect()
+    taken.send("q", b"3", {"receipt": "r"})
+    stepped.run()
+    assert taken.receipts() == ["r"]
+    assert consumer(stepped).messages() == [b"3"]
+
+
+def test_a_store_that_goes_on_failing_is_tried_once_a_second() -> None:
+    stepped = filled(1)
+    receiver = consumer(stepped)
+    receiver.ack(receiver.take("MESSAGE")[0])
+    stepped.turn()
+    tried = 0
+    for _ in range(50):
+        if stepped.writer.batch is not None:
+            tried += 1
+            stepped.commit(FULL)
+        stepped.advance(0.1)
+        stepped.run_turns()
+    assert 4 <= tried <= 6
+    assert stepped.queue("q").depth == 0
+    stepped.advance(1)
+    stepped.run()
+    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+
+
+def test_what_was_sent_behind_a_failed_commit_fails_too() -> None:
+    stepped = filled(0)
+    first, second = stepped.connect(), stepped.connect()
+    first.send("q", b"1", {"receipt": "r"})
+    stepped.turn()
+    first.send("q", b"2", {"receipt": "s"})
+    second.send("q", b"3", {"receipt": "r"})
+    stepped.turn()
+    stepped.commit(FULL)
+    stepped.advance(1)
+    stepped.run()
+    assert first.errors() == second.errors() == ["store-full"]
+    assert stepped.queue("q").depth == 0
+
+
+def test_consumers_go_on_while_the_store_refuses() -> None:
+    stepped = filled(10)
+    stepped.connect().send("q", b"refused")
+    stepped.turn()
+    receiver = consumer(stepped.reopen(), prefetchSize="2")
+    assert receiver.messages() == numbers(0, 1)
+
+
+def test_a_disconnecting_consumer_gets_its_receipt_when_its_acknowledgements_are_stored() -> None:
+    stepped = filled(1)
+    receiver = consumer(stepped)
+    receiver.ack(receiver.take("MESSAGE")[0])
+    receiver.frame("DISCONNECT", {"receipt": "bye"})
+    stepped.turn()
+    stepped.commit(FULL)
+    stepped.run()
+    assert receiver.receipts() == []
+    stepped.advance(1)
+    stepped.run()
+    assert receiver.receipts() == ["bye"]
+    assert receiver.connection.closed
+    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+
+
+def test_a_new_queue_of_a_failed_commit_is_stored_with_the_next_one() -> None:
+    stepped = SteppedBroker()
+    stepped.connect().send("new", b"1")
+    stepped.turn()
+    stepped.commit(FULL)
+    stepped.advance(1)
+    stepped.run()
+    assert [stored.name for stored in stepped.store.destinations()] == ["new"]
+    assert list(stepped.reopen().broker.queues) == ["new"]
+
+
+def test_non_persistent_messages_of_a_failed_commit_give_their_memory_and_spool_back() -> None:
+    stepped = SteppedBroker(settings(memory={"limit": 2000}))
+    sender = stepped.connect()
+    sender.send("q", b"stored")
+    for _ in range(4):
+        sender.send("q", b"x" * 600, {"persistent": "false"})
+    stepped.turn()
+    assert stepped.spool.used > 0
+    assert stepped.broker.memory.used > 0
+    stepped.commit(FULL)
+    assert (stepped.spool.used, stepped.broker.memory.used, stepped.queue("q").depth) == (0, 0, 0)
+    stepped.advance(1)
+    stepped.run()
+    fresh = stepped.connect()
+    fresh.send("q", b"next", {"persistent": "false"})
+    stepped.run()
+    assert consumer(stepped).messages() == [b"next"]
+
+
+def test_rejections_of_a_failed_commit_are_counted_once() -> None:
+    stepped = filled(1)
+    receiver = consumer(stepped, prefetchSize="1")
+    receiver.nack(receiver.take("MESSAGE")[0])
+    stepped.turn()
+    stepped.commit(FULL)
+    stepped.advance(1)
+    stepped.run()
+    (message,) = receiver.take("MESSAGE")
+    assert message.headers["JMSXDeliveryCount"] == "2"
+    ((_, state),) = stepped.store.deliveries(stepped.queue("q").lane, 0, 10)
+    assert (state.deliveries, state.failures) == (1, 1)
+
+
+def test_the_failure_of_a_sync_between_commits_refuses_sends_for_a_while() -> None:
+    stepped = filled(0)
+    stepped.broker.committed(WriteBatch(), StoreError("cannot sync"))
+    producer = stepped.connect()
+    producer.send("q", b"1")
+    assert producer.errors() == ["store-failed"]
+    stepped.run()
+    stepped.advance(1)
+    stepped.run()
+    producer = stepped.connect()
+    producer.send("q", b"2", {"receipt": "r"})
+    stepped.run()
+    assert producer.receipts() == ["r"]
+
+
+def test_order_is_kept_over_a_failure() -> None:
+    stepped = filled(5)
+    receiver = consumer(stepped, prefetchSize="2")
+    messages = receiver.take("MESSAGE")
+    receiver.ack(messages[1])
+    stepped.turn()
+    stepped.connect().send("q", b"refused")
+    receiver.nack(messages[0])
+    stepped.commit(FULL)
+    stepped.advance(1)
+    stepped.run()
+    again = receiver.take("MESSAGE")
+    assert bodies(again)[:1] == numbers(2) or bodies(again)[:1] == numbers(0)
+    stepped.run()
+    rest = again
+    while rest:
+        for message in rest:
+            receiver.ack(message)
+        stepped.run()
+        rest = receiver.take("MESSAGE")
+    assert stepped.queue("q").depth == 0

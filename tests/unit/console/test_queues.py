@@ -1,0 +1,141 @@
+"""The API's queues."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quire.errors import StoreFull
+from tests.unit.broker.harness import consumer
+from tests.unit.console.conftest import Api
+
+
+def fill(api: Api, count: int, name: str = "q") -> None:
+    assert api.call("POST", f"/queues/{name}/messages", json={"body": "b", "count": count}).status_code == 201
+
+
+def test_queue_has_all_that_the_command_line_shows(api: Api) -> None:
+    fill(api, 3)
+    consumer(api.stepped, prefetchSize="2")
+    (queue,) = api.call("GET", "/queues").json()["queues"]
+    assert queue == api.call("GET", "/queues/q").json()
+    assert (queue["name"], queue["depth"], queue["in_flight"], queue["consumers"]) == ("q", 3, 2, 1)
+    assert {
+        "bytes", "resident_bytes", "enqueued", "dequeued", "dispatched", "redelivered", "expired", "dead_lettered",
+        "oldest_message_age_seconds", "paused", "producers_held", "blocked",
+    } <= set(queue)  # fmt: skip
+    assert queue["subscriptions"][0]["connection"] == "client-1"
+
+
+def test_created_queue_is_durable_before_the_answer(api: Api) -> None:
+    answer = api.call("PUT", "/queues/new")
+    assert (answer.status_code, answer.json()["depth"]) == (201, 0)
+    assert [stored.name for stored in api.stepped.store.destinations()] == ["new"]
+    assert api.error("PUT", "/queues/new") == (409, "destination-exists")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("a%2Fb", "a/b"), ("a%20b", "a b"), ("gr%C3%B6%C3%9Fe", "größe"), ("a%252Fb", "a%2Fb"), ("q%3Fx", "q?x")],
+)
+def test_names_are_percent_encoded_in_the_path(api: Api, path: str, name: str) -> None:
+    assert api.call("PUT", f"/queues/{path}").json()["name"] == name
+    assert api.call("POST", f"/queues/{path}/purge").json() == {"removed": 0}
+    assert list(api.stepped.broker.queues) == [name]
+
+
+def test_name_that_is_no_name_is_refused(api: Api) -> None:
+    assert api.error("PUT", "/queues/%FF") == (400, "invalid-destination")
+    assert api.error("PUT", "/queues/%00") == (400, "invalid-destination")
+    assert api.error("PUT", f"/queues/{'x' * 501}") == (400, "invalid-destination")
+
+
+def test_unknown_queue_is_not_found(api: Api) -> None:
+    assert api.error("GET", "/queues/none") == (404, "unknown-destination")
+    assert api.error("POST", "/queues/none/purge") == (404, "unknown-destination")
+
+
+def test_delete_needs_force_while_there_are_consumers(api: Api) -> None:
+    fill(api, 2)
+    client = consumer(api.stepped)
+    assert api.error("DELETE", "/queues/q") == (409, "destination-in-use")
+    assert api.error("DELETE", "/queues/q?force=perhaps") == (400, "invalid-argument")
+    assert api.call("DELETE", "/queues/q?force=true").json() == {"removed": 2}
+    assert client.connection.closed
+    assert api.stepped.store.destinations() == []
+
+
+def test_purge_says_how_many_it_removed_when_they_are_gone(api: Api) -> None:
+    fill(api, 2500)
+    assert api.call("POST", "/queues/q/purge").json() == {"removed": 2500}
+    assert api.stepped.store.lane_state(api.stepped.queue("q").lane).count == 0
+
+
+def test_pause_and_resume_answer_with_the_queue(api: Api) -> None:
+    fill(api, 1)
+    paused = api.call("POST", "/queues/q/pause").json()
+    assert paused["paused"]
+    assert paused["blocked"]["cause"] == "paused"
+    assert api.stepped.store.destinations()[0].settings["paused"] is True
+    assert not api.call("POST", "/queues/q/resume").json()["paused"]
+
+
+def test_move_takes_some_or_all(api: Api) -> None:
+    fill(api, 5)
+    assert api.call("POST", "/queues/q/move", json={"to": "r", "limit": 2}).json() == {"moved": 2}
+    assert api.call("POST", "/queues/q/move", json={"to": "r", "ids": ["4"]}).json() == {"moved": 1}
+    assert api.error("POST", "/queues/q/move", json={"to": "r", "ids": ["4"]}) == (404, "unknown-message")
+    assert api.call("POST", "/queues/q/move", json={"to": "r"}).json() == {"moved": 2}
+    assert api.stepped.queue("r").depth == 5
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"to": 5}, {"to": "r", "limit": 0}, {"to": "r", "selector": "a"}, {"to": "q"}, ["r"]]
+)
+def test_move_refuses_what_it_does_not_understand(api: Api, body: object) -> None:
+    fill(api, 1)
+    assert api.error("POST", "/queues/q/move", json=body) == (400, "invalid-argument")
+    assert api.stepped.queue("q").depth == 1
+
+
+def test_redrive_sends_dead_letters_back(api: Api) -> None:
+    headers = {"original-destination": "/queue/orders"}
+    api.call("POST", "/queues/ActiveMQ.DLQ/messages", json={"body": "b", "headers": headers, "count": 3})
+    assert api.call("POST", "/queues/ActiveMQ.DLQ/redrive", json={"limit": 1}).json() == {"moved": 1}
+    assert api.call("POST", "/queues/ActiveMQ.DLQ/redrive").json() == {"moved": 2}
+    assert api.stepped.queue("orders").depth == 3
+
+
+def test_change_that_the_store_refuses_is_an_error(api: Api) -> None:
+    fill(api, 1)
+    run, api.stepped.run = api.stepped.run, lambda: None  # type: ignore[method-assign]
+
+    async def purge_on_a_full_disk() -> int:
+        call = asyncio.ensure_future(api._call("POST", "/api/v1/queues/q/purge", {}))
+        while api.stepped.writer.batch is None:
+            await asyncio.sleep(0)
+            api.stepped.turn()
+        api.stepped.commit(StoreFull("full"))
+        return (await call).status_code
+
+    assert asyncio.run(purge_on_a_full_disk()) == 507
+    api.stepped.run = run  # type: ignore[method-assign]
+    api.stepped.advance(2)
+    api.stepped.run()
+    assert api.stepped.store.lane_state(api.stepped.queue("q").lane).count == 0
+
+
+def test_long_change_ends_early_when_the_broker_stops(api: Api) -> None:
+    fill(api, 2500)
+    api.service.ask_stop()
+    assert api.error("POST", "/queues/q/purge") == (503, "broker-stopping")
+    assert api.stepped.queue("q").depth == 1500
+
+
+def test_body_that_comes_in_pieces_is_read_whole(api: Api) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b'{"to"', b': "r"}'):
+            yield piece
+
+    fill(api, 1)
+    assert api.call("POST", "/queues/q/move", content=pieces()).json() == {"moved": 1}

@@ -1,0 +1,568 @@
+"""The queue cursor, rule by rule; the rules are those of docs/architecture.md and docs/the-5.1-bug.md."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import pytest
+
+from quire.cursors import queue_cursor
+from quire.cursors.memory_usage import MemoryUsage
+from quire.errors import StoreCorrupt
+from quire.message import Message
+from quire.store.base import Page
+from quire.store.memory import MemoryStore
+from tests.unit.cursors.lane import Host, Lane, charge, make_message, sequences
+
+ONE = charge(make_message(1))
+"""What an ordinary message takes."""
+
+GIANT = 20 * ONE
+"""The size of a message that fits nowhere."""
+
+
+class WatchedStore(MemoryStore):
+    """Notes which bodies are read, and can have damaged ones.
+
+    Attributes:
+        read: the sequences of the bodies read, in order.
+        damaged: the sequences that cannot be read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[int] = []
+        self.damaged: set[int] = set()
+
+    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
+        page = super().page(lane, start, byte_budget, limit)
+        for message in page.messages:
+            if message.sequence in self.damaged:
+                raise StoreCorrupt(f"record {message.sequence} is damaged", lane=lane, sequence=message.sequence)
+        self.read += sequences(page.messages)
+        return page
+
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        raise AssertionError("a cursor pages, it does not load")
+
+
+@pytest.fixture
+def store() -> WatchedStore:
+    store = WatchedStore()
+    store.open()
+    return store
+
+
+@pytest.fixture
+def host(store: WatchedStore) -> Host:
+    return Host(store=store)
+
+
+MakeLane = Callable[[int], Lane]
+
+
+@pytest.fixture
+def make_lane(host: Host) -> MakeLane:
+    """Make a lane, with consumer, that has room for so many ordinary messages."""
+
+    def make(room: int) -> Lane:
+        return Lane(host, room * ONE)
+
+    return make
+
+
+def backlog(lane: Lane, *sizes: int) -> Lane:
+    """Send persistent messages of these sizes while nobody consumes, then let the consumer come."""
+    for size in sizes:
+        lane.send(size)
+    lane.commit()
+    lane.connect()
+    return lane
+
+
+@contextmanager
+def pages_of(limit: int) -> Iterator[None]:
+    """Reads of so many messages at the most."""
+    with patch.object(queue_cursor, "PAGE_LIMIT", limit):
+        yield
+
+
+# Rule 1: admitted if it fits, or if nothing of its lane is resident; told from the index, before the body is read.
+
+
+def test_rule_1_what_fits_is_admitted_and_its_memory_reserved(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(3), 100, 100, 100, 100)
+    assert lane.take(10) == [1, 2, 3]
+    assert lane.memory.used == 3 * ONE
+
+
+def test_rule_1_a_refused_message_is_refused_before_its_body_is_read(make_lane: MakeLane, store: WatchedStore) -> None:
+    lane = backlog(make_lane(3), 100, 100, 100, 100)
+    lane.take(10)
+    assert lane.cursor.blocked_since is not None
+    assert store.read == [1, 2, 3]
+    lane.take(10)
+    lane.take(10)
+    assert store.read == [1, 2, 3]
+
+
+def test_rule_1_the_brokers_limit_counts_as_the_destinations_does(store: WatchedStore) -> None:
+    host = Host(MemoryUsage(2 * ONE), store)
+    lane = backlog(Lane(host, 10 * ONE), 100, 100, 100)
+    assert lane.take(10) == [1, 2]
+    assert host.memory.used == 2 * ONE
+
+
+def test_rule_1_a_lone_giant_is_admitted_and_nothing_beside_it(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(2), GIANT, 100, GIANT, 100)
+    for expected in ([1], [2], [3], [4]):
+        assert lane.take(1) == expected
+        assert lane.take(1) == []
+        lane.credit = 0
+        lane.acknowledge(expected)
+    assert lane.memory.peak == GIANT - 100 + ONE
+
+
+def test_rule_1_a_lone_giant_is_admitted_when_it_is_committed(make_lane: MakeLane) -> None:
+    lane = make_lane(2)
+    lane.connect()
+    lane.send(GIANT)
+    lane.send()
+    lane.commit()
+    assert sequences(lane.cursor.window) == [1]
+
+
+def test_rule_1_an_idle_broker_full_of_others_messages_still_gives_each_lane_one(store: WatchedStore) -> None:
+    host = Host(MemoryUsage(2 * ONE), store)
+    host.memory.force(2 * ONE)
+    lane = backlog(Lane(host, 10 * ONE), 100, 100)
+    assert lane.take(2) == [1]
+
+
+def test_rule_1_kept_messages_do_not_shut_out_the_ones_before_them(make_lane: MakeLane) -> None:
+    lane = make_lane(2)
+    lane.send()
+    kept = [lane.send(persistent=False) for _ in range(2)]
+    lane.commit()
+    lane.connect()
+    assert [message.stored for message in kept] == [False, False]
+    assert lane.take(3) == [1, 2, 3]
+    assert lane.memory.peak == 3 * ONE
+
+
+def test_rule_1_kept_messages_do_not_shut_out_a_giant_before_them(make_lane: MakeLane) -> None:
+    lane = make_lane(2)
+    lane.connect()
+    lane.send(GIANT)
+    lane.send(persistent=False)
+    lane.commit()
+    assert lane.take(2) == [1, 2]
+
+
+def test_rule_1_only_one_message_is_admitted_beyond_the_limit(make_lane: MakeLane) -> None:
+    lane = make_lane(2)
+    for persistent in (True, True, False, False):
+        lane.send(persistent=persistent)
+    lane.commit()
+    lane.connect()
+    assert lane.take(4) == [1]
+    lane.acknowledge([1])
+    lane.memory.wake()
+    assert sequences(lane.in_flight.values()) == [2, 3, 4]
+
+
+def test_rule_1_messages_kept_in_vain_are_no_excuse_to_admit_too_much(make_lane: MakeLane) -> None:
+    lane = make_lane(2)
+    lane.send(persistent=False)
+    lane.fail()
+    backlog(lane, 100, 100, 100)
+    assert lane.take(3) == [2, 3]
+    lane.acknowledge([2])
+    lane.send(persistent=False)
+    assert lane.take(0) == []
+    assert lane.memory.used == 2 * ONE
+
+
+# Rules 2 and 3: the first refusal ends the read; the position moves over admitted messages only.
+
+
+def test_rule_2_the_first_refusal_ends_the_read_and_the_position_stays(host: Host) -> None:
+    lane = backlog(Lane(host, 3 * ONE), 100, 2000, 100, 100)
+    assert lane.take(10) == [1]
+    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    assert lane.cursor.position == 1
+    assert lane.memory.available() == 2 * ONE, "there is room for the third one, and it is not let in"
+    lane.acknowledge([1])
+    lane.memory.wake()
+    assert lane.in_flight.keys() == {2}
+    assert lane.cursor.position == 2
+
+
+def test_rule_2_a_refusal_at_the_commit_ends_the_admissions_of_the_commit(make_lane: MakeLane) -> None:
+    lane = make_lane(3)
+    lane.connect()
+    for size in (100, 2000, 100):
+        lane.send(size)
+    lane.commit()
+    assert sequences(lane.cursor.window) == [1]
+    assert lane.take(3) == [1]
+
+
+def test_rule_3_the_position_moves_over_removed_records(host: Host) -> None:
+    lane = backlog(Lane(host, 10 * ONE), *[100] * 5)
+    lane.purge([make_message(sequence) for sequence in (1, 2, 4)])
+    lane.commit()
+    assert lane.take(10) == [3, 5]
+    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    assert lane.cursor.position == 5
+    assert not lane.cursor.has_more
+
+
+def test_rule_3_a_lane_is_read_in_pages(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(100), *[100] * 8)
+    with pages_of(3):
+        assert lane.take(10) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_rule_3_nothing_beyond_the_last_announced_commit_is_admitted(host: Host) -> None:
+    lane = backlog(Lane(host, 10 * ONE), 100)
+    lane.send(persistent=False)
+    lane.send()
+    lane.write()
+    assert lane.take(10) == [1]
+    lane.announce()
+    assert lane.take(0) == [2, 3]
+
+
+# Rule 4: a release anywhere in the tree wakes refused cursors, in the order of their refusal.
+
+
+def test_rule_4_a_release_elsewhere_wakes_cursors_in_the_order_of_refusal(store: WatchedStore) -> None:
+    host = Host(MemoryUsage(4 * ONE), store)
+    lanes = [backlog(Lane(host, 0, number), 100, 100) for number in (1, 2)]
+    elsewhere = MemoryUsage(parent=host.memory)
+    elsewhere.force(4 * ONE)
+    second, first = lanes
+    for lane in (first, second):
+        assert lane.take(2) == [1]
+    elsewhere.release(3 * ONE)
+    host.memory.wake()
+    assert len(first.in_flight) == 2
+    assert len(second.in_flight) == 1
+    elsewhere.release(ONE)
+    host.memory.wake()
+    assert len(second.in_flight) == 2
+
+
+def test_rule_4_a_lane_that_rests_waits_no_more(store: WatchedStore) -> None:
+    host = Host(MemoryUsage(2 * ONE), store)
+    lane = backlog(Lane(host, ONE), 100, 100)
+    lane.take(2)
+    lane.disconnect()
+    lane.commit()
+    received = len(lane.received)
+    host.memory.wake()
+    assert len(lane.received) == received
+    assert host.memory.used == 0
+
+
+# Rule 5: memory is a cache over committed order. A miss is slower, never different.
+
+
+@pytest.mark.parametrize("persistent", [[True] * 9, [True, False, True, True, False, False, True, False, True]])
+@pytest.mark.parametrize("room", [1, 3, 100])
+def test_rule_5_admitted_at_the_commit_or_read_later_the_order_is_the_same(
+    make_lane: MakeLane, room: int, persistent: list[bool]
+) -> None:
+    resident, read = (Lane(Host(), room * ONE) for _ in range(2))
+    resident.connect()
+    for kind in persistent:
+        for lane in (resident, read):
+            lane.send(persistent=kind)
+            lane.commit()
+    read.connect()
+    for lane in (resident, read):
+        lane.credit = 9
+        lane.dispatch()
+        while lane.in_flight:
+            lane.acknowledge(list(lane.in_flight)[:1])
+            lane.memory.wake()
+            lane.dispatch()
+    assert resident.received == read.received
+    assert [receipt.sequence for receipt in read.received] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_rule_5_what_is_resident_from_its_commit_is_never_read(make_lane: MakeLane, store: WatchedStore) -> None:
+    lane = make_lane(10)
+    lane.connect()
+    for _ in range(3):
+        lane.send()
+        lane.commit()
+    assert lane.take(3) == [1, 2, 3]
+    assert store.read == []
+
+
+def test_rule_5_behind_the_tail_a_commit_is_read_later(make_lane: MakeLane, store: WatchedStore) -> None:
+    lane = backlog(make_lane(10), 100, 100)
+    lane.send()
+    lane.commit()
+    assert lane.take(3) == [1, 2, 3]
+    assert store.read == [1, 2, 3]
+
+
+def test_rule_5_persistent_kept_and_spooled_messages_have_one_order(make_lane: MakeLane) -> None:
+    lane = make_lane(2)
+    sent = [lane.send(persistent=persistent) for persistent in (True, False, True, False, False, True, False)]
+    lane.commit()
+    assert [message.stored for message in sent] == [True, False, True, False, True, True, True]
+    lane.connect()
+    lane.credit = 7
+    lane.dispatch()
+    while lane.in_flight:
+        lane.acknowledge(list(lane.in_flight)[:1])
+        lane.memory.wake()
+    lane.commit()
+    assert [receipt.sequence for receipt in lane.received] == [1, 2, 3, 4, 5, 6, 7]
+    assert lane.host.spool.is_empty(lane.number)
+    assert lane.memory.used == 0
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_rule_5_three_sources_are_joined_over_pages(make_lane: MakeLane, limit: int) -> None:
+    lane = make_lane(4)
+    for persistent in (True, False, False, False, False, True, True, False, False, True, True, False):
+        lane.send(persistent=persistent)
+    lane.commit()
+    lane.connect()
+    lane.credit = 12
+    with pages_of(limit):
+        lane.dispatch()
+        while lane.in_flight:
+            lane.acknowledge(list(lane.in_flight))
+            lane.memory.wake()
+    assert [receipt.sequence for receipt in lane.received] == list(range(1, 13))
+
+
+def test_rule_5_a_page_ends_at_its_bytes(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(100), *[100] * 4)
+    with patch.object(queue_cursor, "PAGE_BYTES", 2 * ONE):
+        assert lane.cursor.page_in()
+    assert sequences(lane.cursor.window) == [1, 2]
+
+
+# Rule 6: what is given out is known by sequence. There is no audit by message ids.
+
+
+def test_rule_6_two_messages_of_one_id_are_two_messages(host: Host) -> None:
+    lane = Lane(host, 10 * ONE)
+    for _ in range(2):
+        lane.send().content = make_message(1).content
+    lane.commit()
+    lane.connect()
+    assert lane.take(2) == [1, 2]
+
+
+def test_rule_6_reset_gives_the_same_messages_again_however_often(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(10), *[100] * 5)
+    for _ in range(50):
+        assert lane.take(5) == [1, 2, 3, 4, 5]
+        lane.disconnect()
+        assert lane.memory.used == 0
+        lane.commit()
+        lane.connect()
+
+
+def test_rule_6_what_came_back_is_flagged_and_comes_before_later_ones(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(10), *[100] * 4)
+    lane.take(3)
+    lane.acknowledge([2])
+    lane.disconnect()
+    lane.commit()
+    lane.connect()
+    lane.received.clear()
+    assert lane.take(5) == [1, 3, 4]
+    assert [receipt.redelivered for receipt in lane.received] == [True, True, False]
+
+
+@pytest.mark.parametrize("room", [1, 10])
+def test_rule_6_non_persistent_ones_come_back_flagged_kept_or_spooled(make_lane: MakeLane, room: int) -> None:
+    lane = make_lane(room)
+    sent = [lane.send(persistent=False) for _ in range(2)]
+    lane.commit()
+    lane.connect()
+    lane.take(1)
+    lane.acknowledge([1])
+    lane.memory.wake()
+    assert lane.take(1) == [2]
+    assert sent[1].stored == (room == 1)
+    lane.disconnect()
+    lane.commit()
+    lane.connect()
+    assert lane.take(1) == [2]
+    assert lane.received[-1].redelivered
+    assert lane.in_flight[2].deliveries == 1
+
+
+def test_rule_6_after_a_crash_what_may_have_been_delivered_is_flagged(make_lane: MakeLane) -> None:
+    backlog(make_lane(10), 100, 100, 100).send(persistent=False)
+    reopened = make_lane(10)
+    assert isinstance(reopened.cursor, queue_cursor.QueueCursor)
+    assert reopened.cursor.last == 3
+    reopened.cursor.redelivered_to = 2
+    reopened.connect()
+    assert reopened.take(5) == [1, 2, 3]
+    assert [receipt.redelivered for receipt in reopened.received] == [True, True, False]
+
+
+# Rule 7: browsing, expiry, purge and move do not touch the live cursor.
+
+
+def test_rule_7_browsing_moves_nothing(make_lane: MakeLane, store: WatchedStore) -> None:
+    lane = backlog(make_lane(10), 100, 100, 100)
+    assert lane.take(1) == [1]
+    before = (list(lane.cursor.window), lane.memory.used)
+    with store.snapshot() as reader:
+        assert sequences(reader.page(lane.number, 1, 1 << 40, 10).messages) == [1, 2, 3]
+    assert (list(lane.cursor.window), lane.memory.used) == before
+    assert lane.take(2) == [2, 3]
+
+
+def test_rule_7_what_is_being_removed_is_neither_kept_resident_nor_read_again(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(2), *[100] * 4)
+    assert lane.take(1) == [1]
+    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    position = lane.cursor.position
+    lane.purge([make_message(2), make_message(3)])
+    assert lane.cursor.position == position
+    assert lane.memory.used == ONE
+    assert lane.cursor.excluded == {2, 3}
+    assert lane.take(3) == [4]
+    assert lane.memory.used == 2 * ONE
+    lane.commit()
+    assert not lane.cursor.excluded
+
+
+def test_rule_7_discarding_tells_what_was_resident_and_gives_its_memory_back(make_lane: MakeLane) -> None:
+    lane = make_lane(10)
+    lane.connect()
+    lane.send()
+    lane.send(persistent=False)
+    lane.commit()
+    lane.send()
+    lane.commit()
+    assert sequences(lane.cursor.discard({2, 3, 77})) == [2, 3]
+    assert lane.memory.used == ONE
+    assert lane.take(3) == [1]
+
+
+def test_rule_7_kept_messages_are_discarded_too(make_lane: MakeLane) -> None:
+    lane = make_lane(10)
+    sent = [lane.send(persistent=False) for _ in range(3)]
+    lane.commit()
+    lane.purge(sent[:2])
+    assert lane.memory.used == ONE
+    lane.connect()
+    assert lane.take(3) == [3]
+
+
+# Rule 10: every wait has a cause and an age.
+
+
+def test_rule_10_a_refused_cursor_tells_since_when(host: Host) -> None:
+    lane = backlog(Lane(host, ONE), 100, 100, 100)
+    host.clock.advance(5)
+    assert lane.take(1) == [1]
+    assert lane.cursor.blocked_since is None
+    lane.take(1)
+    host.clock.advance(60)
+    lane.dispatch()
+    assert lane.cursor.blocked_since == 5
+    lane.acknowledge([1])
+    host.memory.wake()
+    assert lane.cursor.blocked_since is None
+    lane.take(1)
+    assert lane.cursor.blocked_since == 65
+
+
+def test_rule_10_a_lane_at_rest_is_not_blocked(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(1), 100, 100)
+    lane.take(2)
+    assert lane.cursor.blocked_since is not None
+    lane.disconnect()
+    assert lane.cursor.blocked_since is None
+    assert not lane.cursor.page_in()
+
+
+# A record that cannot be read.
+
+
+def test_a_damaged_record_stops_the_read_before_it(host: Host, store: WatchedStore) -> None:
+    lane = backlog(Lane(host, 10 * ONE), *[100] * 5)
+    store.damaged.add(4)
+    lane.credit = 5
+    with pytest.raises(StoreCorrupt) as damage:
+        lane.dispatch()
+    assert damage.value.data["sequence"] == 4
+    assert [receipt.sequence for receipt in lane.received] == [1, 2, 3]
+    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    assert lane.cursor.position == 3
+    store.damaged.clear()
+    lane.dispatch()
+    assert list(lane.in_flight) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("room", [0, 1], ids=["kept", "spooled"])
+def test_a_non_persistent_message_before_a_damaged_record_is_given_out(
+    host: Host, store: WatchedStore, room: int
+) -> None:
+    lane = Lane(host, room)
+    assert lane.send(persistent=False).stored == bool(room)
+    backlog(lane, 100)
+    store.damaged.add(2)
+    assert lane.take(1) == [1]
+    lane.acknowledge([1])
+    with pytest.raises(StoreCorrupt):
+        lane.take(1)
+
+
+def test_a_damaged_record_is_no_reason_to_admit_more_than_fits(host: Host, store: WatchedStore) -> None:
+    lane = backlog(Lane(host, 2 * ONE), *[100] * 5)
+    store.damaged.add(4)
+    with patch.object(queue_cursor, "PAGE_BYTES", 10 * ONE):
+        assert lane.take(5) == [1, 2]
+    assert lane.cursor.blocked_since is not None
+
+
+def test_a_damaged_record_that_is_not_announced_yet_damages_nothing(host: Host, store: WatchedStore) -> None:
+    lane = Lane(host, 10 * ONE)
+    lane.purge([lane.send()])
+    lane.commit()
+    lane.send()
+    lane.write()
+    store.damaged.add(2)
+    lane.connect()
+    assert lane.take(1) == []
+    lane.announce()
+    assert lane.take(0) == [2]
+
+
+# Reopening.
+
+
+def test_a_new_cursor_over_the_same_store_begins_at_the_head_with_nothing_resident(make_lane: MakeLane) -> None:
+    lane = backlog(make_lane(10), 100, 100, 100)
+    lane.take(3)
+    lane.acknowledge([1])
+    lane.commit()
+    reopened = make_lane(10)
+    reopened.connect()
+    assert reopened.memory.used == 0
+    assert reopened.take(3) == [2, 3]
+    assert reopened.send().sequence == 4
+
+
+def test_an_empty_lane_has_nothing_to_page_in(make_lane: MakeLane) -> None:
+    lane = make_lane(10)
+    lane.connect()
+    assert lane.take(1) == []
+    assert lane.cursor.blocked_since is None

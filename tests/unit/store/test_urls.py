@@ -1,0 +1,72 @@
+"""Store URLs: which store they name, and what is said about a wrong one."""
+
+import subprocess
+import sys
+
+import pytest
+
+from quire.errors import InvalidArgument
+from quire.store.lmdb import LmdbStore
+from quire.store.memory import MemoryStore
+from quire.store.sql.store import SqlStore
+from quire.store.urls import store_for_url
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "shown"),
+    [
+        ("memory:", MemoryStore, "memory:"),
+        ("lmdb:///var/lib/quire", LmdbStore, "lmdb:///var/lib/quire"),
+        ("lmdb:////var/lib/quire", LmdbStore, "lmdb:///var/lib/quire"),
+        ("lmdb:///var/my%20quire", LmdbStore, "lmdb:///var/my%20quire"),
+        ("sqlite:///var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
+        ("sqlite:////var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
+        ("postgresql+psycopg://u:p@host/db", SqlStore, "postgresql+psycopg://u:p@host/db"),
+    ],
+)
+def test_url_names_a_store(url: str, kind: type, shown: str) -> None:
+    store = store_for_url(url)
+    assert type(store) is kind
+    assert store.url == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("", "write lmdb:///"),
+        ("/var/lib/quire", "write lmdb:///"),
+        ("lmbd:///var/lib/quire", "did you mean lmdb?"),
+        ("postgresql://host/db", "did you mean postgresql+psycopg?"),
+        ("memory://", "did you mean memory:?"),
+        ("lmdb://var/lib/quire", "three slashes"),
+        ("lmdb:relative", "three slashes"),
+        ("sqlite://", "three slashes"),
+        ("sqlite:///", "three slashes"),
+        ("sqlite:///a.db?mode=ro", "%3F"),
+        ("lmdb:///a#b", "%23"),
+        ("postgresql+psycopg://u:secret@host:port/db", "postgresql+psycopg://user@host:5432/name"),
+    ],
+)
+def test_wrong_url_is_explained(url: str, advice: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        store_for_url(url)
+    assert advice in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_wrong_url_does_not_tell_its_password() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        store_for_url("postgresql://user:secret@host/db")
+    assert "secret" not in str(caught.value)
+    assert "secret" not in str(caught.value.data)
+
+
+@pytest.mark.slow
+def test_only_the_back_end_asked_for_is_imported() -> None:
+    program = (
+        "import sys; from quire.store.urls import store_for_url; store_for_url('memory:');"
+        "print(sorted({'lmdb', 'sqlalchemy', 'psycopg'} & set(sys.modules)));"
+        "store_for_url('sqlite:///x.db'); print(sorted({'lmdb', 'psycopg'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert shown == "[]\n[]\n"
