@@ -291,7 +291,7 @@ class Broker:
         listed = commit.parts
         commit.parts = []
         self._open = Commit(self.open_commit_number)
-        self.open_bytes = 0
+        commit.size, self.open_bytes = self.open_bytes, 0
         error: QuireError | None = None
         for part in listed:
             try:
@@ -378,7 +378,8 @@ class Broker:
     def is_over(self, cause: HoldCause) -> bool:
         """Whether a limit that producers are held for is exceeded."""
         if cause is HoldCause.STORE:
-            return self.stored_bytes + self.open_bytes >= self.settings.store.limit
+            under_way = self._committing.size if self._committing else 0
+            return self.stored_bytes + self.open_bytes + under_way >= self.settings.store.limit
         return self.spool.used >= self.spool.limit
 
     # Time.

@@ -88,6 +88,7 @@ class Commit:
         senders: the sessions that sent persistent messages or committed transactions in it.
         transactions: the transactions in it.
         calls: to be made when it is done, or has failed.
+        size: sizes of its messages, in bytes.
         hurried: whether somebody waits for it who is not in the other lists.
     """
 
@@ -98,6 +99,7 @@ class Commit:
     senders: dict[Session, None] = field(default_factory=dict)
     transactions: list["Transaction"] = field(default_factory=list)
     calls: list[Callable[[], None]] = field(default_factory=list)
+    size: int = 0
     hurried: bool = False
 
     def forget(self, queue: "Queue") -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
+from quire.broker.round_robin import RoundRobin
 from quire.broker.subscription import AckMode, Subscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
@@ -70,7 +71,7 @@ class Queue:
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
         self._next_sequence = state.next_sequence
         self._returned: deque[Message] = deque()
-        self._rotation = 0
+        self._round_robin = RoundRobin(self.subscriptions)
         self._settles_with = 0
         self._mark_stored = self._mark_asked = self._mark_wanted = state.dispatch_mark
         self._open = QueuePart(self)
@@ -167,14 +168,12 @@ class Queue:
 
     def _dispatch(self) -> None:
         """Returned messages first, then the window; page in when it runs empty."""
-        while ready := self._next_consumers():
+        while ready := self._round_robin.ready():
             run = self._next_run(SLICE * len(ready), min([s.credit for s in ready]) * len(ready))
             if not run:
                 return
-            start, self._rotation = self._rotation, self._rotation + len(run)
-            for index, subscription in enumerate(ready):
-                if share := run[(index - start) % len(ready) :: len(ready)]:
-                    self._deliver(subscription, share)
+            for subscription, share in self._round_robin.deal(run, ready):
+                self._deliver(subscription, share)
 
     def _deliver(self, subscription: Subscription, messages: list[Message]) -> None:
         self.dispatched += len(messages)
@@ -192,18 +191,6 @@ class Queue:
             event("queue.damaged", text, logging.ERROR, queue=self.destination.name, **fault.data)
             self.fault_since = self._broker.clock.monotonic()
         self.fault = fault
-
-    def _next_consumers(self) -> list[Subscription]:
-        """The consumers of the highest priority that have credit; an exclusive one alone."""
-        exclusive = [s for s in self.subscriptions if s.exclusive]
-        if exclusive:
-            owner = max(exclusive, key=attrgetter("priority"))
-            return [owner] if owner.credit > 0 else []
-        ready = [s for s in self.subscriptions if s.credit > 0]
-        if len(ready) > 1:
-            highest = max([s.priority for s in ready])
-            ready = [s for s in ready if s.priority == highest]
-        return ready
 
     def _next_run(self, *limits: int) -> list[Message]:
         """The next messages in order, up to the dispatch mark, expired ones taken out."""
@@ -414,8 +401,7 @@ class Queue:
         return sum([len(s.in_flight) for s in self.subscriptions])
 
     def stop(self) -> None:
-        """Before a clean stop, with no consumers left: nothing is in flight, so nothing may have been delivered
-        unknown.
+        """Before a clean stop, with no consumers left: nothing was delivered that the delivery states do not tell.
 
         Only messages that were flagged by an earlier crash, and are still here, keep the mark.
         """

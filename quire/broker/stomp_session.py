@@ -97,8 +97,8 @@ class StompSession(Session):
         grown, self._partial = buffered - self._partial, buffered
         broker.partial_bytes += grown
         if grown > 0 and broker.partial_bytes > broker.partial_limit:
-            text = f"unfinished frames of all clients hold {broker.partial_bytes} bytes, the limit is {broker.partial_limit}"
-            self.fail(LimitExceeded(text, limit=broker.partial_limit))
+            held, limit = broker.partial_bytes, broker.partial_limit
+            self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
 
     def resume(self) -> None:
         """Go on with the input that waited for room."""

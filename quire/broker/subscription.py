@@ -75,7 +75,7 @@ class Subscription:
         return [message for message in messages if message is not None]
 
     def up_to(self, sequence: int) -> list[int]:
-        """The sequences in flight up to and including one, in the order they were given out; none if it is not there."""
+        """The sequences in flight up to and including one, in the order they were given out; none if it is not."""
         if sequence not in self.in_flight:
             return []
         covered = []

@@ -70,3 +70,7 @@ def main() -> None:
 
     Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable.
     """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
 """The queue cursor: pages a lane's messages in when there is space, in order, skipping nothing.
 
 The cursor holds a *position*: every committed message up to it was admitted, none after it was. A message is admitted
-only if it fits into memory, or if no message before it is resident. The first refusal ends the read, and the position stays on
-the refused message. Messages just committed are admitted without a read while the position is at the tail; otherwise
-they are read from the store later. That is slower, and never different: both ways lead through the same test in the
-same order.
+only if it fits into memory, or if no message before it is resident. The first refusal ends the read, and the position
+stays on the refused message. Messages just committed are admitted without a read while the position is at the tail;
+otherwise they are read from the store later. That is slower, and never different: both ways lead through the same test
+in the same order.
 """
 
 import heapq
@@ -284,15 +284,12 @@ class QueueCursor:
 
     def _part(self, source: StoreReader | Spool, budget: int) -> _Part:
         """What a source has from the position on; if a record of it is damaged, what stands before that record."""
-        start, limit, damage = self.position + 1, PAGE_LIMIT, None
+        start = self.position + 1
         try:
-            page = source.page(self._lane, start, budget, limit)
-        except StoreCorrupt as found:
-            damage, bound = found, found.data["sequence"] - 1
+            page = source.page(self._lane, start, budget, PAGE_LIMIT)
+            return _Part(page.messages, None if page.end else page.messages[-1].sequence)
+        except StoreCorrupt as damage:
+            bound = damage.data["sequence"] - 1
             sound = len([link for link in source.links(self._lane, start, PAGE_LIMIT) if link.sequence <= bound])
-            if not sound:
-                return _Part([], bound, damage)
-            page = source.page(self._lane, start, budget, sound)
-            if len(page.messages) == sound:
-                return _Part(page.messages, bound, damage)
-        return _Part(page.messages, None if page.end else page.messages[-1].sequence)
+            messages = source.page(self._lane, start, budget, sound).messages if sound else []
+            return _Part(messages, bound if len(messages) == sound else messages[-1].sequence, damage)

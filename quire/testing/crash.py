@@ -1,7 +1,7 @@
 """A broker that kills itself: ``python -m quire.testing.crash --point inside --nth 17 --store URL``.
 
-It is the broker that ``quire broker start`` runs, without the HTTP API, on a store that ends the process at a point of its
-nth commit, or fails there. Settings that have no flag here come from the environment.
+It is the broker that ``quire broker start`` runs, without the HTTP API, on a store that ends the process at a point of
+its nth commit, or fails there. Settings that have no flag here come from the environment.
 """
 
 import argparse
@@ -26,8 +26,11 @@ def main() -> int:
     """
     options = _parser().parse_args()
     flags = {
-        "store.url": options.store, "store.data": options.data, "store.sync": options.sync, "stomp.address": options.stomp,
-    }  # fmt: skip
+        "store.url": options.store,
+        "store.data": options.data,
+        "store.sync": options.sync,
+        "stomp.address": options.stomp,
+    }
 
     def wrap(store: Store) -> Store:
         faulty = FaultyStore(store)

@@ -22,7 +22,7 @@ Fault = Callable[[], None]
 
 
 class Point(StrEnum):
-    """Where in a commit: before anything of it, with all writes made but not committed, or committed but not announced."""
+    """Where in a commit: before anything of it; with all writes made and not committed; committed and not announced."""
 
     BEFORE = "before"
     INSIDE = "inside"

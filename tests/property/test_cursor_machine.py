@@ -1,7 +1,8 @@
 """Any history of two lanes that share a broker's memory: nothing is lost, nothing comes twice, the order is kept.
 
-The machine drives cursors, the spool and the memory tree as the broker's queues do. Beside each lane stands a plain model: the
-messages it must hold, by sequence. Pages are short and memory is tiny, so that every limit is met all the time.
+The machine drives cursors, the spool and the memory tree as the broker's queues do. Beside each lane stands a plain
+model: the messages it must hold, by sequence. Pages are short and memory is tiny, so that every limit is met all the
+time.
 """
 
 from typing import NamedTuple

@@ -39,6 +39,7 @@ class Stompman(Client):
         self._ends = asyncio.Event()
         self._transactions: dict[str, _Transaction] = {}
         self._subscriptions: list[stompman.ManualAckSubscription] = []
+        self._unsubscribing: list[asyncio.Future[None]] = []
         opened: asyncio.Future[None] = asyncio.Future(loop=self._loop)
         self._life = asyncio.run_coroutine_threadsafe(self._live(opened), self._loop)
         self._call(_wait_for(opened))
@@ -52,6 +53,9 @@ class Stompman(Client):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
     def _failed(self, frame: stompman.ErrorFrame) -> None:
+        # It will connect again, and must not subscribe again to what the broker refused.
+        self._unsubscribing = [asyncio.ensure_future(one.unsubscribe()) for one in self._subscriptions]
+        self._subscriptions = []
         self._inbox.put(Frame("ERROR", dict(frame.headers), frame.body))  # type: ignore[arg-type]
 
     async def _take(self, frame: stompman.AckableMessageFrame) -> None:

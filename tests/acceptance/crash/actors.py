@@ -1,4 +1,4 @@
-"""Producers and consumers that go on whatever happens to the broker: they connect again and do again what is not confirmed."""
+"""Producers and consumers that go on whatever happens to the broker: what is not confirmed they do again."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -35,7 +35,7 @@ class BrokerProcess:
         self.url = url or f"lmdb://{self.data}/store"
         self.log_path = directory / "broker.log"
         self._environment = _ENVIRONMENT | {f"QUIRE_{name}": value for name, value in (settings or {}).items()}
-        self._process: subprocess.Popen[bytes]
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *flags: str) -> None:
         """Start it as a user does.
@@ -56,9 +56,10 @@ class BrokerProcess:
             self._process = subprocess.Popen([*command, *common], stdout=log, stderr=log, env=self._environment)
 
     @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process that was started last."""
+        assert self._process, "the broker was not started"
+        return self._process
 
     def port(self) -> int:
         """Wait until it listens.
@@ -68,10 +69,10 @@ class BrokerProcess:
         """
         deadline = time.monotonic() + START_SECONDS
         while True:
-            assert self._process.poll() is None, f"the broker ended with {self._process.returncode}:\n{self.log}"
+            assert self.process.poll() is None, f"the broker ended with {self.process.returncode}:\n{self.log}"
             assert time.monotonic() < deadline, f"the broker does not listen after {START_SECONDS} s:\n{self.log}"
             facts = self._facts()
-            if facts.get("pid") == self._process.pid:
+            if facts.get("pid") == self.process.pid:
                 return int(str(facts["stomp"]).rpartition(":")[2])
             time.sleep(0.01)
 
@@ -106,20 +107,21 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Stop it where it is, as a machine does that sleeps or swaps."""
-        self._process.send_signal(signal.SIGSTOP)
+        self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused one go on."""
-        self._process.send_signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it with SIGKILL. One that has ended already stays as it is."""
-        self._process.kill()
-        self._process.wait(START_SECONDS)
+        """End it with SIGKILL. One that was not started, or has ended, stays as it is."""
+        if self._process:
+            self._process.kill()
+            self._process.wait(START_SECONDS)
 
     def stop(self) -> None:
         """End it with SIGTERM, and make sure that it ended well."""
-        self._process.terminate()
+        self.process.terminate()
         assert self.wait() == 0, f"the broker did not stop well:\n{self.log}"
 
     def wait(self) -> int:
@@ -128,7 +130,7 @@ class BrokerProcess:
         Returns:
             The exit code; negative if a signal ended it.
         """
-        return self._process.wait(START_SECONDS)
+        return self.process.wait(START_SECONDS)
 
     def wait_until_it_killed_itself(self) -> None:
         """Wait until a fault has ended it."""

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-
 from tests.acceptance.crash.broker_process import BrokerProcess
 
 

@@ -18,8 +18,8 @@ QUIET_SECONDS = 0.3
 class Load:
     """Producers and consumers on three queues.
 
-    ``orders`` has every kind of producer and two consumers. From ``forward`` each message is sent on to ``forwarded`` in the
-    transaction that acknowledges it.
+    ``orders`` has every kind of producer and two consumers. From ``forward`` each message is sent on to ``forwarded``
+    in the transaction that acknowledges it.
 
     Args:
         random: what the clients do differently each time.

@@ -23,7 +23,10 @@ STARTING = "starting"
 MOMENT = "moment"
 """A kill from outside, under load, at no point of the code in particular."""
 
-KILLS = [STARTING, *Point, MOMENT]
+FAILING = "failing"
+"""A kill from outside, after the disk was full for two commits, or while it is."""
+
+KILLS = [STARTING, *Point, MOMENT, FAILING]
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,13 @@ async def _kill(broker: BrokerProcess, load: Load, kill: str, random: Random) ->
         broker.start()
         await asyncio.sleep(random.uniform(0.05, 0.6))
         broker.kill()
-    elif kill == MOMENT:
-        broker.start()
+    elif kill in (MOMENT, FAILING):
+        if kill == MOMENT:
+            broker.start()
+        else:
+            broker.start_with_fault("no-space", Point.INSIDE, random.randrange(4, 50), times=2)
         await _listen(broker, load)
-        await asyncio.sleep(random.uniform(0.05, 0.8))
+        await asyncio.sleep(random.uniform(0.05, 0.8 if kill == MOMENT else 3.0))
         broker.kill()
     else:
         broker.start_with_fault("kill", kill, random.randrange(4, 50))

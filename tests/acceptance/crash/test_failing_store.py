@@ -1,4 +1,4 @@
-"""A store that fails under load: clients are told, consumers go on, the broker goes on by itself, and nothing is lost."""
+"""A store that fails under load: clients are told, consumers go on, the broker recovers by itself, nothing is lost."""
 
 import asyncio
 import subprocess
@@ -86,10 +86,13 @@ def fill_the_disk(port: int) -> int:
     Returns:
         How many were confirmed.
     """
-    with connect("127.0.0.1", port) as producer, pytest.raises(StoreFull, match="space|full"):
+    with connect("127.0.0.1", port) as producer:
         for confirmed in range(1000):
-            producer.send("/queue/q", b"%d " % confirmed + bytes(100_000))
-    return confirmed
+            try:
+                producer.send("/queue/q", b"%d " % confirmed + bytes(100_000))
+            except StoreFull:
+                return confirmed
+    pytest.fail("the disk is larger than it should be")
 
 
 def take(consumer: Connection, count: int) -> list[int]:

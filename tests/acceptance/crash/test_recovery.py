@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan("lmdb", rounds=10, seed=1),
-        Plan("sqlite", rounds=10, seed=2),
-        Plan("lmdb", rounds=5, seed=3, sync="never"),
-        Plan("sqlite", rounds=5, seed=4, sync="interval"),
+        Plan("lmdb", rounds=12, seed=1),
+        Plan("sqlite", rounds=12, seed=2),
+        Plan("lmdb", rounds=6, seed=3, sync="never"),
+        Plan("sqlite", rounds=6, seed=4, sync="interval"),
     ],
     ids=lambda plan: f"{plan.store}-{plan.sync}",
 )
@@ -24,4 +24,4 @@ def test_killed_broker_keeps_every_promise(plan: Plan, tmp_path: Path) -> None:
     load = asyncio.run(run_rounds(plan, tmp_path))
     assert load.confirmed > 100 * plan.rounds  # or there was no load worth the name
     assert load.redelivered > 0
-    assert load.errors == set()
+    assert load.errors <= {"store-full"}

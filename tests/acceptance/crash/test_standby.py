@@ -26,7 +26,7 @@ def receive(broker: BrokerProcess, count: int) -> list[bytes]:
     """Take messages off the queue, and make sure that there are no more."""
     with connect("127.0.0.1", broker.port()) as connection:
         connection.subscribe("/queue/q")
-        bodies = []
+        bodies: list[bytes] = []
         while frame := connection.receive(10 if len(bodies) < count else 0.2):
             bodies.append(frame.body)
             connection.ack(frame)
@@ -41,7 +41,7 @@ def test_second_broker_is_refused_and_says_who_has_the_store(store_url: str, mak
     second.start()
     assert second.wait() == 4
     assert "store-locked" in second.log
-    assert f"process {first.pid}" in second.log
+    assert f"process {first.process.pid}" in second.log
     send(first, b"1")
     first.stop()
 
@@ -95,7 +95,7 @@ def take_over(url: str, make_broker: MakeBroker, end: Callable[[BrokerProcess], 
     send(first, b"1")
     second.start("--standby")
     waiting = second.wait_for_event("broker.standby")
-    assert f"process {first.pid}" in str(waiting["owner"])
+    assert f"process {first.process.pid}" in str(waiting["owner"])
     send(first, b"2")
     assert second.events("broker.started") == []
     end(first)

@@ -1,5 +1,6 @@
 // A STOMP connection of @stomp/stompjs, driven from outside: one command a line on standard input, one event a line on
-// standard output, both JSON; bodies in base64. It says goodbye when standard input ends. Arguments: port, version, heart-beat milliseconds both ways.
+// standard output, both JSON; bodies in base64. It says goodbye when standard input ends.
+// Arguments: port, version, heart-beat milliseconds both ways.
 import net from 'node:net';
 import readline from 'node:readline';
 import { Client, Versions } from '@stomp/stompjs';

@@ -50,7 +50,7 @@ def test_what_comes_again_after_a_later_one_is_out_of_order() -> None:
     assert complaints(watched(3, [(0, False), (1, False)], [(2, False), (1, True)])) == (0, 1, 0)
 
 
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), max_size=10))
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), max_size=5))
 def test_a_consumer_that_comes_and_goes_gets_no_complaint(stays: list[tuple[int, int]]) -> None:
     connections: list[list[Delivery]] = []
     acknowledged = delivered = 0

@@ -81,7 +81,7 @@ def test_no_rate_is_no_limit() -> None:
     assert (pace.room(100, 7), pace.wait(100)) == (7, 0)
 
 
-@given(st.floats(0.5, 1000), st.lists(st.floats(0.001, 2), max_size=30))
+@given(st.floats(0.5, 1000), st.lists(st.floats(0.001, 2), max_size=10))
 def test_a_pace_is_kept_whenever_it_is_asked(rate: float, pauses: list[float]) -> None:
     clock = ManualClock()
     pace, sent = Pace(rate, clock), 0

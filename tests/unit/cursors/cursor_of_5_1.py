@@ -1,7 +1,8 @@
 """A cursor with the bug of ActiveMQ 5.1, to show what it does. Nothing but tests uses it.
 
-Three things differ from Quire's. A read goes on after a refusal. The position moves over every record that was looked at,
-admitted or not. An audit by message ids, which forgets, decides whether a record was seen before.
+Three things differ from Quire's. A read goes on after a refusal, if there is space again. The position moves over every
+record that was looked at, admitted or not. An audit by message ids, which forgets, decides whether a record was seen
+before.
 """
 
 from collections import OrderedDict, deque

@@ -1,8 +1,8 @@
 """The bug of 5.1: the same scenario over a cursor that has it, which loses messages, and over Quire's, which does not.
 
 A queue has many persistent messages and little memory. A consumer connects, takes some, acknowledges some of them, and
-disconnects, again and again. It acknowledges while the cursor reads, too: that is when memory comes free in the middle of a
-read.
+disconnects, again and again. It acknowledges while the cursor reads, too: that is when memory comes free in the middle
+of a read.
 """
 
 import random
@@ -52,7 +52,8 @@ class Outcome:
 
     Attributes:
         sessions: what was received, connection by connection.
-        missing: how many messages are still in the store at the end: never received, or come back and not received again.
+        missing: how many messages are still in the store at the end: never received, or come back and never received
+            again.
         peak: the most bytes that were ever resident.
     """
 

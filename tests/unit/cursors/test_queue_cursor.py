@@ -80,6 +80,11 @@ def backlog(lane: Lane, *sizes: int) -> Lane:
     return lane
 
 
+def blocked_since(lane: Lane) -> float | None:
+    """Since when a lane's cursor is refused."""
+    return lane.cursor.blocked_since
+
+
 @contextmanager
 def pages_of(limit: int) -> Iterator[None]:
     """Reads of so many messages at the most."""
@@ -472,24 +477,24 @@ def test_rule_10_a_refused_cursor_tells_since_when(host: Host) -> None:
     lane = backlog(Lane(host, ONE), 100, 100, 100)
     host.clock.advance(5)
     assert lane.take(1) == [1]
-    assert lane.cursor.blocked_since is None
+    assert blocked_since(lane) is None
     lane.take(1)
     host.clock.advance(60)
     lane.dispatch()
-    assert lane.cursor.blocked_since == 5
+    assert blocked_since(lane) == 5
     lane.acknowledge([1])
     host.memory.wake()
-    assert lane.cursor.blocked_since is None
+    assert blocked_since(lane) is None
     lane.take(1)
-    assert lane.cursor.blocked_since == 65
+    assert blocked_since(lane) == 65
 
 
 def test_rule_10_a_lane_at_rest_is_not_blocked(make_lane: MakeLane) -> None:
     lane = backlog(make_lane(1), 100, 100)
     lane.take(2)
-    assert lane.cursor.blocked_since is not None
+    assert blocked_since(lane) is not None
     lane.disconnect()
-    assert lane.cursor.blocked_since is None
+    assert blocked_since(lane) is None
     assert not lane.cursor.page_in()
 
 
@@ -530,7 +535,7 @@ def test_a_damaged_record_is_no_reason_to_admit_more_than_fits(host: Host, store
     store.damaged.add(4)
     with patch.object(queue_cursor, "PAGE_BYTES", 10 * ONE):
         assert lane.take(5) == [1, 2]
-    assert lane.cursor.blocked_since is not None
+    assert blocked_since(lane) is not None
 
 
 def test_a_damaged_record_that_is_not_announced_yet_damages_nothing(host: Host, store: WatchedStore) -> None:
@@ -565,4 +570,4 @@ def test_an_empty_lane_has_nothing_to_page_in(make_lane: MakeLane) -> None:
     lane = make_lane(10)
     lane.connect()
     assert lane.take(1) == []
-    assert lane.cursor.blocked_since is None
+    assert blocked_since(lane) is None

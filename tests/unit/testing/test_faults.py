@@ -1,6 +1,7 @@
 """The faulty store fails where it was told to, and nowhere else."""
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,11 @@ from quire.testing.store_model import make_message
 
 
 @pytest.fixture(params=["lmdb", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store: Store = LmdbStore(tmp_path / "store") if request.param == "lmdb" else SqlStore(f"sqlite://{tmp_path}/s.db")
     store.open()
-    request.addfinalizer(store.close)
-    return store
+    yield store
+    store.close()
 
 
 def send(store: Store, *sequences: int) -> None:
