@@ -116,6 +116,9 @@ def _start(stack: ExitStack, peers: tuple[str, ...], store: str) -> dict[str, Ta
 
 
 def _measure(targets: dict[str, Target], scenarios: tuple[str, ...], rounds: int, messages: int) -> Medians:
+    for target in targets.values():
+        # Java compiles what it finds to be hot: a cold broker says little.
+        measure(target, Load(messages), lambda counts: None)
     seen: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for scenario in scenarios:
         for number in range(1, rounds + 1):

@@ -97,6 +97,10 @@ class Message:
 
 def header_lines(headers: dict[str, str]) -> bytes:
     """Write headers as content has them: escaped, a line each, without the empty line."""
+    plain = "".join([f"{name}:{value}\n" for name, value in headers.items()])
+    one_each = plain.count(":") == plain.count("\n") == len(headers)
+    if one_each and "\\" not in plain and "\r" not in plain:  # nothing to escape, as nearly always
+        return plain.encode()
     return b"".join(escape(name.encode()) + b":" + escape(value.encode()) + b"\n" for name, value in headers.items())
 
 

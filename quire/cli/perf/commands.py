@@ -84,10 +84,12 @@ def run(
     """
     target = _target(api, stomp, login, passcode)
     load = _load(scenario, messages, changes)
-    with LiveFigures(output, SystemClock()) as live:
-        figures = measure(target, load, _tick(live, load, SystemClock()))
-    if stomp is None:
-        api.call("DELETE", queue_path(load.queue))
+    try:
+        with LiveFigures(output, SystemClock()) as live:
+            figures = measure(target, load, _tick(live, load, SystemClock()))
+    finally:
+        if stomp is None:
+            api.call("DELETE", queue_path(load.queue), force="true")
     output.record({"scenario": scenario, "size": load.size, **figures.record()})
 
 
@@ -164,7 +166,7 @@ def depth(context: click.Context, messages: int, memory_limit: int, store: str |
 
 
 @scenario.command()
-@_broker_options(messages=20_000, memory_limit="64MB")
+@_broker_options(messages=100_000, memory_limit="64MB")
 @click.pass_context
 def hostile(context: click.Context, messages: int, memory_limit: int, store: str | None, keep: bool) -> None:
     """Measure a client alone and beside attackers, in turn; --messages is for each measurement.

@@ -60,17 +60,12 @@ class Crew:
             self._start(partial(consume, self._target, self._load, slots, slot))
         self._wait(lambda: all(slot.ready for slot in self.consumers))
 
-    def start_producers(self) -> float:
-        """Start the producers, wait until they are connected, and let them begin.
-
-        Returns:
-            When they began, in seconds of the monotonic clock.
-        """
+    def start_producers(self) -> None:
+        """Start the producers, wait until they are connected, and let them begin."""
         for slot, share in zip(self.producers, self._load.shares(), strict=True):
             self._start(partial(produce, self._target, self._load, share, slot, self._begin))
         self._wait(lambda: all(slot.ready for slot in self.producers))
         self._begin.set()
-        return SystemClock().monotonic()
 
     def finish(self) -> None:
         """Wait until all that were started are done.

@@ -47,21 +47,21 @@ class Link:
             self._socket.sendall(data)
         except OSError as error:
             # A broker that closes says why before: that is the better error.
-            while self.receive(0.1):
+            while self.receive(0.1) is not None:
                 pass
             raise BrokerUnreachable(f"the connection to the broker is lost: {error}") from error
 
-    def receive(self, seconds: float) -> bytes:
+    def receive(self, seconds: float) -> bytes | None:
         """Take the whole frames that have come.
 
         Args:
             seconds: how long to wait for any bytes.
 
         Returns:
-            Frames; nothing if none is whole yet.
+            Frames; none of them if the first is not whole yet; None if no bytes came.
         """
         if not select.select([self._socket], [], [], seconds)[0]:
-            return b""
+            return None
         try:
             chunk = self._socket.recv(_CHUNK)
         except OSError as error:
@@ -84,9 +84,12 @@ class Link:
         Raises:
             BrokerUnreachable: nothing came for ``ANSWER_LIMIT``.
         """
-        while wanted not in (data := self.receive(ANSWER_LIMIT)):
-            if not data:
-                raise BrokerUnreachable(f"the broker did not answer within {ANSWER_LIMIT:g} s")
+        data: bytes | None = b""
+        while data is not None:
+            data = self.receive(ANSWER_LIMIT)
+            if data and wanted in data:
+                return
+        raise BrokerUnreachable(f"the broker did not answer within {ANSWER_LIMIT:g} s")
 
     def disconnect(self) -> None:
         """Say goodbye and wait until the broker has done all that was sent."""

@@ -60,18 +60,17 @@ def measure(target: Target, load: Load, tick: Tick) -> Figures:
         return _measure_latency(target, load, tick)
     with Crew(target, load, tick) as crew:
         if load.backlog:
-            began = crew.start_producers()
+            crew.start_producers()
             crew.finish()
-            sending = _last(crew.producers) - began
             crew.start_consumers()
             crew.finish()
-            taking = _last(crew.consumers) - min(slot.started for slot in crew.consumers)
+            sending, taking = _span(crew.producers, crew.producers), _span(crew.consumers, crew.consumers)
             elapsed = sending + taking
         else:
             crew.start_consumers()
-            began = crew.start_producers()
+            crew.start_producers()
             crew.finish()
-            sending, taking = _last(crew.producers) - began, _last(crew.consumers) - began
+            sending, taking = _span(crew.producers, crew.producers), _span(crew.producers, crew.consumers)
             elapsed = max(sending, taking)
         counts, latencies = crew.counts(), crew.latencies
     return Figures(
@@ -92,9 +91,9 @@ def send(target: Target, load: Load, tick: Tick) -> float:
         Messages per second.
     """
     with Crew(target, load, tick) as crew:
-        began = crew.start_producers()
+        crew.start_producers()
         crew.finish()
-        return load.messages / (_last(crew.producers) - began)
+        return load.messages / _span(crew.producers, crew.producers)
 
 
 class Taken(NamedTuple):
@@ -114,8 +113,8 @@ def take(target: Target, load: Load, tick: Tick) -> Taken:
     with Crew(target, load, tick) as crew:
         crew.start_consumers()
         crew.finish()
-        seconds = _last(crew.consumers) - min(slot.started for slot in crew.consumers)
-        return Taken(crew.counts().received, crew.counts().received / seconds)
+        received = crew.counts().received
+        return Taken(received, received / _span(crew.consumers, crew.consumers))
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
@@ -131,8 +130,9 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
     return {name: round(ordered[ceil(share * len(ordered)) - 1] * 1000, 3) for name, share in shares.items()}
 
 
-def _last(slots: Sequence[Slot]) -> float:
-    return max(slot.ended for slot in slots)
+def _span(starters: Sequence[Slot], enders: Sequence[Slot]) -> float:
+    """From when the first of some workers began until the last of some ended, in seconds."""
+    return max(slot.ended for slot in enders) - min(slot.started for slot in starters)
 
 
 def _measure_latency(target: Target, load: Load, tick: Tick) -> Figures:

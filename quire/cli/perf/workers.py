@@ -14,7 +14,7 @@ from quire.errors import BrokerUnreachable
 _ACK_ID = re.compile(rb"\nack:([^\n\0]*)\n")
 _STAMPED = b"\n\n" + STAMP
 _PREFETCH = 1000
-_LOOK_AROUND = 0.1
+_LOOK_AROUND = 0.01
 """How often a consumer looks whether others have taken the last message, in seconds."""
 
 
@@ -107,14 +107,16 @@ def produce(target: Target, load: Load, count: int, slot: Slot, begin: Event) ->
             if room > 0:
                 link.send(b"".join(load.frames(sent, room, count - 1, clock.monotonic())))
                 slot.sent = sent = sent + room
+            # Then it is the pace that holds it, and not the window.
             may_send = sent < count and room < open_window
             if not load.receipts and sent < count:
                 time.sleep(pace.wait(sent))
                 continue
             came = link.receive(pace.wait(sent) if may_send else ANSWER_LIMIT)
-            if not came and not may_send:
+            if came is not None:
+                slot.receipts = receipts = receipts + came.count(b"RECEIPT\n")
+            elif not may_send:
                 raise BrokerUnreachable(f"the broker confirmed nothing for {ANSWER_LIMIT:g} s")
-            slot.receipts = receipts = receipts + came.count(b"RECEIPT\n")
     slot.ended = clock.monotonic()
     return []
 
@@ -141,7 +143,7 @@ def consume(target: Target, load: Load, slots: Sequence[Slot], slot: Slot) -> li
         )
         slot.ready = 1
         while sum([other.received for other in slots]) < load.messages:
-            data = link.receive(_LOOK_AROUND)
+            data = link.receive(_LOOK_AROUND) or b""
             ids = _ACK_ID.findall(data)
             if not ids:
                 continue

@@ -39,7 +39,6 @@ class Stompman(Client):
         self._ends = asyncio.Event()
         self._transactions: dict[str, _Transaction] = {}
         self._subscriptions: list[stompman.ManualAckSubscription] = []
-        self._unsubscribing: list[asyncio.Future[None]] = []
         opened: asyncio.Future[None] = asyncio.Future(loop=self._loop)
         self._life = asyncio.run_coroutine_threadsafe(self._live(opened), self._loop)
         self._call(_wait_for(opened))
@@ -53,9 +52,6 @@ class Stompman(Client):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
     def _failed(self, frame: stompman.ErrorFrame) -> None:
-        # It will connect again, and must not subscribe again to what the broker refused.
-        self._unsubscribing = [asyncio.ensure_future(one.unsubscribe()) for one in self._subscriptions]
-        self._subscriptions = []
         self._inbox.put(Frame("ERROR", dict(frame.headers), frame.body))  # type: ignore[arg-type]
 
     async def _take(self, frame: stompman.AckableMessageFrame) -> None:
@@ -70,9 +66,11 @@ class Stompman(Client):
 
     def subscribe(self, destination: str, ack: str = "client-individual", headers: Headers | None = None) -> None:
         work = self._client.subscribe_with_manual_ack(
-            destination, self._take, ack=ack, headers=headers  # type: ignore[arg-type]
+            destination, self._take, ack=ack, headers=headers, receipt_timeout=SECONDS  # type: ignore[arg-type]
         )  # fmt: skip
-        self._subscriptions.append(self._call(work))
+        # Refused without a receipt, it would connect and subscribe again and again. The refusal comes as ERROR too.
+        with contextlib.suppress(stompman.SubscriptionError):
+            self._subscriptions.append(self._call(work))
 
     def ack(self, message: Frame, transaction: str = "") -> None:
         assert not transaction, "stompman has no acknowledgements in transactions"
@@ -106,6 +104,7 @@ class Stompman(Client):
         if self._loop.is_closed():
             return
         try:
+            self.settle()  # closed while it connects again, it leaves the socket open
             for subscription in self._subscriptions:
                 self._call(subscription.unsubscribe())
             self._loop.call_soon_threadsafe(self._ends.set)

@@ -17,6 +17,9 @@ from tests.acceptance.crash.load import Load
 RESTART_SECONDS = 10.0
 """How long a restart may take: a second's work, on a machine that is busy with other things."""
 
+MEMORY_LIMIT = "300000"
+"""The broker's memory limit: little enough that most messages are paged out and in."""
+
 STARTING = "starting"
 """A kill from outside, somewhere in the start; in the first round the store is just being made."""
 
@@ -65,7 +68,7 @@ async def run_rounds(plan: Plan, directory: Path, say: Callable[[str], None] = l
         AssertionError: a promise was broken.
     """
     random = Random(plan.seed)
-    broker = BrokerProcess(directory, plan.url(directory), {"STORE__SYNC": plan.sync})
+    broker = BrokerProcess(directory, plan.url(directory), {"STORE__SYNC": plan.sync, "MEMORY__LIMIT": MEMORY_LIMIT})
     try:
         async with Load(random) as load:
             for number in range(plan.rounds):

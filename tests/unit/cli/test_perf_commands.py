@@ -148,7 +148,7 @@ def scenario(monkeypatch: pytest.MonkeyPatch) -> FakeScenario:
 
 @pytest.mark.parametrize(
     ("name", "messages", "limit"),
-    [("reconnect", 200_000, "16000000"), ("depth", 1_000_000, "64000000"), ("hostile", 20_000, "64000000")],
+    [("reconnect", 200_000, "16000000"), ("depth", 1_000_000, "64000000"), ("hostile", 100_000, "64000000")],
 )
 def test_a_scenario_has_a_broker_of_its_own(
     own_broker: FakeOwnBroker, scenario: FakeScenario, run: Run, name: str, messages: int, limit: str
