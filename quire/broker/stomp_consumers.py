@@ -132,7 +132,7 @@ class StompConsumers:
         messages = only.take(sequences)
         only.queue.acknowledge(messages)
         if len(messages) < len(ids):
-            raise _unknown("one of " + b" ".join(ids)[:60].decode())
+            raise _unknown(str(_first_missing(sequences, messages)))
 
     def find(self, head: Head) -> tuple[Subscription, list[int]]:
         """The messages that an ACK or NACK frame is about: one, or in ``client`` mode all up to it.
@@ -215,6 +215,16 @@ class StompConsumers:
 def _redelivery(message: Message) -> bytes:
     """The headers of a message that may have been delivered before (JMS 2.0, 3.5.11: the count is then at least 2)."""
     return b"redelivered:true\nJMSXDeliveryCount:%d\n" % (max(message.deliveries, 1) + 1)
+
+
+def _first_missing(sequences: list[int], taken: list[Message]) -> int:
+    """Which of a run's sequences was not in flight, or not any more when it came a second time."""
+    left = {message.sequence for message in taken}
+    for sequence in sequences:
+        if sequence not in left:
+            return sequence
+        left.remove(sequence)
+    raise AssertionError("all were in flight")
 
 
 def _unknown(id: str) -> UnknownMessage:

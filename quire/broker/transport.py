@@ -39,8 +39,11 @@ class StompTransport(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
-        host, port = transport.get_extra_info("peername")[:2]
-        self.peer = f"{host}:{port}"
+        peer = transport.get_extra_info("peername")
+        if peer is None:  # it was reset before it was accepted
+            self.close()
+            return
+        self.peer = f"{peer[0]}:{peer[1]}"
         limit = self._broker.settings.stomp.max_connections
         if len(self._connections) >= limit:
             refusal = TooManyConnections(f"{limit} connections are open, which is the limit", limit=limit)
@@ -75,6 +78,7 @@ class StompTransport(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
+        self._closing = True
         self._connections.pop(self, None)
         if self._session:
             self._session.closed()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from quire.testing.stepped import Frame, SteppedClient
-from tests.simulation.promises import DEAD_LETTERS, Promises, Sent
+from tests.simulation.promises import DEAD_LETTERS, Broken, Promises, Sent
 
 
 class Actor:
@@ -163,19 +163,25 @@ class Consumer(Actor):
         queue: which.
         ack: how it acknowledges.
         prefetch: how many messages it may have.
+        alone: whether nobody else consumes the queue now.
+        gets_back: whether a message that it rejects comes again; otherwise it is a dead letter.
 
     Attributes:
         queue: as given.
-        alone: whether nobody else consumes the queue as long as it does; then it gets everything in order.
+        alone: whether nobody else consumes the queue as long as it does, and it gives nothing back; then it gets
+            everything in order.
+        rejected: what it has rejected, being alone, and what is therefore next.
     """
 
     def __init__(
         self, client: SteppedClient, promises: Promises, random: Random, note: Callable[[str], None], *,
-        queue: str, ack: str, prefetch: int, alone: bool,
+        queue: str, ack: str, prefetch: int, alone: bool, gets_back: bool,
     ) -> None:  # fmt: skip
         super().__init__(client, promises, random, note)
         self.queue = queue
         self.alone = alone
+        self.rejected: set[Sent] = set()
+        self._gets_back = gets_back
         self._ack_mode = ack
         self._most = prefetch
         self._unsettled: dict[Sent, Frame] = {}
@@ -190,14 +196,19 @@ class Consumer(Actor):
         for frame in self.client.take("MESSAGE"):
             sent = self._promises.deliver(self.queue, frame)
             self._note(f"{self.name} gets {sent.name!r}")
+            self.rejected.discard(sent)
+            if self.rejected and "redelivered" not in frame.headers:
+                raise Broken(f"{sent.name!r} came before {[one.name for one in self.rejected]}, which came back")
             if self.alone and self.queue != DEAD_LETTERS:  # letters come as messages fail, in no order of their senders
-                assert sent.number > self._last.get(sent.producer, 0), f"{sent.name!r} is out of order"
+                if sent.number <= self._last.get(sent.producer, 0):
+                    raise Broken(f"{sent.name!r} is out of order")
                 self._last[sent.producer] = sent.number
             if self._ack_mode == "auto":
                 sent.settled[self.queue] = self._promises.epoch
             else:
                 self._unsettled[sent] = frame
-        assert len(self._unsettled) <= self._most, "more is in flight than the prefetch allows"
+        if len(self._unsettled) > self._most:
+            raise Broken(f"{self.name} has more in flight than its prefetch allows")
 
     def act(self, *, rejects: bool) -> None:
         """Do something.
@@ -218,15 +229,17 @@ class Consumer(Actor):
             self._settle(rejects=rejects and choice > 0.8)
 
     def settle_all(self) -> bool:
-        """Acknowledge everything there is.
+        """Acknowledge everything there is, and commit it.
 
         Returns:
             Whether there was anything.
         """
         self.listen()
-        found = bool(self._unsettled)
+        found = bool(self._unsettled) or self._transaction is not None
         while self._unsettled:
             self._settle(rejects=False)
+        if self._transaction is not None:
+            self._end()
         return found
 
     def _settle(self, *, rejects: bool) -> None:
@@ -236,6 +249,8 @@ class Consumer(Actor):
         self._note(f"{self.name} {'rejects' if rejects else 'acknowledges'} {sent.name!r} {self._ack_mode} {transaction}")
         frames = {one: self._unsettled.pop(one) for one in covered}
         if rejects:
+            if self.alone and self._gets_back and not transaction:
+                self.rejected |= {one for one in covered if one.written[self.queue] == 1 and not one.expires}
             self.alone = False
             self.client.nack(frame, transaction)
             return
@@ -258,6 +273,8 @@ class Consumer(Actor):
         settled, self._transacted = list(self._transacted), {}
         self.alone = False  # a transaction that fails brings earlier messages back
         self._commit(lambda: self._confirmed(settled))
+        if self._random.random() < 0.2:
+            self.leave(vanish=True)
 
     def _abort(self) -> None:
         self._note(f"{self.name} aborts")

@@ -1,5 +1,6 @@
 """What a broker promises, as a ledger: what was sent, confirmed, delivered and settled, and what may not happen then."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from quire.testing.stepped import Frame
@@ -26,7 +27,7 @@ class Sent:
         confirmed: whether its receipt, or that of its transaction, has come.
         withdrawn: whether its transaction ended without a COMMIT.
         message_id: what the broker calls it, once it was seen.
-        written: the queues out of which it was written to a consumer.
+        written: how often it was written to a consumer, by queue.
         settled: in which life the broker took an acknowledgement of it, by queue.
         gone: the queues out of which it may never come again: its acknowledgement was confirmed.
     """
@@ -41,7 +42,7 @@ class Sent:
     confirmed: bool = False
     withdrawn: bool = False
     message_id: str = ""
-    written: set[str] = field(default_factory=set)
+    written: Counter[str] = field(default_factory=Counter)
     settled: dict[str, int] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
@@ -84,7 +85,7 @@ class Promises:
         if sent.message_id not in ("", frame.headers["message-id"]):
             raise Broken(f"{where}: it is stored twice, as {sent.message_id} and as {frame.headers['message-id']}")
         sent.message_id = frame.headers["message-id"]
-        sent.written.add(queue)
+        sent.written[queue] += 1
         return sent
 
     def check_nothing_lost(self) -> None:

@@ -105,10 +105,12 @@ class Simulation:
         others = [consumer for consumer in self._consumers if consumer.queue == queue]
         for consumer in others:
             consumer.alone = False
+            consumer.rejected.clear()
         return Consumer(
             self._stepped.connect(self._random.choice(("1.1", "1.2"))), self._promises, self._random, self.history.append,
             queue=queue, ack=self._random.choice(("client-individual", "client", "auto")),
             prefetch=self._random.choice((1, 2, 5, 100)), alone=not others,
+            gets_back=self._settings.queue.maximum_redeliveries > 0,
         )  # fmt: skip
 
     def _end_commit(self) -> None:
@@ -163,11 +165,9 @@ class Simulation:
     def _settle_down(self) -> None:
         """Make the store work, let everybody finish, consume everything, and look at what is left."""
         self.history.append("settling down")
-        for consumer in self._consumers:
-            consumer.leave(vanish=False)
-        self._consumers.clear()
         self._come_to_rest()
         self._check_counts()
+        self._finish_consumers()
         self._drain()
         for producer in self._producers:
             producer.listen()
@@ -177,6 +177,17 @@ class Simulation:
         self._drain()
         self._promises.check_nothing_lost()
         self._check_empty()
+
+    def _finish_consumers(self) -> None:
+        """Let those that are there consume their queues: nothing may keep them from it but themselves."""
+        while any([consumer.settle_all() for consumer in self._consumers]):
+            self._replace_the_lost()
+            self._come_to_rest()
+        for consumer in self._consumers:
+            if self._stepped.queue(consumer.queue).depth and not consumer.is_gone:
+                raise Broken(f"{consumer.name} gets nothing more of {consumer.queue}")
+            consumer.leave(vanish=False)
+        self._consumers.clear()
 
     def _come_to_rest(self) -> None:
         for _ in range(8):

@@ -104,7 +104,11 @@ class Stompman(Client):
         if self._loop.is_closed():
             return
         try:
-            self.settle()  # closed while it connects again, it leaves the socket open
+            # Closed while it connects again, it would leave a socket open. What is lost with the old connection, if the
+            # broker has closed that, is the first of these.
+            with contextlib.suppress(stompman.SendReceiptError):
+                self.settle()
+            self.settle()
             for subscription in self._subscriptions:
                 self._call(subscription.unsubscribe())
             self._loop.call_soon_threadsafe(self._ends.set)

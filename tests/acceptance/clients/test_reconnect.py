@@ -19,7 +19,7 @@ def proxy(broker: BrokerProcess) -> Iterator[Proxy]:
         yield proxy
 
 
-def test_unacknowledged_messages_come_again_in_order(connect: Connect, proxy: Proxy, destination: str) -> None:
+def test_unacknowledged_messages_come_again_in_order(proxy: Proxy, connect: Connect, destination: str) -> None:
     producer = connect()
     for number in range(8):
         producer.send(destination, b"%d" % number)
@@ -69,3 +69,4 @@ def test_killed_broker_keeps_what_it_confirmed(
         assert [message.headers.get("redelivered") for message in again[:4]] == ["true"] * 4
         client.send(destination, b"next")
         assert client.receive().body == b"next"
+        client.close()

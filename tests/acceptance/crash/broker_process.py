@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 START_SECONDS = 30.0
@@ -82,6 +83,12 @@ class BrokerProcess:
         except FileNotFoundError:
             return {}
         return facts
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels."""
+        with urllib.request.urlopen(f"http://{self._facts()['http']}/metrics", timeout=START_SECONDS) as answer:
+            lines: list[str] = answer.read().decode().splitlines()
+        return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
     @property
     def log(self) -> str:

@@ -72,7 +72,9 @@ def test_full_disk_refuses_producers_and_serves_consumers(kind: str, small_disk:
         broker.wait_for_event("store.recovered")
         assert take(consumer, confirmed - 5) == list(range(5, confirmed))
         consumer.disconnect()
-    assert len(broker.events("store.failed")) == 1
+    assert [event["code"] for event in broker.events("store.failed")] == ["store-full"]
+    assert broker.metric("quire_commit_errors_total") >= 1
+    assert broker.metric("quire_store_writable") == 1
     with connect("127.0.0.1", broker.port()) as producer:
         producer.send("/queue/q", b"0")
         producer.disconnect()

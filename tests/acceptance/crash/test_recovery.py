@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
     "plan",
     [
         Plan("lmdb", rounds=12, seed=1),
-        Plan("sqlite", rounds=12, seed=2),
-        Plan("lmdb", rounds=6, seed=3, sync="never"),
-        Plan("sqlite", rounds=6, seed=4, sync="interval"),
+        Plan("sqlite", rounds=6, seed=2),
+        Plan("lmdb", rounds=5, seed=3, sync="never"),
+        Plan("sqlite", rounds=5, seed=4, sync="interval"),
     ],
     ids=lambda plan: f"{plan.store}-{plan.sync}",
 )

@@ -137,6 +137,21 @@ def test_a_message_is_swept_once_while_its_removal_is_under_way() -> None:
     assert stepped.queue(DLQ).depth == 1
 
 
+def test_a_message_that_is_being_swept_is_not_read_again() -> None:
+    stepped = SteppedBroker()
+    send_expiring(stepped, b"old", after=0.1)
+    stepped.connect().send("q", b"lasting")
+    stepped.run()
+    stepped.advance(1)
+    stepped.turn()
+    assert stepped.writer.batch is not None
+    receiver = stepped.connect()
+    receiver.subscribe("q")
+    stepped.run()
+    assert receiver.messages() == [b"lasting"]
+    assert (stepped.queue("q").depth, stepped.queue("q").expired, stepped.queue(DLQ).depth) == (1, 1, 1)
+
+
 class DamagedStore(MemoryStore):
     """One of its records cannot be read back."""
 

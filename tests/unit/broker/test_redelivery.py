@@ -3,7 +3,7 @@
 from quire.errors import StoreFull
 from quire.store.base import Delivery
 from quire.testing.stepped import Frame, SteppedBroker
-from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers
+from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
 
 DLQ = "ActiveMQ.DLQ"
 
@@ -144,6 +144,20 @@ def test_a_poisonous_message_does_not_hold_up_the_others() -> None:
         stepped.run()
     assert consumer(stepped).messages() == numbers(1, 2)
     assert consumer(stepped, DLQ).messages() == numbers(0)
+
+
+def test_a_spooled_message_comes_back_flagged_and_counted() -> None:
+    stepped = SteppedBroker(settings(memory={"limit": 1}))
+    for number in range(2):
+        stepped.connect().send("q", b"%d" % number, {"persistent": "false"})
+    stepped.run()
+    assert stepped.spool.used > 0
+    for count in (None, "2", "3"):
+        receiver = consumer(stepped)
+        (message,) = receiver.take("MESSAGE")
+        assert (message.body, message.headers.get("JMSXDeliveryCount")) == (b"0", count)
+        receiver.vanish()
+        stepped.run()
 
 
 def test_a_rejected_non_persistent_message_comes_back_flagged() -> None:

@@ -1,0 +1,65 @@
+"""A broker with narrow limits, and what must hold whatever its peers do."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.acceptance.conftest import StartBroker, defects
+from tests.acceptance.crash.broker_process import BrokerProcess
+from tests.acceptance.hostile.peer import Peer
+from tests.acceptance.hostile.traffic import Traffic
+from tests.acceptance.hostile.vitals import Vitals
+
+MEMORY = 48 << 20
+"""How much a broker may grow, in bytes: three times what its limits add up to."""
+
+SLOWEST_ROUND = 2.0
+"""The longest that other clients' messages may take, in seconds. It is some milliseconds on a machine that is idle."""
+
+Connect = Callable[..., Peer]
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker with narrow limits."""
+    if sys.platform != "linux":
+        pytest.skip("reads memory and connections from Linux's /proc")
+    return start_broker(
+        MEMORY__LIMIT="8MiB", STOMP__CONNECT_TIMEOUT="1s", STOMP__MAX_BODY="1MiB", STOMP__MAX_LINE="1KiB",
+        STOMP__MAX_HEADERS="100", STOMP__MAX_CONNECTIONS="1200",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def baseline(broker: BrokerProcess) -> int:
+    """The broker's memory before anybody did anything to it."""
+    return Vitals(broker).anonymous_memory
+
+
+@pytest.fixture(autouse=True)
+def unharmed(broker: BrokerProcess, baseline: int, destination: str) -> Iterator[Vitals]:
+    """During every test other clients' messages go round; after it the broker is as it was before."""
+    vitals = Vitals(broker)
+    vitals.wait_for_connections(0, 10)
+    traffic = Traffic(broker.port(), destination + "-traffic")
+    try:
+        yield vitals
+    finally:
+        traffic.end()
+    vitals.wait_for_connections(0, 10)
+    assert traffic.longest < SLOWEST_ROUND
+    assert vitals.anonymous_memory - baseline < MEMORY
+    assert not defects(broker)
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess, unharmed: Vitals) -> Iterator[Connect]:
+    """Connects peers, and closes them."""
+    with ExitStack() as peers:
+
+        def open_peer(opening: bytes = b"", receive_buffer: int = 0) -> Peer:
+            return peers.enter_context(Peer(broker.port(), opening, receive_buffer))
+
+        yield open_peer
