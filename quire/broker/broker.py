@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from quire.broker.commit import Commit, QueuePart
-from quire.broker.dead_letter import send_dead_letters
+from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.pacing import CommitPacing
 from quire.broker.queue import Queue
@@ -22,9 +22,8 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.destination import DestinationKind
 from quire.destination import queue as queue_destination
-from quire.errors import QuireError, StoreCorrupt, StoreError, UnknownDestination
+from quire.errors import QuireError, StoreError, UnknownDestination
 from quire.logs import event
-from quire.message import Message
 from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
@@ -33,8 +32,8 @@ from quire.store.writer import Writer
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
 
-EXPIRY_STEP = 1000
-"""How many expired messages one turn removes."""
+SPOOL_STEP = 1000
+"""How many spooled messages of a deleted queue are removed at once."""
 
 PROBE_INTERVAL = 1.0
 """How many seconds after a failed commit the store is tried again."""
@@ -87,7 +86,7 @@ class Broker:
         self.open_commit_number = 1
         self.deletions = 0
         self.store_error: QuireError | None = None
-        self.id_prefix = b"message-id:ID:%s-%d-" % (secrets.token_hex(4).encode(), clock.now_ms())
+        self.id_prefix = rb"message-id:ID\c%s-%d-" % (secrets.token_hex(4).encode(), clock.now_ms())
         self._ids = 0
         self._call_soon = call_soon
         self._call_later = call_later
@@ -100,11 +99,10 @@ class Broker:
         self._unwritten: dict[Session, None] = {}
         self._producers: dict[str, int] = {}
         self._queues: dict[str, Queue] = {}
-        self._lanes: dict[int, Queue] = {}
         self._next_id = 1
         for stored in store.destinations():
             self._add(stored)
-        scheduler.call_later(settings.queue.expiry_interval, self._expire)
+        Expiry(self).start()
 
     # Queues.
 
@@ -142,7 +140,7 @@ class Broker:
     def _add(self, stored: StoredDestination) -> Queue:
         self._next_id = max(self._next_id, stored.id + 1, *[lane + 1 for lane in stored.lanes])
         queue = Queue(self, stored)
-        self._queues[stored.name] = self._lanes[queue.lane] = queue
+        self._queues[stored.name] = queue
         self.stored_bytes += queue.bytes
         return queue
 
@@ -151,12 +149,12 @@ class Broker:
 
         What it keeps in memory and in the spool goes at once; what is stored goes with the open commit.
         """
-        del self._queues[queue.destination.name], self._lanes[queue.lane]
+        del self._queues[queue.destination.name]
         self.deletions += 1
         self.ready.pop(queue, None)
         self.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
-        while links := self.spool.links(queue.lane, 0, EXPIRY_STEP):
+        while links := self.spool.links(queue.lane, 0, SPOOL_STEP):
             self.spool.remove(queue.lane, [link.sequence for link in links])
         self._open.forget(queue)
         if self._committing:
@@ -243,6 +241,7 @@ class Broker:
     def turn(self) -> None:
         """Dispatch, begin a commit if none is under way, and let every session write once."""
         self._turn_asked = False
+        self.memory.wake()  # first, or a busy queue would take what a waiting one was promised
         self._dispatch()
         while self._committing is None and self._may_begin():
             self._begin_commit()
@@ -381,26 +380,3 @@ class Broker:
             under_way = self._committing.size if self._committing else 0
             return self.stored_bytes + self.open_bytes + under_way >= self.settings.store.limit
         return self.spool.used >= self.spool.limit
-
-    # Time.
-
-    def _expire(self) -> None:
-        """Remove what has expired, through the index of expirations; no cursor moves."""
-        self.scheduler.call_later(self.settings.queue.expiry_interval, self._expire)
-        found: dict[int, list[int]] = {}
-        for lane, sequence in self.store.expired(self.clock.now_ms(), EXPIRY_STEP):
-            found.setdefault(lane, []).append(sequence)
-        for lane, sequences in found.items():
-            if queue := self._lanes.get(lane):
-                messages = self._load_sound(lane, queue.take_out(sequences))
-                queue.removed(messages)
-                send_dead_letters(self, queue, messages, "expired", "expired before it could be delivered")
-
-    def _load_sound(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read messages; a damaged one is left out and stays where it is."""
-        while sequences:
-            try:
-                return self.store.load(lane, sequences)
-            except StoreCorrupt as damage:
-                sequences = [sequence for sequence in sequences if sequence != damage.data["sequence"]]
-        return []

@@ -14,6 +14,11 @@ class Connection(Protocol):
     peer: str
     is_writable: bool
 
+    @property
+    def unread(self) -> int:
+        """How many octets have come that are not read because reading is paused; 0 while it is not."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Send bytes; they may wait in the transport's buffer."""
         ...

@@ -26,6 +26,7 @@ class HeartBeat:
         self._session = session
         self._patience = expect_every * broker.settings.stomp.heart_beat_grace
         self._last_received = self._clock.monotonic()
+        self._unread = 0
         self._timers: dict[str, Timer] = {}
         if send_every:
             self._send_every = send_every
@@ -47,8 +48,12 @@ class HeartBeat:
         self._session.write(b"\n")
 
     def _listen(self) -> None:
-        if self._session.held:
-            self._last_received = self._clock.monotonic()  # we are not reading, so we cannot hear
+        unread = self._session.unread
+        # A held producer's beats cannot be told from what it waits to send; its wait has a limit of its own. Of a
+        # client that only reads slowly we read nothing either, but its beats still come in.
+        if self._session.held or unread > self._unread:
+            self.received()
+        self._unread = unread
         left = self._last_received + self._patience - self._clock.monotonic()
         if left <= 0:
             self._session.fail(ConnectionTimeout(f"nothing came for {self._patience:g} s", seconds=self._patience))

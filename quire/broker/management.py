@@ -30,7 +30,7 @@ from quire.errors import (
     UnknownDestination,
     UnknownMessage,
 )
-from quire.message import Message, header_lines
+from quire.message import Message, header_lines, unescape
 from quire.protocols.stomp.frames import Head
 from quire.settings.keys import StompSettings
 
@@ -236,7 +236,7 @@ class Management:
             for id in ids:
                 content = b"".join((broker.id_prefix, id, stamp, route.lines, draft.body))
                 route.queue.send(content, route.expiration, route.priority, route.persistent)
-            prefix = broker.id_prefix.removeprefix(b"message-id:").decode()
+            prefix = unescape(broker.id_prefix.removeprefix(b"message-id:")).decode()
             yield [prefix + id.decode() for id in ids]
 
     def _check_room(self, name: str, persistent: bool) -> None:

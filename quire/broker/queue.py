@@ -134,11 +134,9 @@ class Queue:
         """
         kept = [message for message in part.appends if not message.stored]
         self.cursor.release(kept)
-        spooled = [message.sequence for message in part.appends if message.stored and not message.persistent]
-        if spooled:
-            self._broker.spool.remove(self.lane, spooled)
+        spooled = [message for message in part.appends if message.stored and not message.persistent]
         following = self._open
-        following.removals = [m for m in part.removals if id(m) not in restored] + following.removals
+        following.removals = [m for m in part.removals if id(m) not in restored] + spooled + following.removals
         following.deliveries = {**part.deliveries, **following.deliveries}
         following.excluded |= part.excluded
         for message in part.brought:

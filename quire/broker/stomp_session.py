@@ -76,6 +76,11 @@ class StompSession(Session):
         """Whether its input waits for room."""
         return bool(self._waiting)
 
+    @property
+    def unread(self) -> int:
+        """How many octets have come that are not read because reading is paused."""
+        return self._connection.unread
+
     # Input.
 
     def receive(self, data: bytes) -> None:

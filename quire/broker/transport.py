@@ -1,6 +1,9 @@
 """The asyncio transport of STOMP: bytes in, bytes out, and when to stop reading."""
 
 import asyncio
+import fcntl
+import sys
+import termios
 from typing import cast
 
 from quire.broker.broker import OPEN_BYTES, Broker
@@ -96,6 +99,14 @@ class StompTransport(asyncio.Protocol):
             self._closing = True
             self._transport.close()
             self._broker.scheduler.call_later(CLOSE_LIMIT, self._transport.abort)
+
+    @property
+    def unread(self) -> int:
+        """How many octets wait in the system's buffer because reading is paused; 0 while it is not."""
+        if not self._not_reading or self._closing:
+            return 0
+        count = fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4))
+        return int.from_bytes(count, sys.byteorder)
 
     def pause_reading(self, reason: str) -> None:
         """Read no more, for a reason."""

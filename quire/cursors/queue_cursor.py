@@ -27,6 +27,10 @@ PAGE_LIMIT = 1000
 PAGE_BYTES = 1 << 20
 """Most bytes of one read, so that a read never holds the event loop for long."""
 
+WINDOW_LIMIT = 4096
+"""With so many messages waiting in memory, what is committed stays in the store until it is wanted: a queue whose
+consumers are slow must not take the memory of all others."""
+
 _sequence = attrgetter("sequence")
 
 
@@ -127,7 +131,7 @@ class QueueCursor:
         Args:
             messages: persistent, kept and spooled ones, in ascending sequence.
         """
-        at_tail = self._active and self.position == self._committed
+        at_tail = self._active and self.position == self._committed and len(self.window) < WINDOW_LIMIT
         self._committed = messages[-1].sequence
         if at_tail and self._admit_all(messages):
             return

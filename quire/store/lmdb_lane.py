@@ -125,10 +125,9 @@ class LaneEdit:
             self._txn.put(key, body, db=self._dbs.bodies)
             self._pages[page.first] = page
             self._bytes += size
-        for message in messages:
-            if message.expiration:
-                key = EXPIRATION.pack(message.expiration, self._lane, message.sequence)
-                self._txn.put(key, b"", db=self._dbs.expirations)
+        for message in [message for message in messages if message.expiration]:
+            key = EXPIRATION.pack(message.expiration, self._lane, message.sequence)
+            self._txn.put(key, b"", db=self._dbs.expirations)
         self._tail = messages[-1].sequence
         self._count += len(messages)
         self._next_sequence = self._tail + 1
@@ -149,11 +148,10 @@ class LaneEdit:
     def _unlink(self, page: LinksPage, start: int, end: int) -> None:
         """Take a run of neighbours out of a page and join what stood on both sides of it."""
         previous, following = page.links(start, end)
-        for entry in page.entries(start, end):
-            self._bytes -= entry.size
-            if entry.expiration:
-                key = EXPIRATION.pack(entry.expiration, self._lane, entry.sequence)
-                self._txn.delete(key, db=self._dbs.expirations)
+        size, expiring = page.measure(start, end)
+        self._bytes -= size
+        for expiration, sequence in expiring:
+            self._txn.delete(EXPIRATION.pack(expiration, self._lane, sequence), db=self._dbs.expirations)
         self._count -= end - start
         page.remove(start, end)
         if previous:
@@ -214,9 +212,9 @@ def _common_run(page: LinksPage, start: int, sequences: list[int], position: int
 def drop_lane(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:
     """Remove a lane with all it has."""
     for key, links in list(_pages_of(txn, dbs, lane)):
-        for entry in LinksPage(0, bytearray(links)).entries(0, len(links) // pages.ENTRY.size):
-            if entry.expiration:
-                txn.delete(EXPIRATION.pack(entry.expiration, lane, entry.sequence), db=dbs.expirations)
+        page = LinksPage(0, bytearray(links))
+        for expiration, sequence in page.measure(0, page.count)[1]:
+            txn.delete(EXPIRATION.pack(expiration, lane, sequence), db=dbs.expirations)
         txn.delete(key, db=dbs.links)
         txn.delete(key, db=dbs.bodies)
     cursor = txn.cursor(dbs.deliveries)

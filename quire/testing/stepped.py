@@ -88,6 +88,7 @@ class RecordingConnection:
         writes: how many writes there were.
         closed: whether the session has closed it.
         paused: the reasons not to read from it.
+        unread: how many octets wait to be read while it is paused.
     """
 
     def __init__(self, peer: str) -> None:
@@ -97,6 +98,7 @@ class RecordingConnection:
         self.writes = 0
         self.closed = False
         self.paused: set[str] = set()
+        self.unread = 0
 
     def write(self, data: bytes) -> None:
         """Keep bytes; after ``close`` they are dropped, as a transport does."""

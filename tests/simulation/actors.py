@@ -185,7 +185,8 @@ class Consumer(Actor):
         self._ack_mode = ack
         self._most = prefetch
         self._unsettled: dict[Sent, Frame] = {}
-        self._transacted: dict[Sent, Frame] = {}
+        self._held: dict[Sent, Frame] = {}
+        self._acknowledged: list[Sent] = []
         self._last: dict[int, int] = {}
         self._note(f"{self.name} subscribes to {queue}, {ack}, prefetch {prefetch}")
         client.subscribe(queue, ack, headers={"activemq.prefetchSize": str(prefetch)})
@@ -246,8 +247,11 @@ class Consumer(Actor):
         sent = self._random.choice(list(self._unsettled))
         frame, covered = self._unsettled[sent], self._covered(sent)
         transaction = {} if self._transaction is None else {"transaction": "t"}
-        self._note(f"{self.name} {'rejects' if rejects else 'acknowledges'} {sent.name!r} {self._ack_mode} {transaction}")
+        does = "rejects" if rejects else "acknowledges"
+        self._note(f"{self.name} {does} {sent.name!r} {self._ack_mode} {transaction}")
         frames = {one: self._unsettled.pop(one) for one in covered}
+        if transaction:
+            self._held |= frames
         if rejects:
             if self.alone and self._gets_back and not transaction:
                 self.rejected |= {one for one in covered if one.written[self.queue] == 1 and not one.expires}
@@ -255,7 +259,7 @@ class Consumer(Actor):
             self.client.nack(frame, transaction)
             return
         if transaction:
-            self._transacted |= frames
+            self._acknowledged += covered
             self.client.ack(frame, transaction)
             return
         self.client.ack(frame, self._receipt(lambda: self._confirmed(covered)) if self._random.random() < 0.5 else {})
@@ -270,7 +274,7 @@ class Consumer(Actor):
         return names[: names.index(sent) + 1]
 
     def _end(self) -> None:
-        settled, self._transacted = list(self._transacted), {}
+        settled, self._acknowledged, self._held = self._acknowledged, [], {}
         self.alone = False  # a transaction that fails brings earlier messages back
         self._commit(lambda: self._confirmed(settled))
         if self._random.random() < 0.2:
@@ -280,8 +284,8 @@ class Consumer(Actor):
         self._note(f"{self.name} aborts")
         self.client.frame("ABORT", {"transaction": "t"})
         self._end_transaction()
-        self._unsettled = self._transacted | self._unsettled
-        self._transacted = {}
+        self._unsettled = self._held | self._unsettled
+        self._acknowledged, self._held = [], {}
         self._most = max(self._most, len(self._unsettled))
 
     def _confirmed(self, settled: list[Sent]) -> None:

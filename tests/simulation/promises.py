@@ -1,4 +1,4 @@
-"""What a broker promises, as a ledger: what was sent, confirmed, delivered and settled, and what may not happen then."""
+"""What a broker promises, as a ledger: what was sent, confirmed, delivered and settled, and what may not be then."""
 
 from collections import Counter
 from dataclasses import dataclass, field

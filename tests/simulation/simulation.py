@@ -6,7 +6,6 @@ from random import Random
 from unittest.mock import patch
 
 from quire.errors import StoreFull
-from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.simulation.actors import Consumer, Producer
 from tests.simulation.promises import DEAD_LETTERS, Broken, Promises
@@ -70,7 +69,7 @@ class Simulation:
             AssertionError: a promise was broken.
         """
         with small_steps():
-            for _ in range(self._random.randint(50, 400)):
+            for _ in range(self._random.randint(50, 300)):
                 self._step()
                 self._check_memory()
             self._settle_down()
@@ -106,8 +105,9 @@ class Simulation:
         for consumer in others:
             consumer.alone = False
             consumer.rejected.clear()
+        client = self._stepped.connect(self._random.choice(("1.1", "1.2")))
         return Consumer(
-            self._stepped.connect(self._random.choice(("1.1", "1.2"))), self._promises, self._random, self.history.append,
+            client, self._promises, self._random, self.history.append,
             queue=queue, ack=self._random.choice(("client-individual", "client", "auto")),
             prefetch=self._random.choice((1, 2, 5, 100)), alone=not others,
             gets_back=self._settings.queue.maximum_redeliveries > 0,

@@ -3,13 +3,15 @@
 import itertools
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from queue import Empty, Queue
+from types import MappingProxyType
 from typing import NamedTuple
 
 SECONDS = 10.0
 """How long anything may take that is expected to happen."""
 
-Headers = dict[str, str]
+Headers = Mapping[str, str]
 
 
 class Frame(NamedTuple):
@@ -23,7 +25,7 @@ class Frame(NamedTuple):
     """
 
     command: str
-    headers: Headers = {}
+    headers: Headers = MappingProxyType({})
     body: bytes = b""
     origin: object = None
 

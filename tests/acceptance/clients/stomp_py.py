@@ -23,11 +23,11 @@ class StompPy(Client):
         super().__init__(version)
         self._port = port
         self._beat = beat
-        self._subscriptions: list[tuple[str, str, str, Headers]] = []
+        self._subscriptions: list[tuple[str, str, str, dict[str, str]]] = []
         self._connect()
 
     def _connect(self) -> None:
-        options = {"auto_decode": False, "timeout": SECONDS}
+        options: dict[str, object] = {"auto_decode": False, "timeout": SECONDS}
         if self.version != "1.0":
             options["heartbeats"] = (self._beat, self._beat)
         self._connection = _CLASSES[self.version]([("127.0.0.1", self._port)], **options)
@@ -36,14 +36,14 @@ class StompPy(Client):
 
     def send(self, destination: str, body: bytes | str, headers: Headers | None = None) -> None:
         receipt = f"send-{next(self._numbers)}"
-        self._connection.send(destination, body, headers=headers, receipt=receipt)
+        self._connection.send(destination, body, headers=dict(headers or {}), receipt=receipt)
         assert self.wait_for("RECEIPT").headers["receipt-id"] == receipt
 
     def send_in(self, transaction: str, destination: str, body: bytes) -> None:
         self._connection.send(destination, body, transaction=transaction)
 
     def subscribe(self, destination: str, ack: str = "client-individual", headers: Headers | None = None) -> None:
-        self._subscriptions.append((destination, str(next(self._numbers)), ack, headers or {}))
+        self._subscriptions.append((destination, str(next(self._numbers)), ack, dict(headers or {})))
         self._connection.subscribe(*self._subscriptions[-1])
 
     def ack(self, message: Frame, transaction: str = "") -> None:

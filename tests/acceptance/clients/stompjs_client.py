@@ -57,7 +57,7 @@ class Stompjs(Client):
 
     def send(self, destination: str, body: bytes | str, headers: Headers | None = None) -> None:
         receipt = f"send-{next(self._numbers)}"
-        sent = (headers or {}) | {"receipt": receipt}
+        sent = {**(headers or {}), "receipt": receipt}
         if isinstance(body, str):
             self._tell("text", destination=destination, headers=sent, text=body)
         else:
@@ -69,7 +69,7 @@ class Stompjs(Client):
         self._tell("send", destination=destination, headers=headers, body=base64.b64encode(body).decode())
 
     def subscribe(self, destination: str, ack: str = "client-individual", headers: Headers | None = None) -> None:
-        subscribed = (headers or {}) | {"id": str(next(self._numbers)), "ack": ack}
+        subscribed = {**(headers or {}), "id": str(next(self._numbers)), "ack": ack}
         self._tell("subscribe", destination=destination, headers=subscribed)
 
     def ack(self, message: Frame, transaction: str = "") -> None:

@@ -30,7 +30,7 @@ class Stompman(Client):
         self._thread.start()
         self._client = stompman.Client(
             [stompman.ConnectionParameters("127.0.0.1", port, "user", "password")],
-            # What it would wait between beats is the longer of both sides' intervals: it does not take 0 for never.
+            # It does not take 0 for never.
             heartbeat=stompman.Heartbeat(beat or 60_000, beat or 60_000),
             connect_retry_attempts=100,
             connect_retry_interval=0,
@@ -41,7 +41,11 @@ class Stompman(Client):
         self._subscriptions: list[stompman.ManualAckSubscription] = []
         opened: asyncio.Future[None] = asyncio.Future(loop=self._loop)
         self._life = asyncio.run_coroutine_threadsafe(self._live(opened), self._loop)
-        self._call(_wait_for(opened))
+        try:
+            self._call(_wait_for(opened))
+        except BaseException:
+            self._stop_loop()
+            raise
 
     async def _live(self, opened: "asyncio.Future[None]") -> None:
         async with self._client:
@@ -59,14 +63,14 @@ class Stompman(Client):
 
     def send(self, destination: str, body: bytes | str, headers: Headers | None = None) -> None:
         content = body.encode() if isinstance(body, str) else body
-        self._call(self._client.send(content, destination, headers=headers, receipt_timeout=SECONDS))
+        self._call(self._client.send(content, destination, headers=dict(headers or {}), receipt_timeout=SECONDS))
 
     def send_in(self, transaction: str, destination: str, body: bytes) -> None:
         self._call(self._transactions[transaction][1].send(body, destination))
 
     def subscribe(self, destination: str, ack: str = "client-individual", headers: Headers | None = None) -> None:
         work = self._client.subscribe_with_manual_ack(
-            destination, self._take, ack=ack, headers=headers, receipt_timeout=SECONDS  # type: ignore[arg-type]
+            destination, self._take, ack=ack, headers=dict(headers or {}), receipt_timeout=SECONDS  # type: ignore[arg-type]
         )  # fmt: skip
         # Refused without a receipt, it would connect and subscribe again and again. The refusal comes as ERROR too.
         with contextlib.suppress(stompman.SubscriptionError):
@@ -114,9 +118,13 @@ class Stompman(Client):
             self._loop.call_soon_threadsafe(self._ends.set)
             self._life.result(SECONDS)
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(SECONDS)
-            self._loop.close()
+            self._stop_loop()
+
+    def _stop_loop(self) -> None:
+        self._life.cancel()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SECONDS)
+        self._loop.close()
 
 
 async def _wait_for(future: "asyncio.Future[None]") -> None:

@@ -10,7 +10,7 @@ from tests.acceptance.clients.kinds import KINDS, Kind
 
 pytestmark = pytest.mark.slow
 
-BODIES = {
+BODIES: dict[str, bytes | str] = {
     "text": "two coffees, one with ümläut ☕",
     "empty": b"",
     "nuls": b"\0one\0two\0\0",
@@ -87,7 +87,9 @@ def test_messages_come_in_the_order_they_were_sent(connect: Connect, destination
     client = connect()
     bodies = [b"%d" % number for number in range(50)]
     for number, body in enumerate(bodies):
-        client.send(destination, body, {"persistent": "false" if number % 3 == 0 else "true", "priority": str(number % 10)})
+        client.send(
+            destination, body, {"persistent": "false" if number % 3 == 0 else "true", "priority": str(number % 10)}
+        )
     consumer = connect()
     consumer.subscribe(destination)
     assert consumer.bodies(50) == bodies

@@ -67,6 +67,16 @@ class Peer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
+    def read(self) -> bytes:
+        """Read some.
+
+        Raises:
+            AssertionError: the connection has ended.
+        """
+        data = self._socket.recv(65536)
+        assert data, "the broker has closed the connection"
+        return data
+
     def until(self, end: bytes) -> bytes:
         """Read until there is such a piece.
 
@@ -75,9 +85,7 @@ class Peer:
         """
         data = b""
         while end not in data:
-            chunk = self._socket.recv(65536)
-            assert chunk, f"closed after {data!r}"
-            data += chunk
+            data += self.read()
         return data
 
     def rest(self) -> bytes:

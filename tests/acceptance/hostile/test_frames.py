@@ -113,5 +113,7 @@ def test_every_prefix_of_a_frame_and_a_close_sends_nothing(connect: Connect, des
             assert peer.refusal() == "closed"
     whole = connect(CONNECT + frame)
     whole.until(b"\nreceipt-id:r\n\n\0")
-    whole.send(b"SUBSCRIBE\nid:1\ndestination:%s\n\n\0DISCONNECT\nreceipt:end\n\n\0" % destination.encode())
-    assert whole.rest().count(b"MESSAGE\n") == 1
+    whole.send(b"SUBSCRIBE\nid:1\ndestination:%s\n\n\0" % destination.encode())
+    received = whole.until(b"hello\0")
+    whole.send(b"DISCONNECT\nreceipt:end\n\n\0")
+    assert (received + whole.rest()).count(b"MESSAGE\n") == 1

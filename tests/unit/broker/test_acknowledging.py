@@ -61,13 +61,12 @@ def test_subscriptions_of_one_connection_are_told_apart() -> None:
     assert receiver.errors() == []
 
 
-@pytest.mark.parametrize("id", ["99", "1-7", "nonsense", "-", "1-", "\N{ARABIC-INDIC DIGIT ONE}"])
+@pytest.mark.parametrize("id", ["99", "1-7", "nonsense", "-", "2-", "\N{ARABIC-INDIC DIGIT ONE}"])
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 def test_what_is_not_in_flight_cannot_be_acknowledged(command: str, id: str) -> None:
     stepped = filled(1)
     receiver, other = consumer(stepped), stepped.connect()
-    del receiver.take("MESSAGE")[:]
-    receiver.frame(command, {"id": id} if id != "1-" else {"id": "2-"})
+    receiver.frame(command, {"id": id})
     stepped.run()
     assert receiver.errors() == ["unknown-message"]
     assert receiver.connection.closed

@@ -1,7 +1,10 @@
 """When the store refuses a commit: senders hear of it, nothing is lost or doubled, and it goes on by itself."""
 
+import pytest
+
 from quire.errors import StoreError, StoreFull
 from quire.store.base import WriteBatch
+from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import bodies, consumer, filled, numbers, settings
 
@@ -77,10 +80,19 @@ def test_what_was_sent_behind_a_failed_commit_fails_too() -> None:
 
 def test_consumers_go_on_while_the_store_refuses() -> None:
     stepped = filled(10)
+    receiver = consumer(stepped, prefetchSize="2")
     stepped.connect().send("q", b"refused")
     stepped.turn()
-    receiver = consumer(stepped.reopen(), prefetchSize="2")
-    assert receiver.messages() == numbers(0, 1)
+    stepped.commit(FULL)
+    got = []
+    while messages := receiver.take("MESSAGE"):
+        got += bodies(messages)
+        for message in messages:
+            receiver.ack(message)
+        stepped.run()
+    assert got == numbers(*range(10))
+    assert stepped.broker.store_error is not None
+    assert receiver.errors() == []
 
 
 def test_a_disconnecting_consumer_gets_its_receipt_when_its_acknowledgements_are_stored() -> None:
@@ -120,9 +132,10 @@ def test_non_persistent_messages_of_a_failed_commit_give_their_memory_and_spool_
     assert stepped.spool.used > 0
     assert stepped.broker.memory.used > 0
     stepped.commit(FULL)
-    assert (stepped.spool.used, stepped.broker.memory.used, stepped.queue("q").depth) == (0, 0, 0)
+    assert (stepped.broker.memory.used, stepped.queue("q").depth) == (0, 0)
     stepped.advance(1)
     stepped.run()
+    assert stepped.spool.used == 0
     fresh = stepped.connect()
     fresh.send("q", b"next", {"persistent": "false"})
     stepped.run()
@@ -167,15 +180,29 @@ def test_order_is_kept_over_a_failure() -> None:
     stepped.connect().send("q", b"refused")
     receiver.nack(messages[0])
     stepped.commit(FULL)
+    got = []
+    while messages := receiver.take("MESSAGE"):
+        got += bodies(messages)
+        for message in messages:
+            receiver.ack(message)
+        stepped.advance(1)
+        stepped.run()
+    assert got == numbers(2, 0, 3, 4)
+    assert stepped.queue("q").depth == 0
+
+
+def test_a_broken_spool_refuses_its_senders_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = filled(1, memory={"limit": 1})
+    receiver, sender = consumer(stepped), stepped.connect()
+    broken = MemoryStore()  # never opened
+    monkeypatch.setattr(stepped.spool, "_store", broken)
+    receiver.ack(receiver.take("MESSAGE")[0], {"receipt": "r"})
+    sender.send("q", b"spooled", {"persistent": "false", "receipt": "s"})
+    stepped.run()
+    assert sender.errors() == ["store-failed"]
+    assert receiver.errors() == []
     stepped.advance(1)
     stepped.run()
-    again = receiver.take("MESSAGE")
-    assert bodies(again)[:1] == numbers(2) or bodies(again)[:1] == numbers(0)
-    stepped.run()
-    rest = again
-    while rest:
-        for message in rest:
-            receiver.ack(message)
-        stepped.run()
-        rest = receiver.take("MESSAGE")
+    assert receiver.receipts() == ["r"]
     assert stepped.queue("q").depth == 0
+    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0

@@ -1,0 +1,52 @@
+"""The expiry sweep: removes what has expired, through the store's index of expirations. No cursor moves."""
+
+from typing import TYPE_CHECKING
+
+from quire.broker.dead_letter import send_dead_letters
+from quire.errors import StoreCorrupt
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+STEP = 1000
+"""How many expired messages one sweep removes."""
+
+
+class Expiry:
+    """Sweeps all queues every ``queue.expiry_interval``.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def start(self) -> None:
+        """Sweep from now on."""
+        self._broker.scheduler.call_later(self._broker.settings.queue.expiry_interval, self._sweep)
+
+    def _sweep(self) -> None:
+        self.start()
+        broker = self._broker
+        queues = {queue.lane: queue for queue in broker.queues.values()}
+        # Those in flight stay in the index until they are settled; they must not hide the others.
+        limit = STEP + sum([queue.in_flight for queue in queues.values()])
+        found: dict[int, list[int]] = {}
+        for lane, sequence in broker.store.expired(broker.clock.now_ms(), limit):
+            found.setdefault(lane, []).append(sequence)
+        for lane, sequences in found.items():
+            if queue := queues.get(lane):
+                messages = self._load_sound(lane, queue.take_out(sequences))
+                queue.removed(messages)
+                send_dead_letters(broker, queue, messages, "expired", "expired before it could be delivered")
+
+    def _load_sound(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read messages; a damaged one is left out and stays where it is."""
+        while sequences:
+            try:
+                return self._broker.store.load(lane, sequences)
+            except StoreCorrupt as damage:
+                sequences = [sequence for sequence in sequences if sequence != damage.data["sequence"]]
+        return []
