@@ -55,7 +55,7 @@ class Broker:
         memory: the root of the memory tree.
         flow: the held producers.
         stored_bytes: sizes of all messages in all queues.
-        open_bytes: sizes of the messages in the open commit.
+        open_bytes: sizes of the messages and receipts in the open commit.
         transaction_bytes: sizes of the messages in open transactions.
         partial_bytes: what sessions hold of frames that are not whole yet; at the most ``partial_limit``.
         commits_done: the number of the last commit that ended.
@@ -188,6 +188,7 @@ class Broker:
     def confirm(self, session: Session, receipts: list[bytes]) -> None:
         """Tell a session when everything up to now is durable."""
         self._open.receipts.append((session, receipts))
+        self.open_bytes += sum([len(receipt) for receipt in receipts])  # they will be output
         self.ask_turn()
 
     def sent(self, session: Session) -> None:

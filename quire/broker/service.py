@@ -157,7 +157,7 @@ class Service:
         return Spool(store, self.settings.spool.limit)
 
     def _tick(self) -> None:
-        asyncio.get_running_loop().call_later(TICK, self._tick)
+        self._ticking = asyncio.get_running_loop().call_later(TICK, self._tick)
         self.scheduler.run_due()
         if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
             self._lock_checked = self.clock.monotonic()
@@ -201,6 +201,7 @@ class Service:
         await self._commit()
         if self._http:
             await self._http.stop()
+        self._ticking.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
         self.broker.spool.close()
 
