@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
+from quire.broker.dispatch_mark import DispatchMark
 from quire.broker.round_robin import RoundRobin
 from quire.broker.subscription import AckMode, Subscription
 from quire.cursors.memory_usage import MemoryUsage
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 SLICE = 64
 """How many messages a consumer is given before the next one has its turn to be looked at."""
-
-MARK_STEP = 4096
-"""How far ahead the dispatch mark is written: one small write per so many messages dispatched."""
 
 
 class Queue:
@@ -73,7 +71,7 @@ class Queue:
         self._returned: deque[Message] = deque()
         self._round_robin = RoundRobin(self.subscriptions)
         self._settles_with = 0
-        self._mark_stored = self._mark_asked = self._mark_wanted = state.dispatch_mark
+        self._mark = DispatchMark(state.dispatch_mark)
         self._open = QueuePart(self)
 
     # A message comes in.
@@ -107,14 +105,14 @@ class Queue:
         """Put what has gathered into a commit."""
         part, self._open = self._open, QueuePart(self)
         commit.parts.append(part)
-        if self._mark_wanted > self._mark_asked:
-            part.dispatch_mark = self._mark_asked = self._mark_wanted
+        if (mark := self._mark.take()) is not None:
+            part.dispatch_mark = mark
         part.write(commit.batch, self._broker.spool)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""
         if part.dispatch_mark is not None:
-            self._mark_stored = part.dispatch_mark
+            self._mark.stored = part.dispatch_mark
         self.cursor.excluded -= part.excluded
         if part.appends:
             self.depth += len(part.appends)
@@ -141,7 +139,7 @@ class Queue:
         following.excluded |= part.excluded
         for message in part.brought:
             self.bring(message.content, message.expiration, message.priority, message.persistent)
-        self._mark_asked = self._mark_stored
+        self._mark.failed()
         if self._settles_with == self._broker.commits_done:
             self._settles_with = self._broker.open_commit_number
         self._broker.list_part(following)
@@ -197,9 +195,10 @@ class Queue:
             source = self.cursor.window
         popleft = source.popleft
         run = [popleft() for _ in range(min(len(source), *limits))]
-        if run and run[-1].sequence > self._mark_wanted - MARK_STEP // 2:
-            self._want_mark(run[-1].sequence + MARK_STEP)
-        while run and run[-1].sequence > self._mark_stored:
+        if run and self._mark.reach(run[-1].sequence):
+            self._broker.list_part(self._open)
+            self._broker.hurry()
+        while run and run[-1].sequence > self._mark.stored:
             source.appendleft(run.pop())
         if any([message.expiration for message in run]):
             run = self._without_expired(run)
@@ -215,11 +214,6 @@ class Queue:
     def _memory_released(self) -> bool:
         self.dispatch()
         return self.cursor.blocked_since is None
-
-    def _want_mark(self, mark: int) -> None:
-        self._mark_wanted = mark
-        self._broker.list_part(self._open)
-        self._broker.hurry()
 
     def _without_expired(self, run: list[Message]) -> list[Message]:
         now = self._broker.clock.now_ms()

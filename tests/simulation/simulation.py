@@ -21,7 +21,7 @@ GREATEST = 2000
 def small_steps() -> Iterator[None]:
     """Make the broker's steps so small that a short history crosses them: dispatch marks, pages, slices."""
     with (
-        patch("quire.broker.queue.MARK_STEP", 8),
+        patch("quire.broker.dispatch_mark.STEP", 8),
         patch("quire.broker.queue.SLICE", 2),
         patch("quire.cursors.queue_cursor.PAGE_LIMIT", 3),
     ):
