@@ -1,7 +1,7 @@
 """The dispatch mark of a queue: up to which sequence messages may have been delivered, should the broker die now.
 
-It is written ahead in steps, so that it costs one small write for so many messages and not one for each. After a crash, what
-is at or below the mark comes back flagged as redelivered.
+It is written ahead in steps, so that it costs one small write for so many messages and not one for each. After a crash,
+what is at or below the mark comes back flagged as redelivered.
 """
 
 STEP = 4096
