@@ -27,6 +27,7 @@ from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
+from quire.store.urls import shown
 from quire.store.writer import Writer
 
 OPEN_BYTES = 4 << 20
@@ -310,7 +311,8 @@ class Broker:
             return
         if error is None:
             if self.store_error is not None:
-                event("store.recovered", f"the store {self.store.url} takes writes again", url=self.store.url)
+                url = shown(self.store.url)
+                event("store.recovered", f"the store {url} takes writes again", url=url)
             self.store_error = None
             self._complete(commit)
         else:

@@ -37,6 +37,7 @@ class HeartBeat:
     def received(self) -> None:
         """Something came."""
         self._last_received = self._clock.monotonic()
+        self._unread = 0  # it was read: what is unread from now on came later
 
     def stop(self) -> None:
         """The connection is gone."""

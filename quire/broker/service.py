@@ -23,7 +23,7 @@ from quire.logs import configure, event
 from quire.scheduler import Scheduler
 from quire.settings import Settings, broker_file, split_address, store_url
 from quire.store.base import Store, Sync, WriteBatch
-from quire.store.urls import store_for_url
+from quire.store.urls import shown, store_for_url
 from quire.store.writer import GroupCommitWriter
 
 TICK = 0.05
@@ -57,6 +57,7 @@ class Service:
     Attributes:
         broker: the core, once started.
         connections: the open STOMP connections and their sessions.
+        store_url: where the store is, without a password.
         stomp_address: where STOMP listens, ``host:port``.
         http_address: where HTTP listens, or an empty text.
     """
@@ -68,6 +69,7 @@ class Service:
     ) -> None:
         self.settings = settings
         self.store = store
+        self.store_url = shown(store.url)
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.connections: dict[StompTransport, StompSession] = {}
@@ -92,9 +94,9 @@ class Service:
         while not self.store.try_lock(owner):
             holder = self.store.lock_owner() or "another broker"
             if not standby:
-                raise StoreLocked(f"{holder} uses the store {self.store.url}", owner=holder, url=self.store.url)
+                raise StoreLocked(f"{holder} uses the store {self.store_url}", owner=holder, url=self.store_url)
             if not waiting:
-                event("broker.standby", f"standby: waiting for {holder} to give up {self.store.url}", owner=holder)
+                event("broker.standby", f"standby: waiting for {holder} to give up {self.store_url}", owner=holder)
                 waiting = True
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), LOCK_INTERVAL)
@@ -162,7 +164,7 @@ class Service:
         if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
             self._lock_checked = self.clock.monotonic()
             if not self.store.check_lock():
-                self.ask_stop(StoreLocked(f"the lock of {self.store.url} was lost to another broker"))
+                self.ask_stop(StoreLocked(f"the lock of {self.store_url} was lost to another broker"))
 
     def ask_stop(self, failure: QuireError | None = None) -> None:
         """Have ``wait`` return.
@@ -274,10 +276,10 @@ def _announce(service: Service, file: Path) -> None:
         f"Quire {__version__} is running.\n"
         f"  STOMP  {service.stomp_address}\n"
         f"  HTTP   http://{service.http_address}\n"
-        f"  store  {service.store.url} ({len(broker.queues)} queues, {messages} messages)\n"
+        f"  store  {service.store_url} ({len(broker.queues)} queues, {messages} messages)\n"
         "Ctrl-C stops it.",
         version=__version__,
-        store=service.store.url,
+        store=service.store_url,
         queues=len(broker.queues),
         messages=messages,
         **facts,  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec
@@ -12,6 +11,7 @@ import click
 from quire.cli.output import Column, Output, output_option
 from quire.errors import InvalidArgument
 from quire.settings import KEYS, commented_file, explain, load
+from quire.store.urls import shown
 
 P = ParamSpec("P")
 
@@ -89,7 +89,7 @@ def explain_settings(output: Output, file: Path | None, flags: dict[str, object]
     """Show every setting, its value and where the value comes from."""
     rows = []
     for setting in explain(file, os.environ, flags):
-        value = _without_password(setting.value)
+        value = shown(setting.value) if isinstance(setting.value, str) else setting.value
         rows.append(
             {
                 "key": setting.key,
@@ -98,7 +98,3 @@ def explain_settings(output: Output, file: Path | None, flags: dict[str, object]
             }
         )
     output.rows(rows, [Column("key", "Key"), Column("value", "Value"), Column("origin", "Origin")])
-
-
-def _without_password(value: object) -> object:
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", value) if isinstance(value, str) else value

@@ -22,9 +22,10 @@ from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.lines import body_part
 from quire.store.maintenance.repair import repair as repair_store
 from quire.store.maintenance.restore import restore as restore_store
-from quire.store.maintenance.upkeep import Opened, reading, shown, store_path, writing
+from quire.store.maintenance.upkeep import Opened, reading, store_path, writing
 from quire.store.maintenance.verify import Progress
 from quire.store.maintenance.verify import verify as verify_store
+from quire.store.urls import shown
 
 P = ParamSpec("P")
 

@@ -9,7 +9,7 @@ from quire.broker.management import Management
 from quire.broker.queue_status import HeldProducer
 from quire.broker.service import Service
 from quire.console.endpoint import Call, Endpoint
-from quire.store.maintenance.upkeep import shown
+from quire.store.urls import shown
 
 State = Literal["running", "stopping", "store-failed"]
 

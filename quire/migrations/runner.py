@@ -8,8 +8,8 @@ from quire.errors import StoreTooNew, StoreUnreachable
 from quire.migrations.place import Place
 from quire.store.base import FORMAT_VERSION
 from quire.store.maintenance.files import stamp
-from quire.store.maintenance.upkeep import exists, locked, shown, store_path
-from quire.store.urls import store_for_url
+from quire.store.maintenance.upkeep import exists, locked, store_path
+from quire.store.urls import shown, store_for_url
 
 
 class MigrationReport(NamedTuple):

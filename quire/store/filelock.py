@@ -80,6 +80,24 @@ class FileLock:
             os.close(file)
 
 
+class FileLocked:
+    """What a store with a file lock says of its lock; taking it is its own matter."""
+
+    _lock: FileLock
+
+    def unlock(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def lock_owner(self) -> str:
+        """Who has the lock."""
+        return self._lock.owner()
+
+    def check_lock(self) -> bool:
+        """A file lock lasts as long as the process."""
+        return self._lock.held
+
+
 def _is_locked(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

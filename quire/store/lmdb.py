@@ -1,7 +1,7 @@
 """The LMDB store: the default, embedded, memory-mapped; a second process can read while the broker runs.
 
-The record format is in ``pages``, the editing of a lane in ``lmdb_lane``. reading in
-``lmdb_reader``. Here are the environment, the growth of its map, and what LMDB's errors mean.
+The record format is in ``pages``, the editing of a lane in ``lmdb_lane``, reading in ``lmdb_reader``. Here are the
+environment, the growth of its map, and what LMDB's errors mean.
 """
 
 import shutil
@@ -14,7 +14,7 @@ import lmdb
 
 from quire.errors import StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
 from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
-from quire.store.filelock import FileLock
+from quire.store.filelock import FileLock, FileLocked
 from quire.store.lmdb_lane import LANE, Databases, LaneEdit, drop_lane
 from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
 
@@ -27,7 +27,7 @@ NEARLY_FULL = 1 << 20
 _FORMAT = b"format"
 
 
-class LmdbStore(Store):
+class LmdbStore(FileLocked, Store):
     """A store in a directory.
 
     Args:
@@ -196,18 +196,6 @@ class LmdbStore(Store):
         """Try to become the store's only broker."""
         self.path.mkdir(parents=True, exist_ok=True)
         return self._lock.acquire(owner)
-
-    def unlock(self) -> None:
-        """Give the lock back."""
-        self._lock.release()
-
-    def lock_owner(self) -> str:
-        """Who has the lock."""
-        return self._lock.owner()
-
-    def check_lock(self) -> bool:
-        """A file lock lasts as long as the process."""
-        return self._lock.held
 
     @property
     def environment(self) -> lmdb.Environment:

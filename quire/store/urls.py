@@ -1,5 +1,6 @@
-"""From a store's URL to the store."""
+"""From a store's URL to the store, and to a text that may be shown."""
 
+import re
 from difflib import get_close_matches
 from urllib.parse import unquote, urlsplit
 
@@ -37,6 +38,11 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
     close = get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)
     meant = f"did you mean {'memory:' if close == ['memory'] else close[0]}? " if close else ""
     raise InvalidArgument(f"{scheme!r} is no kind of store: {meant}write {_EXAMPLES}", scheme=scheme)
+
+
+def shown(url: str) -> str:
+    """A store's URL without its password; a text that is no URL stays as it is."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
 def _path(url: str) -> str:

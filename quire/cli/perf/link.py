@@ -2,8 +2,6 @@
 
 import select
 import socket
-from types import TracebackType
-from typing import Self
 
 from quire.cli.perf.load import Target
 from quire.client.remote_error import remote_error
@@ -16,7 +14,7 @@ _CHUNK = 1 << 20
 
 
 class Link:
-    """A connection to any STOMP 1.2 broker; as a context manager it closes itself.
+    """A connection to any STOMP 1.2 broker.
 
     Args:
         target: the broker.
@@ -99,14 +97,6 @@ class Link:
     def close(self) -> None:
         """Close at once."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def refusal(data: bytes) -> QuireError:

@@ -1,6 +1,7 @@
 """Runs a load and says how fast it went."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
@@ -139,7 +140,7 @@ def _measure_latency(target: Target, load: Load, tick: Tick) -> Figures:
     """One message in flight: this process sends it and waits for it."""
     clock = SystemClock()
     times: list[float] = []
-    with Link(target) as link:
+    with closing(Link(target)) as link:
         link.send(f"SUBSCRIBE\nid:1\ndestination:/queue/{load.queue}\nack:auto\nreceipt:1\n\n\0".encode())
         link.receive_until(b"RECEIPT\n")
         began = shown = clock.monotonic()

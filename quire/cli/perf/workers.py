@@ -4,6 +4,7 @@ import ctypes
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from multiprocessing.synchronize import Event
 
 from quire.cli.perf.link import ANSWER_LIMIT, Link
@@ -94,7 +95,7 @@ def produce(target: Target, load: Load, count: int, slot: Slot, begin: Event) ->
         No latencies: consumers see them.
     """
     clock = SystemClock()
-    with Link(target) as link:
+    with closing(Link(target)) as link:
         slot.ready = 1
         begin.wait()
         slot.started = clock.monotonic()
@@ -135,7 +136,7 @@ def consume(target: Target, load: Load, slots: Sequence[Slot], slot: Slot) -> li
     """
     clock = SystemClock()
     latencies: list[float] = []
-    with Link(target) as link:
+    with closing(Link(target)) as link:
         slot.started = clock.monotonic()
         link.send(
             f"SUBSCRIBE\nid:1\ndestination:/queue/{load.queue}\nack:{load.ack}\nactivemq.prefetchSize:{_PREFETCH}\n"

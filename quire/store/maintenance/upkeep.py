@@ -1,7 +1,6 @@
 """What maintenance needs of a back end beyond the SPI, and how the stores of a stopped broker are opened for it."""
 
 import os
-import re
 import socket
 import threading
 from abc import ABC, abstractmethod
@@ -14,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from quire.errors import InvalidArgument, StoreError, StoreLocked, StoreUnreachable
 from quire.store.base import Store, StoreReader
 from quire.store.maintenance.findings import Finding, RepairReport
-from quire.store.urls import store_for_url
+from quire.store.urls import shown, store_for_url
 
 _RENEWAL_SECONDS = 2.0
 
@@ -182,11 +181,6 @@ def exists(url: str) -> bool:
     return (path / "data.mdb" if url.startswith("lmdb:") else path).exists()
 
 
-def shown(url: str) -> str:
-    """A store's URL without its password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
-
-
 def store_path(url: str) -> Path | None:
     """The directory or file of an embedded store; None for a server's.
 
@@ -195,7 +189,8 @@ def store_path(url: str) -> Path | None:
     """
     scheme = url.partition(":")[0]
     if scheme not in ("lmdb", "sqlite") and not scheme.startswith("postgresql"):
-        raise InvalidArgument(f"{url!r} is no store that maintenance could look at: it is not kept anywhere", url=url)
+        place = shown(url)
+        raise InvalidArgument(f"{place!r} is no store for maintenance: it is not kept anywhere", url=place)
     store_for_url(url)  # says what is wrong with the URL
     return Path("/" + unquote(urlsplit(url).path).lstrip("/")) if scheme in ("lmdb", "sqlite") else None
 

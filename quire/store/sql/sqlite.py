@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from quire.store.base import Sync
-from quire.store.filelock import FileLock
+from quire.store.filelock import FileLock, FileLocked
 
 BUSY_SECONDS = 30.0
 """How long a connection waits for another process, a migration say, before it fails. Within one broker nobody waits."""
@@ -25,7 +25,7 @@ _ERRORS = {
 }
 
 
-class Sqlite:
+class Sqlite(FileLocked):
     """A store in an SQLite file.
 
     In WAL mode a commit is durable with ``synchronous=FULL``. With ``NORMAL`` the log is on disk at checkpoints only:
@@ -98,18 +98,6 @@ class Sqlite:
         """Lock the file beside the data."""
         self.prepare()
         return self._lock.acquire(owner)
-
-    def unlock(self) -> None:
-        """Give the lock back."""
-        self._lock.release()
-
-    def lock_owner(self) -> str:
-        """Who has the lock."""
-        return self._lock.owner()
-
-    def check_lock(self) -> bool:
-        """A file lock lasts as long as the process."""
-        return self._lock.held
 
 
 def _set_up(engine: Engine, begin: str, *pragmas: str) -> None:

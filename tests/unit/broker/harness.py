@@ -3,7 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from quire.errors import StoreCorrupt
+from quire.message import Message
 from quire.settings import Settings
+from quire.store.memory import MemoryStore
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 
 
@@ -39,6 +42,27 @@ def consumer(stepped: SteppedBroker, name: str = "q", ack: str = "client-individ
     return client
 
 
+def drain(stepped: SteppedBroker, receiver: SteppedClient, after_each: float = 0.0) -> list[bytes]:
+    """Take and acknowledge messages until none comes any more.
+
+    Args:
+        stepped: the broker.
+        receiver: a client with a subscription.
+        after_each: how much time goes by after each acknowledgement, in seconds.
+
+    Returns:
+        Their bodies.
+    """
+    got = []
+    while messages := receiver.take("MESSAGE"):
+        got += bodies(messages)
+        for message in messages:
+            receiver.ack(message)
+        stepped.advance(after_each)
+        stepped.run()
+    return got
+
+
 def bodies(frames: list[Frame]) -> list[bytes]:
     """The bodies of frames."""
     return [frame.body for frame in frames]
@@ -52,3 +76,22 @@ def is_flagged(frame: Frame) -> bool:
 def numbers(*values: int) -> list[bytes]:
     """Bodies as ``filled`` makes them."""
     return [b"%d" % value for value in values]
+
+
+class DamagedStore(MemoryStore):
+    """An open store in memory in which one record can be damaged: it cannot be loaded any more.
+
+    Attributes:
+        damaged: its sequence; 0 for none.
+    """
+
+    def __init__(self, damaged: int = 0) -> None:
+        super().__init__()
+        self.damaged = damaged
+        self.open()
+
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read records by sequence; the damaged one is an error."""
+        if self.damaged in sequences:
+            raise StoreCorrupt("the record is damaged", lane=lane, sequence=self.damaged)
+        return super().load(lane, sequences)

@@ -85,6 +85,22 @@ def test_a_message_is_acknowledged_once() -> None:
     assert stepped.queue("q").depth == 0
 
 
+@pytest.mark.parametrize(
+    ("ids", "missing"),
+    [([1, 77, 2], 77), ([1, 2, 1], 1), ([3, 2, 3, 88], 3), ([88, 77], 88)],
+    ids=["never", "again", "again before never", "two"],
+)
+def test_the_error_of_many_acknowledgements_names_the_first_that_is_not_in_flight(ids: list[int], missing: int) -> None:
+    stepped = filled(3)
+    receiver = consumer(stepped)
+    receiver.take("MESSAGE")
+    receiver.feed(b"".join([b"ACK\nid:%d\n\n\0" % id for id in ids]))
+    stepped.run()
+    (error,) = receiver.take("ERROR")
+    assert f"'{missing}' is not in flight" in error.headers["message"]
+    assert stepped.queue("q").depth == 3 - len({1, 2, 3}.intersection(ids))
+
+
 def test_an_automatic_consumer_has_nothing_to_acknowledge() -> None:
     stepped = filled(1)
     receiver = consumer(stepped, ack="auto")

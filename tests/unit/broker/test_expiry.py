@@ -1,10 +1,10 @@
 """Expired messages: dead letters or dropped, at dispatch or by the sweep, without moving a cursor."""
 
-from quire.errors import StoreCorrupt
-from quire.message import Message
-from quire.store.memory import MemoryStore
+from unittest.mock import patch
+
+from quire.broker import expiry
 from quire.testing.stepped import SteppedBroker
-from tests.unit.broker.harness import consumer, numbers, settings
+from tests.unit.broker.harness import DamagedStore, consumer, numbers, settings
 
 DLQ = "ActiveMQ.DLQ"
 
@@ -90,6 +90,31 @@ def test_what_a_consumer_has_does_not_expire() -> None:
     assert DLQ not in stepped.broker.queues
 
 
+def test_a_sweep_removes_a_step_of_messages() -> None:
+    stepped = SteppedBroker(settings(queue={"expiry_interval": 2.0}))
+    for _ in range(5):
+        send_expiring(stepped, b"old", after=0.1)
+    depths = []
+    with patch.object(expiry, "STEP", 2):
+        for _ in range(3):
+            pass_time(stepped, 2)
+            depths.append(stepped.queue("q").depth)
+    assert depths == [3, 1, 0]
+
+
+def test_expired_messages_in_flight_do_not_hide_the_others_from_the_sweep() -> None:
+    stepped = SteppedBroker()
+    for _ in range(3):
+        send_expiring(stepped, b"mine", after=0.1)
+    receiver = consumer(stepped, prefetchSize="3")
+    send_expiring(stepped, b"old", after=0.2)
+    with patch.object(expiry, "STEP", 2):
+        pass_time(stepped, 1)
+    assert (stepped.queue("q").depth, stepped.queue("q").in_flight) == (3, 3)
+    assert receiver.messages() == [b"mine"] * 3
+    assert consumer(stepped, DLQ).messages() == [b"old"]
+
+
 def test_what_a_consumer_gives_back_expires_then() -> None:
     stepped = SteppedBroker()
     send_expiring(stepped, b"late")
@@ -152,20 +177,8 @@ def test_a_message_that_is_being_swept_is_not_read_again() -> None:
     assert (stepped.queue("q").depth, stepped.queue("q").expired, stepped.queue(DLQ).depth) == (1, 1, 1)
 
 
-class DamagedStore(MemoryStore):
-    """One of its records cannot be read back."""
-
-    def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Fail for the second record."""
-        if 2 in sequences:
-            raise StoreCorrupt("the record is damaged", lane=lane, sequence=2)
-        return super().load(lane, sequences)
-
-
 def test_a_damaged_record_does_not_stop_the_sweep() -> None:
-    store = DamagedStore()
-    store.open()
-    stepped = SteppedBroker(store=store)
+    stepped = SteppedBroker(store=DamagedStore(damaged=2))
     for number in range(4):
         send_expiring(stepped, b"%d" % number)
     pass_time(stepped, 5)

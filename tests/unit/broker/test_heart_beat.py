@@ -1,7 +1,7 @@
 """Heart-beats, both ways, and the limit for CONNECT."""
 
 from quire.testing.stepped import SteppedBroker, SteppedClient
-from tests.unit.broker.harness import settings
+from tests.unit.broker.harness import filled, settings
 
 
 def pass_time(stepped: SteppedBroker, seconds: float) -> None:
@@ -44,6 +44,43 @@ def test_anything_the_client_sends_counts_as_a_beat() -> None:
         pass_time(stepped, 1)
         client.feed(b"\n" if number % 2 else b"SEND\ndestination:/queue/q\n\n\0")
     assert client.errors() == []
+
+
+def test_beats_that_are_not_read_because_the_output_is_blocked_count_too() -> None:
+    stepped = SteppedBroker(settings(stomp={"heart_beat_grace": 2.0}))
+    client = stepped.connect(headers={"heart-beat": "1000,0"})
+    client.connection.pause_reading("output")
+    for _ in range(20):
+        client.connection.unread += 1
+        pass_time(stepped, 1)
+    assert client.errors() == []
+    pass_time(stepped, 5)
+    assert client.errors() == ["connection-timeout"]
+
+
+def test_a_client_whose_output_is_blocked_a_second_time_is_measured_anew() -> None:
+    stepped = SteppedBroker(settings(stomp={"heart_beat_grace": 2.0}))
+    client = stepped.connect(headers={"heart-beat": "1000,0"})
+    client.connection.unread = 1000
+    pass_time(stepped, 2)
+    client.connection.unread = 0
+    client.feed(b"\n")
+    pass_time(stepped, 1.5)
+    for _ in range(10):
+        client.connection.unread += 1
+        pass_time(stepped, 1)
+    assert client.errors() == []
+
+
+def test_a_held_producer_may_be_silent_as_long_as_it_is_held() -> None:
+    stepped = filled(1, store={"limit": 1}, producer={"hold_limit": 30.0})
+    client = stepped.connect(headers={"heart-beat": "1000,0"})
+    client.send("q", b"held")
+    pass_time(stepped, 20)
+    assert client.session.held
+    assert client.errors() == []
+    pass_time(stepped, 15)
+    assert client.errors() == ["producer-held"]
 
 
 def test_without_beats_a_client_may_be_silent() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.testing.stepped import SteppedBroker, SteppedClient
-from tests.unit.broker.harness import consumer, filled, numbers
+from tests.unit.broker.harness import consumer, filled, numbers, settings
 
 
 def test_every_frame_may_ask_for_a_receipt() -> None:
@@ -157,3 +157,61 @@ def test_frames_may_come_octet_by_octet() -> None:
     stepped.run()
     assert client.receipts() == ["r"]
     assert consumer(stepped).messages() == [b"a\0b"]
+
+
+UNFINISHED = b"SEND\ndestination:/queue/q\nreceipt:r\n\n" + b"x" * 1000
+
+
+def short_of_memory() -> SteppedBroker:
+    """A broker that takes three unfinished frames, and not four."""
+    stepped = SteppedBroker(settings(memory={"limit": 1500}, stomp={"max_body": 2000}))
+    assert stepped.broker.partial_limit == 3500
+    return stepped
+
+
+def test_unfinished_frames_of_all_connections_together_have_a_limit() -> None:
+    stepped = short_of_memory()
+    slow = [stepped.connect() for _ in range(3)]
+    for client in slow:
+        client.feed(UNFINISHED)
+    one_more = stepped.connect()
+    one_more.feed(UNFINISHED)
+    (error,) = one_more.take("ERROR")
+    assert error.headers["code"] == "limit-exceeded"
+    assert "the limit is 3500" in error.headers["message"]
+    for client in slow:
+        client.feed(b"\0")
+        stepped.run()
+        assert (client.receipts(), client.errors()) == (["r"], [])
+    assert stepped.broker.partial_bytes == 0
+
+
+def test_unfinished_frames_of_lost_connections_do_not_count() -> None:
+    stepped = short_of_memory()
+    for _ in range(5):
+        client = stepped.connect()
+        client.feed(UNFINISHED)
+        assert client.errors() == []
+        assert stepped.broker.partial_bytes == 1000
+        client.vanish()
+        assert stepped.broker.partial_bytes == 0
+
+
+@pytest.mark.parametrize("data", [b"NONSENSE\n\n\0" + UNFINISHED, b"ACK\nid:1\n\n\0" + UNFINISHED])
+def test_unfinished_frames_behind_an_error_do_not_count_once_the_connection_is_gone(data: bytes) -> None:
+    stepped = short_of_memory()
+    client = stepped.connect()
+    client.feed(data)
+    client.vanish()
+    assert stepped.broker.partial_bytes == 0
+
+
+def test_receipts_count_for_the_size_of_the_open_commit() -> None:
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    client.frame("BEGIN", {"transaction": "t", "receipt": "x" * 1000})
+    client.frame("ABORT", {"transaction": "t", "receipt": "y" * 500})
+    assert stepped.broker.open_bytes == 1500
+    stepped.run()
+    assert stepped.broker.open_bytes == 0
+    assert client.receipts() == ["x" * 1000, "y" * 500]

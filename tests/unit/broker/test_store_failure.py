@@ -6,17 +6,33 @@ from quire.errors import StoreError, StoreFull
 from quire.store.base import WriteBatch
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker
-from tests.unit.broker.harness import bodies, consumer, filled, numbers, settings
+from tests.unit.broker.harness import consumer, drain, filled, numbers, settings
 
 FULL = StoreFull("no space left")
+
+
+def fail_commit(stepped: SteppedBroker) -> None:
+    """A commit begins with what was done so far, and finds no space."""
+    stepped.turn()
+    stepped.commit(FULL)
+
+
+def recover(stepped: SteppedBroker) -> None:
+    """The broker tries the store again, which has space now."""
+    stepped.advance(1)
+    stepped.run()
+
+
+def numbered(number: int) -> dict[str, str]:
+    """The headers of a numbered send that asks for a receipt."""
+    return {"producer-id": "p", "producer-sequence": str(number), "receipt": str(number)}
 
 
 def test_senders_get_an_error_and_are_closed() -> None:
     stepped = filled(0)
     producer, idle = stepped.connect(), stepped.connect()
     producer.send("q", b"1", {"receipt": "r"})
-    stepped.turn()
-    stepped.commit(FULL)
+    fail_commit(stepped)
     assert producer.receipts() == []
     assert producer.errors() == ["store-full"]
     assert producer.connection.closed
@@ -28,14 +44,12 @@ def test_senders_get_an_error_and_are_closed() -> None:
 def test_persistent_sends_are_refused_until_the_store_works_again_and_then_taken() -> None:
     stepped = filled(0)
     stepped.connect().send("q", b"1")
-    stepped.turn()
-    stepped.commit(FULL)
+    fail_commit(stepped)
     stepped.run()
     refused = stepped.connect()
     refused.send("q", b"2", {"receipt": "r"})
     assert refused.errors() == ["store-full"]
-    stepped.advance(1)
-    stepped.run()
+    recover(stepped)
     assert stepped.broker.store_error is None
     taken = stepped.connect()
     taken.send("q", b"3", {"receipt": "r"})
@@ -58,8 +72,7 @@ def test_a_store_that_goes_on_failing_is_tried_once_a_second() -> None:
         stepped.run_turns()
     assert 4 <= tried <= 6
     assert stepped.queue("q").depth == 0
-    stepped.advance(1)
-    stepped.run()
+    recover(stepped)
     assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
 
 
@@ -70,10 +83,8 @@ def test_what_was_sent_behind_a_failed_commit_fails_too() -> None:
     stepped.turn()
     first.send("q", b"2", {"receipt": "s"})
     second.send("q", b"3", {"receipt": "r"})
-    stepped.turn()
-    stepped.commit(FULL)
-    stepped.advance(1)
-    stepped.run()
+    fail_commit(stepped)
+    recover(stepped)
     assert first.errors() == second.errors() == ["store-full"]
     assert stepped.queue("q").depth == 0
 
@@ -82,15 +93,8 @@ def test_consumers_go_on_while_the_store_refuses() -> None:
     stepped = filled(10)
     receiver = consumer(stepped, prefetchSize="2")
     stepped.connect().send("q", b"refused")
-    stepped.turn()
-    stepped.commit(FULL)
-    got = []
-    while messages := receiver.take("MESSAGE"):
-        got += bodies(messages)
-        for message in messages:
-            receiver.ack(message)
-        stepped.run()
-    assert got == numbers(*range(10))
+    fail_commit(stepped)
+    assert drain(stepped, receiver) == numbers(*range(10))
     assert stepped.broker.store_error is not None
     assert receiver.errors() == []
 
@@ -100,12 +104,10 @@ def test_a_disconnecting_consumer_gets_its_receipt_when_its_acknowledgements_are
     receiver = consumer(stepped)
     receiver.ack(receiver.take("MESSAGE")[0])
     receiver.frame("DISCONNECT", {"receipt": "bye"})
-    stepped.turn()
-    stepped.commit(FULL)
+    fail_commit(stepped)
     stepped.run()
     assert receiver.receipts() == []
-    stepped.advance(1)
-    stepped.run()
+    recover(stepped)
     assert receiver.receipts() == ["bye"]
     assert receiver.connection.closed
     assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
@@ -114,10 +116,8 @@ def test_a_disconnecting_consumer_gets_its_receipt_when_its_acknowledgements_are
 def test_a_new_queue_of_a_failed_commit_is_stored_with_the_next_one() -> None:
     stepped = SteppedBroker()
     stepped.connect().send("new", b"1")
-    stepped.turn()
-    stepped.commit(FULL)
-    stepped.advance(1)
-    stepped.run()
+    fail_commit(stepped)
+    recover(stepped)
     assert [stored.name for stored in stepped.store.destinations()] == ["new"]
     assert list(stepped.reopen().broker.queues) == ["new"]
 
@@ -133,8 +133,7 @@ def test_non_persistent_messages_of_a_failed_commit_give_their_memory_and_spool_
     assert stepped.broker.memory.used > 0
     stepped.commit(FULL)
     assert (stepped.broker.memory.used, stepped.queue("q").depth) == (0, 0)
-    stepped.advance(1)
-    stepped.run()
+    recover(stepped)
     assert stepped.spool.used == 0
     fresh = stepped.connect()
     fresh.send("q", b"next", {"persistent": "false"})
@@ -146,10 +145,8 @@ def test_rejections_of_a_failed_commit_are_counted_once() -> None:
     stepped = filled(1)
     receiver = consumer(stepped, prefetchSize="1")
     receiver.nack(receiver.take("MESSAGE")[0])
-    stepped.turn()
-    stepped.commit(FULL)
-    stepped.advance(1)
-    stepped.run()
+    fail_commit(stepped)
+    recover(stepped)
     (message,) = receiver.take("MESSAGE")
     assert message.headers["JMSXDeliveryCount"] == "2"
     ((_, state),) = stepped.store.deliveries(stepped.queue("q").lane, 0, 10)
@@ -163,8 +160,7 @@ def test_the_failure_of_a_sync_between_commits_refuses_sends_for_a_while() -> No
     producer.send("q", b"1")
     assert producer.errors() == ["store-failed"]
     stepped.run()
-    stepped.advance(1)
-    stepped.run()
+    recover(stepped)
     producer = stepped.connect()
     producer.send("q", b"2", {"receipt": "r"})
     stepped.run()
@@ -180,14 +176,7 @@ def test_order_is_kept_over_a_failure() -> None:
     stepped.connect().send("q", b"refused")
     receiver.nack(messages[0])
     stepped.commit(FULL)
-    got = []
-    while messages := receiver.take("MESSAGE"):
-        got += bodies(messages)
-        for message in messages:
-            receiver.ack(message)
-        stepped.advance(1)
-        stepped.run()
-    assert got == numbers(2, 0, 3, 4)
+    assert drain(stepped, receiver, after_each=1) == numbers(2, 0, 3, 4)
     assert stepped.queue("q").depth == 0
 
 
@@ -201,8 +190,88 @@ def test_a_broken_spool_refuses_its_senders_and_nothing_else(monkeypatch: pytest
     stepped.run()
     assert sender.errors() == ["store-failed"]
     assert receiver.errors() == []
-    stepped.advance(1)
-    stepped.run()
+    recover(stepped)
     assert receiver.receipts() == ["r"]
     assert stepped.queue("q").depth == 0
+    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+
+
+def test_numbered_sends_of_a_failed_commit_and_behind_it_are_taken_when_they_come_again() -> None:
+    stepped = SteppedBroker()
+    producer = stepped.connect()
+    producer.send("q", b"1", numbered(1))
+    stepped.turn()
+    producer.send("q", b"2", numbered(2))
+    stepped.commit(FULL)
+    stepped.run()
+    recover(stepped)
+    assert producer.errors() == ["store-full"]
+    again = stepped.connect()
+    for number in (1, 2):
+        again.send("q", b"%d" % number, numbered(number))
+    stepped.run()
+    assert again.receipts() == ["1", "2"]
+    assert consumer(stepped).messages() == numbers(1, 2)
+
+
+def test_the_duplicate_of_a_failed_send_is_not_confirmed() -> None:
+    stepped = SteppedBroker()
+    first, second = stepped.connect(), stepped.connect()
+    first.send("q", b"1", numbered(1))
+    stepped.turn()
+    second.send("q", b"1", numbered(1))
+    stepped.commit(FULL)
+    recover(stepped)
+    assert second.receipts() == []
+    assert second.errors() == ["store-full"]
+
+
+def test_sends_are_taken_again_though_nobody_else_has_anything_to_write() -> None:
+    stepped = filled(1)
+    stepped.connect().send("q", b"refused")
+    fail_commit(stepped)
+    stepped.run()
+    recover(stepped)
+    assert stepped.broker.store_error is None
+    producer = stepped.connect()
+    producer.send("q", b"taken", {"receipt": "1"})
+    stepped.run()
+    assert producer.receipts() == ["1"]
+
+
+def test_the_store_is_tried_again_as_often_as_it_takes() -> None:
+    stepped = filled(1)
+    stepped.connect().send("q", b"refused")
+    stepped.turn()
+    for _ in range(3):
+        stepped.commit(FULL)
+        stepped.run_turns()
+        assert stepped.broker.store_error is FULL
+        stepped.advance(1)
+        stepped.run_turns()
+    stepped.run()
+    assert stepped.broker.store_error is None
+
+
+def test_a_dead_letter_of_a_failed_commit_is_in_one_of_both_queues() -> None:
+    stepped = SteppedBroker()
+    expires = stepped.clock.now_ms() + 1000
+    stepped.connect().send("q", b"short-lived", {"expires": str(expires)})
+    stepped.run()
+    stepped.advance(1.5)
+    fail_commit(stepped)
+    recover(stepped)
+    assert stepped.queue("q").depth == 0
+    assert consumer(stepped, "ActiveMQ.DLQ").messages() == [b"short-lived"]
+
+
+def test_an_acknowledgement_of_a_failed_commit_is_confirmed_once_it_is_stored() -> None:
+    stepped = filled(1)
+    receiver = consumer(stepped)
+    receiver.ack(receiver.take("MESSAGE")[0], {"receipt": "a"})
+    fail_commit(stepped)
+    stepped.run()
+    assert receiver.receipts() == []
+    recover(stepped)
+    assert receiver.receipts() == ["a"]
     assert stepped.store.lane_state(stepped.queue("q").lane).count == 0

@@ -2,7 +2,7 @@
 
 from quire.errors import StoreFull
 from quire.testing.stepped import SteppedBroker, SteppedClient
-from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
+from tests.unit.broker.harness import bodies, consumer, drain, filled, is_flagged, numbers, settings
 
 IN_T = {"transaction": "t"}
 
@@ -11,6 +11,15 @@ def begin(stepped: SteppedBroker) -> SteppedClient:
     client = stepped.connect()
     client.frame("BEGIN", IN_T)
     return client
+
+
+def vanish_in_commit(stepped: SteppedBroker, receiver: SteppedClient) -> None:
+    """Acknowledge a message in a transaction; while that is being committed, the consumer's connection is lost."""
+    receiver.frame("BEGIN", IN_T)
+    receiver.ack(receiver.take("MESSAGE")[0], IN_T)
+    receiver.frame("COMMIT", {**IN_T, "receipt": "r"})
+    stepped.turn()
+    receiver.vanish()
 
 
 def test_nothing_of_a_transaction_is_seen_before_its_commit() -> None:
@@ -157,12 +166,7 @@ def test_a_transaction_the_store_refuses_is_undone() -> None:
 
 def test_an_undone_acknowledgement_comes_back_once_when_nobody_consumes_any_more() -> None:
     stepped = filled(2)
-    receiver = consumer(stepped)
-    receiver.frame("BEGIN", IN_T)
-    receiver.ack(receiver.take("MESSAGE")[0], IN_T)
-    receiver.frame("COMMIT", IN_T)
-    stepped.turn()
-    receiver.vanish()
+    vanish_in_commit(stepped, consumer(stepped))
     stepped.commit(StoreFull("no space"))
     assert stepped.queue("q").memory.used == 0
     stepped.advance(1)
@@ -175,12 +179,7 @@ def test_an_undone_acknowledgement_comes_back_once_when_nobody_consumes_any_more
 
 def test_an_undone_acknowledgement_comes_back_once_when_others_consume_now() -> None:
     stepped = filled(2)
-    receiver = consumer(stepped)
-    receiver.frame("BEGIN", IN_T)
-    receiver.ack(receiver.take("MESSAGE")[0], IN_T)
-    receiver.frame("COMMIT", IN_T)
-    stepped.turn()
-    receiver.vanish()
+    vanish_in_commit(stepped, consumer(stepped))
     following = stepped.connect()
     following.subscribe("q")
     stepped.commit(StoreFull("no space"))
@@ -231,19 +230,8 @@ def test_the_undone_acknowledgement_of_a_spooled_message_brings_it_back_once() -
     stepped.commit(StoreFull("no space"))
     stepped.advance(1)
     stepped.run()
-    assert [text[:1] for text in drained(stepped)] == numbers(1, 2)
+    assert [text[:1] for text in drain(stepped, consumer(stepped))] == numbers(1, 2)
     assert (stepped.queue("q").depth, stepped.spool.used, stepped.broker.memory.used) == (0, 0, 0)
-
-
-def drained(stepped: SteppedBroker) -> list[bytes]:
-    receiver = consumer(stepped)
-    got = []
-    while messages := receiver.take("MESSAGE"):
-        got += bodies(messages)
-        for message in messages:
-            receiver.ack(message)
-        stepped.run()
-    return got
 
 
 def test_a_transaction_sends_to_the_queue_of_the_name_even_if_it_was_deleted_meanwhile() -> None:

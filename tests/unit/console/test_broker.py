@@ -11,7 +11,7 @@ from quire.console import broker as broker_endpoints
 from quire.console.app import ENDPOINTS
 from quire.console.endpoint import Endpoint
 from quire.errors import StoreFull
-from quire.store.maintenance.upkeep import shown
+from quire.store.urls import shown
 from tests.unit.broker.harness import consumer
 from tests.unit.console.conftest import Api
 

@@ -62,6 +62,40 @@ def test_rule_5_behind_the_tail_a_commit_is_read_later(make_lane: MakeLane, stor
     assert store.read == [1, 2, 3]
 
 
+@pytest.mark.parametrize("kinds", [[True], [True, False], [False, True, True]])
+def test_rule_5_a_slow_consumer_has_a_bounded_window_resident_and_gets_everything(
+    make_lane: MakeLane, store: WatchedStore, kinds: list[bool]
+) -> None:
+    lane = make_lane(1000)
+    lane.connect()
+    with patch.object(queue_cursor, "WINDOW_LIMIT", 10):
+        for number in range(60):
+            lane.send(persistent=kinds[number % len(kinds)])
+            lane.commit()
+    assert sequences(lane.cursor.window) == list(range(1, 11))
+    assert store.read == []
+    waiting = [kinds[number % len(kinds)] for number in range(10, 60)]
+    assert lane.memory.used == (10 + waiting.count(False)) * ONE  # those not persistent are nowhere else
+    assert lane.take(100) == list(range(1, 61))
+    assert len(store.read) == waiting.count(True)
+
+
+def test_rule_5_a_consumer_that_caught_up_gets_commits_from_memory_again(
+    make_lane: MakeLane, store: WatchedStore
+) -> None:
+    lane = make_lane(1000)
+    lane.connect()
+    with patch.object(queue_cursor, "WINDOW_LIMIT", 2):
+        for _ in range(5):
+            lane.send()
+            lane.commit()
+        assert lane.take(5) == [1, 2, 3, 4, 5]
+        lane.send()
+        lane.commit()
+    assert lane.take(1) == [6]
+    assert store.read == [3, 4, 5]
+
+
 def test_rule_5_persistent_kept_and_spooled_messages_have_one_order(make_lane: MakeLane) -> None:
     lane = make_lane(2)
     sent = [lane.send(persistent=persistent) for persistent in (True, False, True, False, False, True, False)]

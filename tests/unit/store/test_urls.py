@@ -9,11 +9,11 @@ from quire.errors import InvalidArgument
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
 from quire.store.sql.store import SqlStore
-from quire.store.urls import store_for_url
+from quire.store.urls import shown, store_for_url
 
 
 @pytest.mark.parametrize(
-    ("url", "kind", "shown"),
+    ("url", "kind", "written"),
     [
         ("memory:", MemoryStore, "memory:"),
         ("lmdb:///var/lib/quire", LmdbStore, "lmdb:///var/lib/quire"),
@@ -24,10 +24,10 @@ from quire.store.urls import store_for_url
         ("postgresql+psycopg://u:p@host/db", SqlStore, "postgresql+psycopg://u:p@host/db"),
     ],
 )
-def test_url_names_a_store(url: str, kind: type, shown: str) -> None:
+def test_url_names_a_store(url: str, kind: type, written: str) -> None:
     store = store_for_url(url)
     assert type(store) is kind
-    assert store.url == shown
+    assert store.url == written
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,11 @@ def test_wrong_url_does_not_tell_its_password() -> None:
     assert "secret" not in str(caught.value.data)
 
 
+def test_a_password_is_not_shown() -> None:
+    assert shown("postgresql+psycopg://me:secret@host/db") == "postgresql+psycopg://me:***@host/db"
+    assert shown("lmdb:///a:b@c") == "lmdb:///a:b@c"
+
+
 @pytest.mark.slow
 def test_only_the_back_end_asked_for_is_imported() -> None:
     program = (
@@ -68,5 +73,5 @@ def test_only_the_back_end_asked_for_is_imported() -> None:
         "print(sorted({'lmdb', 'sqlalchemy', 'psycopg'} & set(sys.modules)));"
         "store_for_url('sqlite:///x.db'); print(sorted({'lmdb', 'psycopg'} & set(sys.modules)))"
     )
-    shown = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert shown == "[]\n[]\n"
+    printed = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert printed == "[]\n[]\n"
