@@ -39,7 +39,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "unknown-subscription": ErrorEntry(400, 2, False, "Subscribe first, and use the subscription's id."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
-    "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first."),
+    "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
     "producer-held": ErrorEntry(503, 4, True, "The broker is over a limit: consume, purge, or raise the limit."),
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the memory limit."),

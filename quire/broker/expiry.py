@@ -1,9 +1,11 @@
 """The expiry sweep: removes what has expired, through the store's index of expirations. No cursor moves."""
 
+import logging
 from typing import TYPE_CHECKING
 
 from quire.broker.dead_letter import send_dead_letters
-from quire.errors import StoreCorrupt
+from quire.errors import StoreCorrupt, StoreError
+from quire.logs import event
 from quire.message import Message
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ class Expiry:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self._failing = False
 
     def start(self) -> None:
         """Sweep from now on."""
@@ -29,6 +32,16 @@ class Expiry:
 
     def _sweep(self) -> None:
         self.start()
+        try:
+            self._remove_expired()
+            self._failing = False
+        except StoreError as error:
+            if not self._failing:
+                text = f"expired messages wait until the store can be read: {error}"
+                event("expiry.failed", text, logging.WARNING, code=error.code)
+            self._failing = True
+
+    def _remove_expired(self) -> None:
         broker = self._broker
         queues = {queue.lane: queue for queue in broker.queues.values()}
         # Those in flight stay in the index until they are settled; they must not hide the others.

@@ -1,10 +1,10 @@
 """Producer flow control: who is held, why, since when, and how long at the most.
 
 A held producer's input waits: its session keeps what it has read and reads no more from the socket. Other connections
-go on,
-so consumers can make the room the producer waits for. Every wait has a cause, an age and a limit.
+go on, so consumers can make the room the producer waits for. Every wait has a cause, an age and a limit.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +12,7 @@ from enum import StrEnum
 from quire.broker.session import Session
 from quire.clock import Clock
 from quire.errors import ProducerHeld
+from quire.logs import event
 from quire.scheduler import Scheduler, Timer
 
 
@@ -79,10 +80,7 @@ class ProducerFlow:
 
     def _give_up(self, session: Session) -> None:
         hold = self.holds.pop(session)
-        session.fail(
-            ProducerHeld(
-                f"no room to send to {hold.destination} for {self._limit:g} s: {hold.cause}",
-                cause=str(hold.cause),
-                destination=hold.destination,
-            )
-        )
+        text = f"no room to send to {hold.destination} for {self._limit:g} s: {hold.cause}"
+        facts = {"cause": str(hold.cause), "destination": hold.destination}
+        event("producer.refused", text, logging.WARNING, **facts)
+        session.fail(ProducerHeld(text, **facts))

@@ -204,7 +204,7 @@ class Management:
         name = queue.destination.name
         if queue.subscriptions and not force:
             count = len(queue.subscriptions)
-            raise DestinationInUse(f"the queue {name!r} has {count} consumers", name=name, consumers=count)
+            raise DestinationInUse(f"the queue {name!r} has consumers: {count}", name=name, consumers=count)
         for session in list(dict.fromkeys([subscription.session for subscription in queue.subscriptions])):
             session.fail(UnknownDestination(f"the queue {name!r} was deleted", name=name))
 

@@ -20,7 +20,8 @@ class Blocked:
     """Why a queue's messages cannot be given out.
 
     Attributes:
-        cause: ``paused``, ``memory-limit`` (the next message finds no memory), or ``damaged-record``.
+        cause: ``paused``, ``memory-limit`` (the next message finds no memory), ``damaged-record``, or ``store-failed``
+            (the store cannot be read).
         age_seconds: for how long.
     """
 
@@ -147,7 +148,8 @@ class QueueStatusReader:
             age = (self._broker.clock.now_ms() - since) / 1000 if isinstance(since, int) else 0.0
             return Blocked("paused", max(age, 0.0)) if queue.depth > queue.in_flight else None
         if queue.fault is not None:
-            return Blocked("damaged-record", now - queue.fault_since)
+            cause = "damaged-record" if isinstance(queue.fault, StoreCorrupt) else "store-failed"
+            return Blocked(cause, now - queue.fault_since)
         if queue.cursor.blocked_since is not None:
             return Blocked("memory-limit", now - queue.cursor.blocked_since)
         return None

@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from quire.broker.stomp_session import StompSession
 from quire.broker.transport import StompTransport
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
-from quire.errors import AddressInUse, QuireError, StoreLocked
+from quire.errors import AddressInUse, QuireError, StoreLocked, StoreUnreachable
 from quire.logs import configure, event
 from quire.scheduler import Scheduler
 from quire.settings import Settings, broker_file, split_address, store_url
@@ -89,7 +89,7 @@ class Service:
         Raises:
             StoreLocked: another broker has it, and we are no standby.
         """
-        owner = f"{socket.gethostname()} process {os.getpid()}"
+        owner = _owner()
         waiting = False
         while not self.store.try_lock(owner):
             holder = self.store.lock_owner() or "another broker"
@@ -112,7 +112,7 @@ class Service:
         loop = asyncio.get_running_loop()
         report = migrations.prepare(self.store.url)
         if report:
-            event("store.migrated", str(report))
+            event("store.migrated", report.sentence("migrated"), **report._asdict())
         self.store.open()
         self.broker = Broker(
             self.settings, self.store, self._open_spool(), self.clock, self.scheduler,
@@ -152,9 +152,12 @@ class Service:
             store = store_for_url("memory:", Sync.NEVER)
         else:
             directory = Path(self.settings.store.data).absolute() / "spool"
+            store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
+            if not store.try_lock(_owner()):  # it has another store, and writes its spool here
+                data = self.settings.store.data
+                raise StoreLocked(f"{store.lock_owner()} uses the data directory {data}: choose another", data=data)
             for old in directory.glob("*.mdb"):
                 old.unlink()
-            store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
         store.open()
         return Spool(store, self.settings.spool.limit)
 
@@ -164,7 +167,7 @@ class Service:
         if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
             self._lock_checked = self.clock.monotonic()
             if not self.store.check_lock():
-                self.ask_stop(StoreLocked(f"the lock of {self.store_url} was lost to another broker"))
+                self.ask_stop(StoreLocked(f"the lock of {self.store_url} is lost: another broker may have it"))
 
     def ask_stop(self, failure: QuireError | None = None) -> None:
         """Have ``wait`` return.
@@ -246,12 +249,13 @@ async def _main(service: Service, standby: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.ask_stop)
     try:
-        await service.take_store(standby=standby)
-        if service.is_stopping:
-            return
-        await service.start()
-        file = broker_file(service.settings.store.data)
-        _announce(service, file)
+        with _telling_of_files():
+            await service.take_store(standby=standby)
+            if service.is_stopping:
+                return
+            await service.start()
+            file = broker_file(service.settings.store.data)
+            _announce(service, file)
         try:
             await service.wait()
         finally:
@@ -260,6 +264,16 @@ async def _main(service: Service, standby: bool) -> None:
             event("broker.stopped", "Stopped. Everything confirmed is on disk.")
     finally:
         service.store.close()
+
+
+@contextlib.contextmanager
+def _telling_of_files() -> Iterator[None]:
+    """Say which file or directory the system refused."""
+    try:
+        yield
+    except OSError as error:
+        path = str(error.filename)
+        raise StoreUnreachable(f"cannot use {path}: {error.strerror}", path=path) from error
 
 
 def _announce(service: Service, file: Path) -> None:
@@ -284,6 +298,10 @@ def _announce(service: Service, file: Path) -> None:
         messages=messages,
         **facts,  # type: ignore[arg-type]
     )
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()} process {os.getpid()}"
 
 
 def _listen(address: str) -> socket.socket:

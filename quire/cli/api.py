@@ -11,6 +11,7 @@ import click
 
 from quire.cli.output import Output, output_option
 from quire.client.remote_error import remote_error
+from quire.destination import queue
 from quire.errors import BrokerUnreachable, InvalidArgument
 from quire.settings import broker_file
 
@@ -64,9 +65,23 @@ class Api:
             raise BrokerUnreachable(f"what answers at {self.url} is no Quire broker", url=self.url) from error
 
 
+def queue_name(text: str) -> str:
+    """A queue's name as people write it: ``orders``, or as STOMP and `quire store` do, ``/queue/orders``, ``queue://orders``.
+
+    Raises:
+        InvalidDestination: it cannot be a name.
+    """
+    prefix = next((prefix for prefix in ("/queue/", "queue://") if text.startswith(prefix)), "")
+    return queue(text.removeprefix(prefix)).name
+
+
 def queue_path(name: str, *rest: str) -> str:
-    """The path of a queue, or of something below it."""
-    return "/".join(("/queues", quote(name, safe=""), *rest))
+    """The path of a queue, or of something below it.
+
+    Raises:
+        InvalidDestination: it cannot be a name.
+    """
+    return "/".join(("/queues", quote(queue_name(name), safe=""), *rest))
 
 
 def exchange(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from quire.cli.api import Api, broker_verb, queue_path
+from quire.cli.api import Api, broker_verb, queue_name, queue_path
 from quire.cli.output import Output, messages, on_terminal, printable, printable_lines
 from quire.client.connection import Connection, Frame, connect
 from quire.clock import SystemClock
@@ -97,7 +97,7 @@ def receive(api: Api, output: Output, queue: str, count: int, ack: bool, timeout
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--stomp") from error
     with connect(host, port) as connection:
-        connection.subscribe(f"/queue/{queue}", prefetch=count)
+        connection.subscribe(f"/queue/{queue_name(queue)}", prefetch=count)
         rows = _received(connection, output, count, ack, timeout)
         output.texts(rows, ["id", "body_encoding", "body"], _show)
 

@@ -165,7 +165,7 @@ def readable(key: str, value: object) -> str:
     if isinstance(value, int | float):
         return _readable_number(name, value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{inner}: {readable(inner, part)}" for inner, part in value.items())
+        return ", ".join(f"{inner}: {readable(inner, part)}" for inner, part in value.items()) or "-"
     if isinstance(value, list):
         return "; ".join(readable(name, part) for part in value) or "-"
     return printable(str(value))
@@ -203,7 +203,10 @@ def _readable_number(name: str, value: float) -> str:
 
 
 def _cell(row: Row, column: Column) -> str:
-    text = readable(column.key, row.get(column.key))
+    value = row.get(column.key)
+    # The heading says what it is, so the values are enough.
+    parts = value if isinstance(value, Mapping) and value else {column.key: value}
+    text = ", ".join(readable(key, part) for key, part in parts.items())
     return text[: column.width - 1] + "…" if column.width and len(text) > column.width else text
 
 
@@ -224,10 +227,18 @@ def _print_rich_table(rows: list[list[str]], columns: Sequence[Column]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*(column.heading for column in columns), box=SIMPLE_HEAD)
+    console = Console()
+    widths = [max(map(len, [*columns[i].heading.split(), *(row[i] for row in rows)])) for i in range(len(columns))]
+    # On a narrow terminal only what may be cut gives way: names and ids are there to be copied.
+    spare = console.width - sum(widths) - 2 * len(widths)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for column, width in zip(columns, widths, strict=True):
+        narrowest = len(column.heading) if column.width else width
+        table.add_column(column.heading, width=max(width + min(spare, 0), narrowest))
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
+    console.width = max(console.width, sum(column.width or 0 for column in table.columns) + 2 * len(widths))
+    console.print(table)
 
 
 def _flatten(record: Row, prefix: str = "") -> dict[str, Any]:

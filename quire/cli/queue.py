@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from quire.cli.api import Api, broker_verb, queue_path
+from quire.cli.api import Api, broker_verb, queue_name, queue_path
 from quire.cli.output import Column, Output, confirm, messages, output_option
 
 PAGE = 500
@@ -107,7 +107,7 @@ def browse(api: Api, output: Output, name: str, limit: int) -> None:
 @broker_verb
 def move(api: Api, output: Output, source: str, target: str, ids: tuple[str, ...], limit: int | None) -> None:
     """Move messages from one queue to another, all of them or some."""
-    body: dict[str, Any] = {"to": target}
+    body: dict[str, Any] = {"to": queue_name(target)}
     if ids:
         body["ids"] = list(ids)
     if limit:

@@ -283,7 +283,5 @@ def migrate(url: str, output: Output, dry_run: bool, backup: bool) -> None:
     if not report.steps:
         sentence = f"the store has format {report.found}, which is the current one"
     else:
-        verb = "would migrate" if dry_run else "migrated"
-        kept = f"; backup: {report.backup}" if report.backup else ""
-        sentence = f"{verb} from format {report.found} to {report.current}: {' '.join(report.steps)}{kept}"
+        sentence = report.sentence("would migrate" if dry_run else "migrated")
     output.done(sentence, report._asdict() | {"steps": list(report.steps), "dry_run": dry_run})

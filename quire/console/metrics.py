@@ -14,7 +14,7 @@ from quire.broker.queue_status import QueueStatus
 from quire.broker.service import Service
 from quire.console.broker import broker_status
 
-_CURSOR_CAUSES = ("paused", "memory-limit", "damaged-record")
+_CURSOR_CAUSES = ("paused", "memory-limit", "damaged-record", "store-failed")
 
 
 class _Row(NamedTuple):

@@ -27,6 +27,15 @@ class MigrationReport(NamedTuple):
     steps: tuple[str, ...]
     backup: str = ""
 
+    def sentence(self, verb: str) -> str:
+        """What was done, for people.
+
+        Args:
+            verb: "migrated" or "would migrate".
+        """
+        kept = f"; backup: {self.backup}" if self.backup else ""
+        return f"{verb} from format {self.found} to {self.current}: {' '.join(self.steps)}{kept}"
+
 
 def prepare(url: str) -> MigrationReport | None:
     """Make a store ready to be opened: migrate it, with a backup, if it has an older format.

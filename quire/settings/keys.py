@@ -37,7 +37,7 @@ def _key(default: Any, kind: Kind, text: str) -> Any:
 class BrokerSettings:
     """Section ``broker``."""
 
-    name: str = _key("quire", TEXT, "The broker's name, in logs, metrics and the console.")
+    name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class StoreSettings:
         choice("always", "interval", "never"),
         "When a commit is on disk: before it is confirmed, within a second after, or when the system likes.",
     )
-    limit: int = _key(100 * 10**9, size(1), "How large the store may grow; then producers are held.")
+    limit: int = _key(100 * 10**9, size(1), "How many bytes of messages the store may hold; then producers are held.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,9 @@ class MemorySettings:
 class SpoolSettings:
     """Section ``spool``."""
 
-    limit: int = _key(10 * 10**9, size(1), "How large the spool of non-persistent messages may grow on disk.")
+    limit: int = _key(
+        10 * 10**9, size(1), "How many bytes of non-persistent messages the spool may hold; then producers are held."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class StompSettings:
 class HttpSettings:
     """Section ``http``."""
 
-    address: str = _key("127.0.0.1:8161", ADDRESS, "Where the HTTP API, the metrics and the console listen.")
+    address: str = _key("127.0.0.1:8161", ADDRESS, "Where the HTTP API and the metrics listen.")
 
 
 @dataclass(frozen=True, slots=True)

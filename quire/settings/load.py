@@ -106,7 +106,8 @@ def _from_file(file: Path | None) -> Iterator[Setting]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidSettings(f"the settings file {file} cannot be read: {error}", file=str(file)) from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidSettings(f"the settings file {file} cannot be read: {reason}", file=str(file)) from error
     for name, value in document.items():
         if isinstance(value, dict) and name not in KEYS:
             yield from (Setting(f"{name}.{key}", inner, f"file {file}") for key, inner in value.items())

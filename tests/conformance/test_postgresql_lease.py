@@ -142,6 +142,20 @@ def test_unreachable_server_is_told_without_the_password() -> None:
     assert "secret" not in str(caught.value.data)
 
 
+def test_lock_of_an_unreachable_server_cannot_be_taken() -> None:
+    store = SqlStore("postgresql+psycopg://quire@127.0.0.1:1/quire")
+    with pytest.raises(StoreUnreachable, match=r"127\.0\.0\.1") as caught:
+        store.try_lock("one of them")
+    assert str(caught.value).isprintable()
+
+
+def test_close_leaves_the_lease_to_run_out_when_the_server_is_away(brokers: Brokers) -> None:
+    assert brokers.first.try_lock("one of them")
+    brokers.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    brokers.first.close()
+    assert brokers.execute("SELECT owner FROM lease") == [("one of them",)]
+
+
 @pytest.mark.parametrize(("sync", "shown"), [(Sync.ALWAYS, "on"), (Sync.INTERVAL, "off"), (Sync.NEVER, "off")])
 def test_sync_setting(brokers: Brokers, sync: Sync, shown: str) -> None:
     backend = Postgresql(brokers.url, sync, SystemClock())

@@ -131,3 +131,14 @@ def test_hostile_bytes_are_refused_and_others_do_not_notice(broker: Broker, data
     answer = broker.raw(data)
     assert answer == b"" or answer.split(b" ")[1] in (b"400", b"404", b"413")
     assert broker.quire("broker", "status")["state"] == "running"
+
+
+def test_start_on_a_directory_that_cannot_be_made_says_which(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-c", "from quire.cli.main import main; main()", "broker", "start"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [*command, "--data", f"{tmp_path}/file/data"], capture_output=True, text=True, env=environment, timeout=LIMIT
+    )
+    assert ended.returncode == 5
+    assert ended.stderr.splitlines()[0] == f"error: cannot use {tmp_path}/file/data/store: Not a directory"

@@ -239,6 +239,8 @@ def test_a_start_migrates_and_says_so(url: str) -> None:
     assert report is not None
     assert report.found == 1
     assert report.backup
+    assert report.sentence("migrated").startswith("migrated from format 1 to 2: Every record gets a CRC-32 checksum")
+    assert report.sentence("migrated").endswith(f"; backup: {report.backup}")
     store = store_for_url(url)
     store.open()
     store.close()

@@ -1,6 +1,7 @@
 """What is particular to PostgreSQL: isolation, when commits are on disk, and a lease instead of a file lock."""
 
 import uuid
+from contextlib import suppress
 
 import psycopg
 from sqlalchemy import (
@@ -21,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from quire.clock import Clock
@@ -125,7 +126,8 @@ class Postgresql:
             return StoreFull
         if state in ("XX001", "XX002"):
             return StoreCorrupt
-        lost = error.connection_invalidated or state.startswith(("08", "57P"))
+        unconnected = not state and isinstance(error.orig, psycopg.OperationalError)
+        lost = unconnected or error.connection_invalidated or state.startswith(("08", "57P"))
         return StoreUnreachable if lost else StoreError
 
     def try_lock(self, owner: str) -> bool:
@@ -148,7 +150,7 @@ class Postgresql:
         if self._lease_ends is None:
             return
         self._lease_ends = None
-        with self.writer.begin() as connection:
+        with suppress(OperationalError), self.writer.begin() as connection:
             connection.execute(update(lease).where(lease.c.token == self._token).values(owner="", token="", expires=0))
 
     def lock_owner(self) -> str:

@@ -212,4 +212,4 @@ def _backend(url: str, sync: Sync, clock: Clock | None) -> Backend:
 
 def _cause(error: Exception) -> str:
     """What the driver said, without the statement and its values: messages do not belong into a log."""
-    return str(error.orig) if isinstance(error, DBAPIError) else str(error)
+    return " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())

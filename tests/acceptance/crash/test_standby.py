@@ -46,6 +46,19 @@ def test_second_broker_is_refused_and_says_who_has_the_store(store_url: str, mak
     first.stop()
 
 
+def test_second_broker_in_a_data_directory_is_refused(tmp_path: Path, make_broker: MakeBroker) -> None:
+    first = make_broker()
+    second = make_broker(f"sqlite://{tmp_path}/other.db")
+    second.data = first.data
+    first.start()
+    first.port()
+    second.start()
+    assert second.wait() == 4
+    assert "uses the data directory" in second.log
+    send(first, b"1")
+    first.stop()
+
+
 def test_standby_takes_over_when_the_first_is_killed(store_url: str, make_broker: MakeBroker) -> None:
     take_over(store_url, make_broker, BrokerProcess.kill)
 

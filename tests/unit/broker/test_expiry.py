@@ -2,7 +2,10 @@
 
 from unittest.mock import patch
 
+import pytest
+
 from quire.broker import expiry
+from quire.errors import StoreUnreachable
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, numbers, settings
 
@@ -36,6 +39,19 @@ def test_an_expired_message_becomes_a_dead_letter_by_itself() -> None:
     assert letter.headers["original-expiration"] == str(expires)
     pass_time(stepped, 5)
     assert stepped.queue(DLQ).depth == 1
+
+
+def test_the_sweep_goes_on_when_the_store_can_be_read_again_and_says_once_that_it_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stepped = SteppedBroker()
+    send_expiring(stepped, b"old")
+    with patch.object(stepped.store, "expired", side_effect=StoreUnreachable("the server is away")):
+        pass_time(stepped, 4)
+    assert [record.event for record in caplog.records] == ["expiry.failed"]  # type: ignore[attr-defined]
+    assert stepped.queue("q").depth == 1
+    pass_time(stepped, 2)
+    assert consumer(stepped, DLQ).messages() == [b"old"]
 
 
 def test_an_expired_message_is_never_delivered_even_before_the_sweep() -> None:

@@ -1,5 +1,7 @@
 """Producers over a limit are held: their input waits, in order, with a cause and an end."""
 
+import pytest
+
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, numbers, settings
@@ -63,7 +65,7 @@ def test_held_producers_are_released_in_the_order_they_came() -> None:
     assert [int(text) for text in receiver.messages()] == [5, 6, 7]
 
 
-def test_a_producer_that_is_held_too_long_gets_an_error() -> None:
+def test_a_producer_that_is_held_too_long_gets_an_error(caplog: pytest.LogCaptureFixture) -> None:
     stepped = over_the_limit()
     producer = stepped.connect()
     producer.send("q", body(5), {"receipt": "r"})
@@ -74,6 +76,8 @@ def test_a_producer_that_is_held_too_long_gets_an_error() -> None:
     stepped.run()
     (error,) = producer.take("ERROR")
     assert error.headers["code"] == "producer-held"
+    (record,) = caplog.records
+    assert (record.levelname, record.event) == ("WARNING", "producer.refused")  # type: ignore[attr-defined]
     assert b"store-limit" in error.body
     assert producer.connection.closed
     assert stepped.queue("q").depth == 5

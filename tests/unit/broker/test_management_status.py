@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.management import Management
-from quire.errors import StoreCorrupt, UnknownDestination
+from quire.errors import StoreCorrupt, StoreError, UnknownDestination
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, filled, settings
@@ -77,18 +77,21 @@ def test_queue_that_finds_no_memory_says_so() -> None:
     assert (blocked.cause, blocked.age_seconds) == ("memory-limit", 3.0)
 
 
-def test_queue_before_a_damaged_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "cause"), [(StoreCorrupt, "damaged-record"), (StoreError, "store-failed")])
+def test_queue_that_cannot_be_read_says_why(
+    error: type[StoreError], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stepped = filled(1)
 
     def page(lane: int, *arguments: int) -> None:
-        raise StoreCorrupt("damaged", lane=lane, sequence=1)
+        raise error("not to be read", lane=lane, sequence=1)
 
     monkeypatch.setattr(stepped.store, "page", page)
     consumer(stepped)
     stepped.advance(4)
     blocked = Management(stepped.broker).queue("q").blocked
     assert blocked is not None
-    assert (blocked.cause, blocked.age_seconds) == ("damaged-record", 4.0)
+    assert (blocked.cause, blocked.age_seconds) == (cause, 4.0)
 
 
 def test_held_producer_is_told_of_with_its_limit() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quire.cli.api import DEFAULT_URL, Api, find_url, queue_path
-from quire.errors import BrokerUnreachable, InvalidArgument, QuireError, UnknownDestination
+from quire.errors import BrokerUnreachable, InvalidArgument, InvalidDestination, QuireError, UnknownDestination
 from tests.unit.cli.conftest import FakeBroker
 
 
@@ -36,6 +36,17 @@ def test_url_of_another_kind_is_refused(url: str) -> None:
 
 def test_names_are_percent_encoded() -> None:
     assert queue_path("a/b c?ü", "purge") == "/queues/a%2Fb%20c%3F%C3%BC/purge"
+
+
+@pytest.mark.parametrize("written", ["orders", "/queue/orders", "queue://orders"])
+def test_a_queue_may_be_written_as_stomp_and_the_store_write_it(written: str) -> None:
+    assert queue_path(written) == "/queues/orders"
+
+
+@pytest.mark.parametrize("written", ["", "/queue/", "a\nb"])
+def test_what_is_no_name_is_refused_before_anybody_is_asked(written: str) -> None:
+    with pytest.raises(InvalidDestination, match="is no name for a queue"):
+        queue_path(written)
 
 
 def test_call_sends_json_and_leaves_absent_arguments_out(broker: FakeBroker) -> None:

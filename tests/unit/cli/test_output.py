@@ -25,7 +25,7 @@ def test_table_aligns_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys).splitlines() == [
         "Queue   Bytes    Blocked",
         "orders  2.0 KiB  -",
-        'a, "b"  0 B      cause: memory, age_seconds: 12.0 s',
+        'a, "b"  0 B      memory, 12.0 s',
     ]
 
 
@@ -45,6 +45,18 @@ def test_table_on_a_terminal_takes_values_literally(
     monkeypatch.setattr(output_module, "on_terminal", lambda stream: True)
     Output().rows([{"name": "[red]orders[/red]"}], [Column("name", "Queue")])
     assert "[red]orders[/red]" in printed(capsys)
+
+
+def test_table_on_a_narrow_terminal_cuts_only_what_may_be_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_module, "on_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    columns = [Column("id", "Message id"), Column("body", "Body", 60)]
+    Output().rows([{"id": "ID:1", "body": "x" * 60}], columns)
+    assert printed(capsys).splitlines()[-1].split() == ["ID:1", "x" * 28 + "…"]
+    Output().rows([{"id": "i" * 50, "body": "x" * 60}], columns)
+    assert printed(capsys).splitlines()[-1].split() == ["i" * 50, "xxx…"]
 
 
 def test_json_is_one_array(capsys: pytest.CaptureFixture[str]) -> None:
