@@ -8,7 +8,6 @@ from there.
 import logging
 import secrets
 from collections.abc import Callable
-from itertools import islice
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.expiry import Expiry
@@ -368,8 +367,9 @@ class Broker:
 
     def _probe(self) -> None:
         """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
-        for queue in islice(self._queues.values(), int(self.store_error is not None)):
-            self._open.batch.destinations.setdefault(queue.stored.id, queue.stored)
+        if self.store_error is not None and self._queues:
+            stored = next(iter(self._queues.values())).stored
+            self._open.batch.destinations.setdefault(stored.id, stored)
         self.ask_turn()
 
     @property
