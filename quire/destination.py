@@ -1,7 +1,8 @@
-"""Destinations and their names."""
+"""Destinations, their names, and how clients write them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from urllib.parse import unquote_plus
 
 from quire.errors import InvalidDestination
 
@@ -10,7 +11,7 @@ MAX_NAME = 500
 
 
 class DestinationKind(StrEnum):
-    """What a destination is. Topics and streams come with later formats; their names are reserved."""
+    """What a destination is."""
 
     QUEUE = "queue"
     TOPIC = "topic"
@@ -23,7 +24,7 @@ class Destination:
 
     Attributes:
         kind: queue, topic or stream.
-        name: the name without any prefix; case counts.
+        name: parts joined by dots, without any prefix; case counts.
     """
 
     kind: DestinationKind
@@ -37,10 +38,111 @@ def queue(name: str) -> Destination:
     """The queue of a name.
 
     Raises:
-        InvalidDestination: the name is empty, too long, or has control characters.
+        InvalidDestination: as ``checked``.
     """
-    if not name.isprintable() or not 0 < len(name.encode()) <= MAX_NAME:
+    return checked(DestinationKind.QUEUE, name)
+
+
+def topic(name: str) -> Destination:
+    """The topic of a name.
+
+    Raises:
+        InvalidDestination: as ``checked``.
+    """
+    return checked(DestinationKind.TOPIC, name)
+
+
+def checked(kind: DestinationKind, name: str) -> Destination:
+    """The destination of a kind and a name, if it may be one.
+
+    Commas join the parts of a composite destination and a question mark begins options, so no name has them. A part
+    that is ``*`` or ``>`` makes a name a pattern (``quire.destination_pattern``).
+
+    Raises:
+        InvalidDestination: the name is empty, too long, or has what no name may have.
+    """
+    if not is_plain(name) or not {"*", ">"}.isdisjoint(name.split(".")):
         raise InvalidDestination(
-            f"{name[:60]!r} is no name for a queue: 1 to {MAX_NAME} bytes, without control characters", name=name[:60]
+            f"{name[:60]!r} is no name for a {kind}: 1 to {MAX_NAME} bytes, without control characters, `,` and `?`; "
+            "no part of it is `*` or `>`",
+            name=name[:60],
         )
-    return Destination(DestinationKind.QUEUE, name)
+    return Destination(kind, name)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has only characters that names and patterns may have, and not too many of them."""
+    return text.isprintable() and 0 < len(text.encode()) <= MAX_NAME and "," not in text and "?" not in text
+
+
+def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
+    """Take the prefix from a written destination.
+
+    Args:
+        text: ``topic://prices`` or ``queue://orders``; ``orders`` has no prefix.
+
+    Returns:
+        The kind that the prefix says, or None without one, and the rest.
+
+    Raises:
+        InvalidDestination: there is a prefix, but neither of these.
+    """
+    prefix, mark, name = text.partition("://")
+    if not mark:
+        return None, text
+    if prefix not in ("queue", "topic"):
+        raise InvalidDestination(f"{text[:60]!r} is no destination: write queue://NAME or topic://NAME", name=text[:60])
+    return DestinationKind(prefix), name
+
+
+def split_options(text: str) -> tuple[str, dict[str, str]]:
+    """Take the options from a written destination (ActiveMQ's destination options).
+
+    Args:
+        text: ``orders?consumer.prefetchSize=10&consumer.exclusive=true``. Values are URL-encoded where they must be.
+
+    Returns:
+        What stands before the question mark, and the options by name, decoded.
+
+    Raises:
+        InvalidDestination: nothing stands before or after the question mark, an option has no name or no ``=``, comes
+            twice, or is not UTF-8 when decoded.
+    """
+    name, mark, query = text.partition("?")
+    options: dict[str, str] = {}
+    for pair in query.split("&") if mark else ():
+        key, equals, value = pair.partition("=")
+        try:
+            key, value = unquote_plus(key, errors="strict"), unquote_plus(value, errors="strict")
+        except UnicodeDecodeError as error:
+            raise InvalidDestination(f"the option {pair[:60]!r} is not UTF-8 when decoded", name=text[:60]) from error
+        if not name or not key or not equals or key in options:
+            raise InvalidDestination(
+                f"{text[:100]!r} is no destination with options: write NAME?option=value&other=value, each one once",
+                name=text[:60],
+            )
+        options[key] = value
+    return name, options
+
+
+def split_composite(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> list[tuple[DestinationKind, str]]:
+    """Split a composite destination into its parts.
+
+    Args:
+        text: ``A,B,topic://C``, without options. Spaces around a part do not count, and a part that comes twice counts
+            once, as in ActiveMQ.
+        kind: what a part without a prefix is.
+
+    Returns:
+        Kind and name of each part, in order. A name may still be a pattern.
+
+    Raises:
+        InvalidDestination: a part is empty or has an unknown prefix.
+    """
+    parts: dict[tuple[DestinationKind, str], None] = {}
+    for part in text.split(","):
+        found, name = split_prefix(part.strip())
+        if not name:
+            raise InvalidDestination(f"{text[:100]!r} has an empty part: write A,B,topic://C", name=text[:60])
+        parts[found or kind, name] = None
+    return list(parts)

@@ -9,6 +9,7 @@ from typing import ParamSpec
 import click
 
 from quire.cli.output import Column, Output, output_option
+from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.errors import InvalidArgument
 from quire.settings import KEYS, commented_file, explain, load
 from quire.store.urls import shown
@@ -81,14 +82,22 @@ def check(output: Output, file: Path | None, flags: dict[str, object]) -> None:
 
 
 @config.command("explain")
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("destination", required=False)
+@click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="A settings file (TOML).")
 @setting_flags
 @output_option
 @click.pass_obj
-def explain_settings(output: Output, file: Path | None, flags: dict[str, object]) -> None:
-    """Show every setting, its value and where the value comes from."""
+def explain_settings(output: Output, destination: str | None, file: Path | None, flags: dict[str, object]) -> None:
+    """Show every setting, its value and where the value comes from.
+
+    With a DESTINATION (orders, queue://orders, topic://prices), show its policy.
+    """
+    if destination is None:
+        settings = explain(file, os.environ, flags)
+    else:
+        settings = load(file, os.environ, flags).policies.explain(_destination(destination))
     rows = []
-    for setting in explain(file, os.environ, flags):
+    for setting in settings:
         value = shown(setting.value) if isinstance(setting.value, str) else setting.value
         rows.append(
             {
@@ -98,3 +107,10 @@ def explain_settings(output: Output, file: Path | None, flags: dict[str, object]
             }
         )
     output.rows(rows, [Column("key", "Key"), Column("value", "Value"), Column("origin", "Origin")])
+
+
+def _destination(text: str) -> Destination:
+    if text.endswith(".toml") and Path(text).is_file():
+        raise InvalidArgument(f"{text} is a file: write --config {text}", destination=text)
+    kind, name = split_prefix(text)
+    return checked(kind or DestinationKind.QUEUE, name)

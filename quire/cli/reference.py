@@ -31,8 +31,9 @@ def settings_page() -> str:
         "",
         "A flag stands over the environment, the environment over the file, the file over the default.",
         "The file is TOML: `quire config init` writes one with all of this in it, `quire broker start --config FILE`",
-        "reads it. `quire config check FILE` reads it without starting, and `quire config explain FILE` says of every",
-        "value where it comes from.",
+        "reads it. `quire config check FILE` reads it without starting. `quire config explain --config FILE` says of",
+        "every value where it comes from, and `quire config explain DESTINATION --config FILE` of every value of a",
+        "destination's policy.",
         "",
         "An environment variable is named after section and key, with two underscores between them:",
         "`QUIRE_STOMP__ADDRESS` sets `stomp.address`. What is unknown is an error, never passed over.",
@@ -50,6 +51,30 @@ def settings_page() -> str:
             lines += ["", f"## {f'[{head}]' if head else 'Top of the file'}", ""]
             lines += ["| key | default | allowed | meaning |", "|---|---|---|---|"]
         lines.append(f"| `{name}` | `{key.kind.write(key.default)}` | {key.kind.allowed} | {key.text} |")
+    lines += [
+        "",
+        "## [[policies]]",
+        "",
+        "`[policy]` holds for every destination. An entry `[[policies]]` says what is different for some:",
+        "",
+        "| key | allowed | meaning |",
+        "|---|---|---|",
+        "| `destination` | a pattern, with `queue://` or `topic://` before it if one kind is meant | Which ones. |",
+        "| any key of `[policy]` | as there | Its value for them. |",
+        "",
+        "Several entries may match a destination; [policies](../policies.md) says which one counts.",
+        "",
+        "## [[composites]]",
+        "",
+        "What is sent to a composite destination is forwarded to others. An entry for each:",
+        "",
+        "| key | default | allowed | meaning |",
+        "|---|---|---|---|",
+        "| `queue` or `topic` | | the name of a queue or of a topic | Where producers send. |",
+        "| `forward_to` | | a list of destinations, each as text or as `{destination = ..., selector = ...}` |"
+        " Where copies go: all messages, or those that the selector matches. |",
+        "| `forward_only` | `true` | true or false | Whether nothing stays in the composite destination itself. |",
+    ]
     return "\n".join(lines) + "\n"
 
 

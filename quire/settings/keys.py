@@ -1,36 +1,26 @@
 """Every setting with its type, its default and what it is for; nothing else knows a default."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from quire.settings.kinds import ADDRESS, QUEUE_NAME, SWITCH, TEXT, Kind, choice, count, duration, factor, size
-
-
-class Key(NamedTuple):
-    """One setting.
-
-    Attributes:
-        name: ``section.key``, or only ``key`` at the top of the file.
-        default: its value when nobody says anything.
-        kind: what it may be.
-        text: what it is for.
-    """
-
-    name: str
-    default: Any
-    kind: Kind
-    text: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return "QUIRE_" + self.name.replace(".", "__").upper()
-
-
-def _key(default: Any, kind: Kind, text: str) -> Any:
-    return field(default=default, metadata={"kind": kind, "text": text})
+from quire.settings.composites import Composite
+from quire.settings.key import Key, keys_of
+from quire.settings.key import declare as _key
+from quire.settings.kinds import (
+    ADDRESS,
+    PATTERN,
+    SWITCH,
+    TEXT,
+    VIRTUAL_PREFIX,
+    choice,
+    count,
+    duration,
+    factor,
+    size,
+)
+from quire.settings.policies import Policies
+from quire.settings.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +28,7 @@ class BrokerSettings:
     """Section ``broker``."""
 
     name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
+    expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +49,7 @@ class StoreSettings:
 class MemorySettings:
     """Section ``memory``."""
 
-    limit: int = _key(64 * 2**20, size(1), "How many bytes of messages all queues together keep in memory.")
-    queue_limit: int = _key(0, size(0), "How many bytes one queue keeps in memory. 0: a queue may use all.")
+    limit: int = _key(64 * 2**20, size(1), "How many bytes of messages all destinations together keep in memory.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +93,25 @@ class ProducerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """Section ``queue``."""
+class TransactionSettings:
+    """Section ``transaction``."""
 
-    prefetch: int = _key(1000, count(1), "How many unacknowledged messages a consumer gets that asks for no number.")
-    maximum_redeliveries: int = _key(6, count(0), "How often a message may fail and be delivered again.")
-    dead_letter_queue: str = _key("ActiveMQ.DLQ", QUEUE_NAME, "Where messages go that failed too often or expired.")
-    dead_letter_expired: bool = _key(
-        True, SWITCH, "Whether expired messages become dead letters; otherwise they are dropped."
+    max_messages: int = _key(100_000, count(1), "How many messages a transaction may send and acknowledge.")
+    max_size: int = _key(0, size(0), "How many bytes of messages a transaction may send. 0: as many as memory.limit.")
+    max_age: float = _key(600.0, duration(0), "How long a transaction may be idle before it is aborted. 0: for ever.")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualSettings:
+    """Section ``virtual``."""
+
+    virtual_topics: bool = _key(
+        True, SWITCH, "Whether messages sent to a virtual topic also go to the queues named after it."
     )
-    expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
+    virtual_topic_pattern: str = _key("VirtualTopic.>", PATTERN, "Which topics are virtual topics.")
+    virtual_topic_prefix: str = _key(
+        "Consumer.*.", VIRTUAL_PREFIX, "What stands before a virtual topic's name in the names of its queues."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +138,31 @@ class Settings:
     stomp: StompSettings = field(default_factory=StompSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     producer: ProducerSettings = field(default_factory=ProducerSettings)
-    queue: QueueSettings = field(default_factory=QueueSettings)
+    transaction: TransactionSettings = field(default_factory=TransactionSettings)
+    virtual: VirtualSettings = field(default_factory=VirtualSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    policies: Policies = field(default_factory=Policies)
+    composites: tuple[Composite, ...] = ()
 
 
-def _keys(cls: Any, prefix: str = "") -> Iterator[Key]:
-    for part in fields(cls):
-        if "kind" in part.metadata:
-            yield Key(prefix + part.name, part.default, part.metadata["kind"], part.metadata["text"])
-        else:
-            yield from _keys(part.default_factory, part.name + ".")
+SECTIONS: dict[str, Any] = {
+    "broker": BrokerSettings,
+    "store": StoreSettings,
+    "memory": MemorySettings,
+    "spool": SpoolSettings,
+    "stomp": StompSettings,
+    "http": HttpSettings,
+    "producer": ProducerSettings,
+    "transaction": TransactionSettings,
+    "virtual": VirtualSettings,
+    "log": LogSettings,
+    "policy": Policy,
+}
+"""The sections of the file by name. ``policy`` is the base of ``Settings.policies``; the others are fields."""
 
-
-KEYS: dict[str, Key] = {key.name: key for key in _keys(Settings)}
+KEYS: dict[str, Key] = {key.name: key for key in keys_of(Settings)} | {
+    key.name: key for name, section in SECTIONS.items() for key in keys_of(section, name + ".")
+}
 """Every setting, by name, in the order of the reference."""
 
 

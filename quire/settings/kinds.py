@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from quire.destination import queue
+from quire.destination_pattern import Pattern
 from quire.errors import InvalidDestination
 from quire.units import parse_duration, parse_size
 
@@ -62,11 +63,24 @@ def _address(value: object) -> str:
     return _text(value)
 
 
-def _queue_name(value: object) -> str:
+def _accepted(value: object, *checks: Callable[[str], object]) -> str:
+    text = _text(value)
     try:
-        return queue(_text(value)).name
+        for check in checks:
+            check(text)
     except InvalidDestination as error:
         raise ValueError(str(error)) from error
+    return text
+
+
+def _affix(value: object) -> str:
+    return _accepted(value, lambda text: queue(text + "x"), lambda text: queue("x" + text))
+
+
+def _virtual_prefix(value: object) -> str:
+    if not _text(value).endswith("."):
+        raise ValueError(value)
+    return _accepted(value, lambda text: Pattern(text + "x"))
 
 
 def _flag(value: object) -> bool:
@@ -109,6 +123,18 @@ def factor(minimum: float) -> Kind:
     return Kind(f"a number, at least {minimum:g}", _at_least(minimum, float))
 
 
+def fraction() -> Kind:
+    """Numbers from 0 to 1."""
+
+    def parse(value: object) -> float:
+        number = float(_number(value))
+        if not 0 <= number <= 1:
+            raise ValueError(value)
+        return number
+
+    return Kind("a number from 0 to 1", parse)
+
+
 def size(minimum: int) -> Kind:
     """Sizes in bytes, from a minimum on."""
     allowed = f"a size such as 1024, 64MB or 1GiB, at least {minimum}"
@@ -121,6 +147,16 @@ def duration(minimum: float) -> Kind:
     return Kind(
         allowed, _at_least(minimum, parse_duration), lambda seconds: _exact(round(seconds * 1000), _DURATIONS, "ms")
     )
+
+
+def unless_none(kind: Kind) -> Kind:
+    """What a kind allows, or -1 for none."""
+
+    def parse(value: object) -> Any:
+        none = not isinstance(value, bool) and value in (-1, "-1")
+        return -1.0 if none else kind.parse(value)
+
+    return Kind(f"{kind.allowed}, or -1 for none", parse, lambda value: "-1" if value == -1 else kind.write(value))
 
 
 def choice(*words: str) -> Kind:
@@ -137,4 +173,7 @@ def choice(*words: str) -> Kind:
 TEXT = Kind("a text", _text)
 ADDRESS = Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)
 SWITCH = Kind("true or false", _flag)
-QUEUE_NAME = Kind("the name of a queue", _queue_name)
+QUEUE_NAME = Kind("the name of a queue", lambda value: _accepted(value, queue))
+AFFIX = Kind("the beginning or the end of a destination's name, or empty", _affix)
+PATTERN = Kind("a pattern such as VirtualTopic.>", lambda value: _accepted(value, Pattern))
+VIRTUAL_PREFIX = Kind("a pattern that ends in a dot, such as Consumer.*.", _virtual_prefix)

@@ -1,30 +1,38 @@
 """Where values come from: the file, the environment, the flags."""
 
-import difflib
 import ipaddress
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from quire.errors import InsecureAddress, InvalidSettings
-from quire.settings.keys import KEYS, Settings
+from quire.settings.composites import read_composites
+from quire.settings.key import Setting, unknown
+from quire.settings.keys import KEYS, SECTIONS, Settings
 from quire.settings.kinds import split_address
+from quire.settings.policies import Policies, read_policies
 
+ENTRIES = ("policies", "composites")
+"""What the file has besides keys: arrays of tables."""
 
-class Setting(NamedTuple):
-    """A setting as it stands.
+EXAMPLES = """
+# What some destinations have of their own: a pattern, and any keys of [policy]. Of several entries that match, the most
+# specific one wins, key by key. Without queue:// or topic:// an entry is for both.
 
-    Attributes:
-        key: ``section.key``.
-        value: sizes in bytes, durations in seconds.
-        origin: ``default``, ``file NAME``, ``environment NAME`` or ``flag``.
-    """
+#[[policies]]
+#destination = "queue://orders.>"
+#maximum_redeliveries = 3
+#dead_letter_strategy = "individual"
 
-    key: str
-    value: Any
-    origin: str
+# Composite destinations: what is sent to one is forwarded to others.
+
+#[[composites]]
+#queue = "orders"
+#forward_to = ["queue://billing", {destination = "topic://orders.large", selector = "amount > 1000"}]
+#forward_only = true
+"""
 
 
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
@@ -42,21 +50,25 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
         InvalidSettings: a key is unknown or a value is not allowed; ``data`` has ``key``, ``value`` and ``origin``.
         InsecureAddress: an address is not loopback and ``insecure`` is false; ``data`` has ``key`` and ``address``.
     """
-    values = {setting.key: setting.value for setting in explain(file, environ, flags)}
+    found = explain(file, environ, flags)
+    values = {setting.key: setting.value for setting in found}
     for key in ("stomp.address", "http.address"):
         if not values["insecure"] and not _is_loopback(values[key]):
             raise InsecureAddress(
                 f"{key} = {values[key]} is not loopback, and no users are configured", key=key, address=values[key]
             )
-    parts: dict[str, Any] = {}
-    for part in fields(Settings):
-        section: Any = part.default_factory
-        parts[part.name] = (
-            values[part.name]
-            if part.name in KEYS
-            else section(**{inner.name: values[f"{part.name}.{inner.name}"] for inner in fields(section)})
-        )
-    return Settings(**parts)
+    document = _document(file)
+    sections: dict[str, Any] = {
+        name: section(**{part.name: values[f"{name}.{part.name}"] for part in fields(section)})
+        for name, section in SECTIONS.items()
+    }
+    policies = Policies(
+        sections.pop("policy"),
+        read_policies(document.get("policies", []), f"file {file}"),
+        {setting.key.removeprefix("policy."): setting.origin for setting in found},
+    )
+    composites = read_composites(document.get("composites", []), f"file {file}")
+    return Settings(insecure=values["insecure"], policies=policies, composites=composites, **sections)
 
 
 def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> list[Setting]:
@@ -76,19 +88,13 @@ def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, o
     found = {key.name: Setting(key.name, key.default, "default") for key in KEYS.values()}
     for name, value, origin in (*_from_file(file), *_from_environment(environ), *_from_flags(flags)):
         if name not in KEYS:
-            raise _unknown(name, origin)
-        try:
-            found[name] = Setting(name, KEYS[name].kind.parse(value), origin)
-        except (ValueError, OverflowError) as error:
-            raise InvalidSettings(
-                f"{name} = {value!r} ({origin}) is not allowed: {KEYS[name].kind.allowed}",
-                key=name, value=value, origin=origin,
-            ) from error  # fmt: skip
+            raise unknown(name, origin, (*KEYS, *ENTRIES))
+        found[name] = KEYS[name].read(value, origin)
     return list(found.values())
 
 
 def commented_file() -> str:
-    """A settings file with every key, its default and its meaning, all commented out."""
+    """A settings file with every key, its default and its meaning, and examples of entries, all commented out."""
     lines = ["# Settings of a Quire broker. Each line shows a default; take the # away to change it."]
     section = ""
     for key in KEYS.values():
@@ -97,21 +103,24 @@ def commented_file() -> str:
             section = head
             lines += ["", f"[{section}]"]
         lines += ["", f"# {key.text}", f"# It is {key.kind.allowed}.", f"#{name} = {key.kind.write(key.default)}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + EXAMPLES
 
 
-def _from_file(file: Path | None) -> Iterator[Setting]:
+def _document(file: Path | None) -> dict[str, Any]:
     if file is None:
-        return
+        return {}
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidSettings(f"the settings file {file} cannot be read: {reason}", file=str(file)) from error
-    for name, value in document.items():
-        if isinstance(value, dict) and name not in KEYS:
+
+
+def _from_file(file: Path | None) -> Iterator[Setting]:
+    for name, value in _document(file).items():
+        if isinstance(value, dict) and name not in (*KEYS, *ENTRIES):
             yield from (Setting(f"{name}.{key}", inner, f"file {file}") for key, inner in value.items())
-        else:
+        elif name not in ENTRIES:
             yield Setting(name, value, f"file {file}")
 
 
@@ -123,7 +132,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
         if variable in names:
             yield Setting(names[variable], environ[variable], origin)
         elif "__" in variable:
-            raise _unknown(variable.removeprefix("QUIRE_").replace("__", ".").lower(), origin)
+            raise unknown(variable.removeprefix("QUIRE_").replace("__", ".").lower(), origin, KEYS)
         elif variable in slips:
             raise InvalidSettings(
                 f"{variable} is no setting; did you mean {slips[variable]}, with two underscores?",
@@ -133,13 +142,6 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[Setting]:
     return (Setting(name, value, "flag") for name, value in flags.items() if value is not None)
-
-
-def _unknown(name: str, origin: str) -> InvalidSettings:
-    last = name.rpartition(".")[2]
-    near = difflib.get_close_matches(name, KEYS, n=1) or [key for key in KEYS if key.rpartition(".")[2] == last]
-    hint = f"did you mean {near[0]}?" if near else "`quire config init -` prints all there are"
-    return InvalidSettings(f"{name} ({origin}) is no setting; {hint}", key=name, origin=origin)
 
 
 def _is_loopback(address: str) -> bool:

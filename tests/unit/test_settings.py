@@ -21,10 +21,10 @@ def test_without_anything_the_defaults_hold() -> None:
 
 
 def test_flag_stands_over_environment_over_file_over_default(tmp_path: Path) -> None:
-    file = write(tmp_path, '[memory]\nlimit = "1MB"\nqueue_limit = "2MB"\n[broker]\nname = "from-file"\n')
-    environ = {"QUIRE_MEMORY__LIMIT": "3MB", "QUIRE_MEMORY__QUEUE_LIMIT": "4MB"}
+    file = write(tmp_path, '[memory]\nlimit = "1MB"\n[policy]\nmemory_limit = "2MB"\n[broker]\nname = "from-file"\n')
+    environ = {"QUIRE_MEMORY__LIMIT": "3MB", "QUIRE_POLICY__MEMORY_LIMIT": "4MB"}
     settings = load(file, environ, {"memory.limit": "5MB", "http.address": None})
-    assert (settings.memory.limit, settings.memory.queue_limit) == (5_000_000, 4_000_000)
+    assert (settings.memory.limit, settings.policies.base.memory_limit) == (5_000_000, 4_000_000)
     assert settings.broker.name == "from-file"
     assert settings.http.address == "127.0.0.1:8161"
 
@@ -44,13 +44,14 @@ def test_toml_may_use_numbers_and_booleans_of_its_own(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         "insecure = true\n[stomp]\nmax_headers = 5\nmax_body = 1024\nconnect_timeout = 2.5\nheart_beat_grace = 3\n"
-        "[queue]\ndead_letter_expired = false\n",
+        "[policy]\nprocess_expired = false\nmaximum_redelivery_delay = -1\nmax_slow_duration = -1\n",
     )
     settings = load(file, {}, {})
     assert settings.insecure is True
     assert (settings.stomp.max_headers, settings.stomp.max_body) == (5, 1024)
     assert (settings.stomp.connect_timeout, settings.stomp.heart_beat_grace) == (2.5, 3.0)
-    assert settings.queue.dead_letter_expired is False
+    policy = settings.policies.base
+    assert (policy.process_expired, policy.maximum_redelivery_delay, policy.max_slow_duration) == (False, -1.0, -1.0)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,9 @@ def test_toml_may_use_numbers_and_booleans_of_its_own(tmp_path: Path) -> None:
     [
         ('[stomp]\nadress = "127.0.0.1:1"', "stomp.adress", "did you mean stomp.address?"),
         ('[stom]\naddress = "127.0.0.1:1"', "stom.address", "did you mean stomp.address?"),
-        ("prefetch = 5", "prefetch", "did you mean queue.prefetch?"),
+        ("[queue]\nprefetch = 5", "queue.prefetch", "did you mean policy.queue_prefetch?"),
+        ("queue_prefech = 5", "queue_prefech", "did you mean policy.queue_prefetch?"),
+        ("[[policy]]\nmemory_limit = 5", "policy", "did you mean policies?"),
         ("[stomp.limits]\nmax_body = 5", "stomp.limits", "did you mean"),
         ("zzz = 1", "zzz", "quire config init -"),
     ],
@@ -75,7 +78,8 @@ def test_unknown_key_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path, t
     [
         ("QUIRE_STOMP__ADRESS", "did you mean stomp.address?"),
         ("QUIRE_STOMP_ADDRESS", "did you mean QUIRE_STOMP__ADDRESS, with two underscores?"),
-        ("QUIRE_QUEUE_MAXIMUM_REDELIVERIES", "did you mean QUIRE_QUEUE__MAXIMUM_REDELIVERIES"),
+        ("QUIRE_POLICY_MAXIMUM_REDELIVERIES", "did you mean QUIRE_POLICY__MAXIMUM_REDELIVERIES"),
+        ("QUIRE_POLICIES__MEMORY_LIMIT", "did you mean policy.memory_limit?"),
     ],
 )
 def test_unknown_variable_is_an_error_with_a_suggestion(variable: str, hint: str) -> None:
@@ -112,9 +116,22 @@ def test_variables_of_the_command_line_are_no_settings() -> None:
         ("stomp.address", "127.0.0.1:65536", "HOST:PORT"),
         ("stomp.address", "::1:61613", "HOST:PORT"),
         ("http.address", 8161, "HOST:PORT"),
-        ("queue.dead_letter_queue", "", "the name of a queue"),
-        ("queue.dead_letter_queue", "a\nb", "the name of a queue"),
-        ("queue.dead_letter_expired", "perhaps", "true or false"),
+        ("policy.dead_letter_queue", "", "the name of a queue"),
+        ("policy.dead_letter_queue", "a\nb", "the name of a queue"),
+        ("policy.dead_letter_queue", "DLQ.>", "the name of a queue"),
+        ("policy.queue_prefix", "*.", "the beginning or the end"),
+        ("policy.queue_suffix", ".>", "the beginning or the end"),
+        ("policy.process_expired", "perhaps", "true or false"),
+        ("policy.maximum_redeliveries", -2, "at least -1"),
+        ("policy.maximum_redelivery_delay", -2, "or -1 for none"),
+        ("policy.maximum_redelivery_delay", True, "or -1 for none"),
+        ("policy.offline_durable_subscriber_timeout", 0, "at least 0.001 s, or -1 for none"),
+        ("policy.collision_avoidance_factor", 1.5, "a number from 0 to 1"),
+        ("policy.collision_avoidance_factor", "nan", "a number from 0 to 1"),
+        ("policy.back_off_multiplier", 0.5, "at least 1"),
+        ("virtual.virtual_topic_pattern", "a.>.b", "a pattern"),
+        ("virtual.virtual_topic_prefix", "Consumer.*", "ends in a dot"),
+        ("virtual.virtual_topic_prefix", ">.", "ends in a dot"),
         ("log.level", "loud", "one of debug"),
     ],
 )
@@ -168,10 +185,18 @@ def test_commented_file_changes_nothing_until_a_line_is_uncommented(tmp_path: Pa
 def test_commented_file_says_the_defaults() -> None:
     lines = [line[1:] if line.startswith("#") and line[1] != " " else line for line in commented_file().splitlines()]
     document = tomllib.loads("\n".join(lines))
+    assert [len(document.pop(name)) for name in ("policies", "composites")] == [1, 1]
     flat = {"insecure": document.pop("insecure")}
     flat |= {f"{section}.{name}": value for section, keys in document.items() for name, value in keys.items()}
     assert load(None, {}, flat) == Settings()
     assert list(flat) == list(KEYS)
+
+
+def test_commented_entries_are_valid_examples(tmp_path: Path) -> None:
+    lines = [line[1:] if line.startswith("#") and line[1] != " " else line for line in commented_file().splitlines()]
+    settings = load(write(tmp_path, "\n".join(lines)), {}, {})
+    assert [entry.pattern.text for entry in settings.policies.entries] == ["orders.>"]
+    assert [str(composite.destination) for composite in settings.composites] == ["queue://orders"]
 
 
 def test_store_url_is_the_configured_one_or_lmdb_in_the_data_directory(tmp_path: Path) -> None:

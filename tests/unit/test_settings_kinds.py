@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.settings.kinds import ADDRESS, TEXT, duration, size, split_address
+from quire.settings.kinds import ADDRESS, TEXT, duration, size, split_address, unless_none
 
 
 @given(st.integers(0, 2**50))
@@ -20,6 +20,14 @@ def test_written_duration_reads_back(milliseconds: int) -> None:
     kind = duration(0)
     text = tomllib.loads(f"x = {kind.write(milliseconds / 1000)}")["x"]
     assert round(kind.parse(text) * 1000) == milliseconds
+
+
+@pytest.mark.parametrize(("value", "text"), [(-1.0, "-1"), (0.5, '"500ms"')])
+def test_none_is_written_as_minus_one_and_reads_back(value: float, text: str) -> None:
+    kind = unless_none(duration(0))
+    assert kind.write(value) == text
+    assert kind.parse(tomllib.loads(f"x = {text}")["x"]) == value
+    assert kind.parse("-1") == -1.0
 
 
 @pytest.mark.parametrize(

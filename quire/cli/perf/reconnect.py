@@ -41,7 +41,7 @@ class Reconnect:
     """
 
     # Dead letters are no part of this: a consumer that leaves early again and again must not make any.
-    ENVIRONMENT: ClassVar = {"QUIRE_QUEUE__MAXIMUM_REDELIVERIES": "1000000000"}
+    ENVIRONMENT: ClassVar = {"QUIRE_POLICY__MAXIMUM_REDELIVERIES": "1000000000"}
 
     broker: OwnBroker
     load: Load

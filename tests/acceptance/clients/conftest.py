@@ -17,7 +17,7 @@ Connect = Callable[..., Client]
 @pytest.fixture(scope="module")
 def broker(start_broker: StartBroker) -> BrokerProcess:
     """A broker that gives up a message after two redeliveries."""
-    return start_broker(QUEUE__MAXIMUM_REDELIVERIES="2")
+    return start_broker(POLICY__MAXIMUM_REDELIVERIES="2")
 
 
 @pytest.fixture(params=KINDS, ids=str)

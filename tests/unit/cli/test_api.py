@@ -35,7 +35,7 @@ def test_url_of_another_kind_is_refused(url: str) -> None:
 
 
 def test_names_are_percent_encoded() -> None:
-    assert queue_path("a/b c?ü", "purge") == "/queues/a%2Fb%20c%3F%C3%BC/purge"
+    assert queue_path("a/b c#ü", "purge") == "/queues/a%2Fb%20c%23%C3%BC/purge"
 
 
 @pytest.mark.parametrize("written", ["orders", "/queue/orders", "queue://orders"])

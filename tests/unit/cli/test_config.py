@@ -54,7 +54,7 @@ def test_explain_says_where_each_value_comes_from(run: Run, tmp_path: Path, monk
     file = tmp_path / "quire.toml"
     file.write_text('[memory]\nlimit = "1MB"')
     monkeypatch.setenv("QUIRE_BROKER__NAME", "b")
-    arguments = ["config", "explain", str(file), "--sync", "never"]
+    arguments = ["config", "explain", "--config", str(file), "--sync", "never"]
     rows = {row["key"]: (row["value"], row["origin"]) for row in json.loads(run(*arguments, "--output", "json").output)}
     assert list(rows) == list(KEYS)
     assert rows["memory.limit"] == (1_000_000, f"file {file}")
@@ -62,6 +62,57 @@ def test_explain_says_where_each_value_comes_from(run: Run, tmp_path: Path, monk
     assert rows["store.sync"] == ("never", "flag")
     lines = {tuple(line.split()[:2]) for line in run(*arguments).output.splitlines()}
     assert {("memory.limit", '"1MB"'), ("producer.hold_limit", '"30s"'), ("insecure", "false")} <= lines
+
+
+POLICIES = """
+[policy]
+queue_prefetch = 5
+[[policies]]
+destination = "orders.>"
+maximum_redeliveries = 2
+maximum_redelivery_delay = "1m"
+[[policies]]
+destination = "topic://orders.>"
+maximum_redeliveries = 3
+"""
+
+
+def test_explain_says_where_each_value_of_a_destination_s_policy_comes_from(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUIRE_POLICY__MEMORY_LIMIT", "1MB")
+    file = tmp_path / "quire.toml"
+    file.write_text(POLICIES)
+    arguments = ["config", "explain", "orders.new", "--config", str(file)]
+    rows = {row["key"]: (row["value"], row["origin"]) for row in json.loads(run(*arguments, "--output", "json").output)}
+    assert list(rows) == [key for key in KEYS if key.startswith("policy.")]
+    assert rows["policy.queue_prefetch"] == (5, f"file {file}")
+    assert rows["policy.memory_limit"] == (1_000_000, "environment QUIRE_POLICY__MEMORY_LIMIT")
+    assert rows["policy.maximum_redeliveries"] == (2, f"policy orders.> (file {file}, entry 1)")
+    assert rows["policy.topic_prefetch"] == (32767, "default")
+    lines = {tuple(line.split()[:2]) for line in run(*arguments).output.splitlines()}
+    assert {("policy.maximum_redelivery_delay", '"1m"'), ("policy.maximum_redeliveries", "2")} <= lines
+    arguments[2] = "topic://orders.new"
+    assert f"policy topic://orders.> (file {file}, entry 2)" in run(*arguments, "--output", "json").output
+
+
+def test_explain_takes_no_pattern_and_no_file_for_a_destination(run: Run, tmp_path: Path) -> None:
+    result = run("config", "explain", "orders.>")
+    assert (result.exit_code, "is no name for a queue" in result.stderr) == (2, True)
+    file = tmp_path / "quire.toml"
+    file.write_text(POLICIES)
+    result = run("config", "explain", str(file))
+    assert (result.exit_code, f"--config {file}" in result.stderr) == (2, True)
+
+
+def test_check_reads_policies_and_composites_too(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "quire.toml"
+    file.write_text(POLICIES + "queue_prefech = 1")
+    result = run("config", "check", str(file))
+    assert result.exit_code == 2
+    assert "did you mean queue_prefetch?" in result.stderr
+    file.write_text('[[composites]]\nqueue = "a"\nforward_to = ["queue://a"]')
+    assert "a composite forwards to others" in run("config", "check", str(file)).stderr
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -1,0 +1,110 @@
+"""What a setting is: its declaration, and the value it has from somewhere."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import field, fields
+from typing import Any, NamedTuple
+
+from quire.errors import InvalidSettings
+from quire.settings.kinds import Kind
+
+
+class Setting(NamedTuple):
+    """A setting as it stands.
+
+    Attributes:
+        key: ``section.key``.
+        value: sizes in bytes, durations in seconds.
+        origin: ``default``, ``file NAME``, ``environment NAME``, ``flag``, or ``policy PATTERN (file NAME, entry N)``.
+    """
+
+    key: str
+    value: Any
+    origin: str
+
+
+class Key(NamedTuple):
+    """One setting's declaration.
+
+    Attributes:
+        name: ``section.key``, or only ``key`` at the top of the file.
+        default: its value when nobody says anything.
+        kind: what it may be.
+        text: what it is for.
+    """
+
+    name: str
+    default: Any
+    kind: Kind
+    text: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "QUIRE_" + self.name.replace(".", "__").upper()
+
+    def read(self, value: object, origin: str) -> Setting:
+        """Read a value as somebody wrote it.
+
+        Raises:
+            InvalidSettings: it is not allowed; ``data`` has ``key``, ``value`` and ``origin``.
+        """
+        try:
+            return Setting(self.name, self.kind.parse(value), origin)
+        except (ValueError, OverflowError) as error:
+            raise InvalidSettings(
+                f"{self.name} = {value!r} ({origin}) is not allowed: {self.kind.allowed}",
+                key=self.name, value=value, origin=origin,
+            ) from error  # fmt: skip
+
+
+def declare(default: Any, kind: Kind, text: str) -> Any:
+    """A field of a section's dataclass: a setting with its default, what it may be, and what it is for."""
+    return field(default=default, metadata={"kind": kind, "text": text})
+
+
+def keys_of(section: Any, prefix: str = "") -> Iterator[Key]:
+    """The settings that a dataclass declares, in its order.
+
+    Args:
+        section: the dataclass.
+        prefix: what its keys' names begin with: ``stomp.``.
+    """
+    for part in fields(section):
+        if "kind" in part.metadata:
+            yield Key(prefix + part.name, part.default, part.metadata["kind"], part.metadata["text"])
+
+
+def unknown(name: str, origin: str, known: Iterable[str]) -> InvalidSettings:
+    """The error that says that a key is no setting, with the one that may have been meant.
+
+    Args:
+        name: what was written.
+        origin: where.
+        known: the keys that are allowed there.
+    """
+    names = list(known)
+    lasts = {key.rpartition(".")[2]: key for key in reversed(names)}
+    near = difflib.get_close_matches(name, names, n=1) or [
+        lasts[last] for last in difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
+    ]
+    hint = f"did you mean {near[0]}?" if near else "`quire config init -` prints all there are"
+    return InvalidSettings(f"{name} ({origin}) is no setting; {hint}", key=name, origin=origin)
+
+
+def tables_of(value: object, name: str, origin: str) -> list[dict[str, Any]]:
+    """The entries of an array of tables.
+
+    Args:
+        value: what the file has under its name.
+        name: the name.
+        origin: where that is.
+
+    Raises:
+        InvalidSettings: it is no array of tables.
+    """
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        raise InvalidSettings(
+            f"{name} ({origin}) are not written so: begin each entry with [[{name}]]", key=name, origin=origin
+        )
+    return value
