@@ -18,6 +18,9 @@ from quire.message import Message
 FORMAT_VERSION = 2
 """The format this version of Quire reads and writes. Version 1 had no record checksums."""
 
+MAX_MARK_KEY = 448
+"""The longest key of a mark, in bytes of UTF-8. LMDB allows 511, an index of PostgreSQL 2704."""
+
 
 class Sync(StrEnum):
     """When a commit is on disk: before it is confirmed, at the latest one second after, or when the system likes."""
@@ -85,8 +88,8 @@ class Page(NamedTuple):
     """What one read brought.
 
     Attributes:
-        messages: in the order of the lane, with ``deliveries``, ``failures`` and ``redelivered`` from their delivery
-            states.
+        messages: in the order of the lane, with ``deliveries``, ``failures``, ``redelivered`` and ``not_before`` from
+            their delivery states.
         end: whether the lane had nothing after them.
     """
 
@@ -142,11 +145,15 @@ class WriteBatch:
     Within a lane, appends come before removals. A destination is created in the batch that first uses its lanes, or
     before.
 
+    A *mark* is anything small that the broker remembers besides messages: a prepared transaction (``xa/...``), a
+    durable subscription and its ack set (``sub/...``), a topic's count of messages. Its key has 1 to ``MAX_MARK_KEY``
+    bytes of UTF-8 and no NUL character; its value may have megabytes.
+
     Attributes:
         lanes: by lane id.
         destinations: to create or to replace, by id; None removes the destination, its lanes and all their records.
         producers: the highest send sequence taken of each producer, by producer id (exact de-duplication).
-        marks: transaction marks to set, by key; None removes one.
+        marks: marks to set, by key; None removes one.
     """
 
     lanes: dict[int, LaneBatch] = field(default_factory=dict)
@@ -226,7 +233,21 @@ class StoreReader(ABC):
 
     @abstractmethod
     def mark(self, key: str) -> bytes | None:
-        """A transaction mark, or None."""
+        """A mark's value, or None.
+
+        Raises:
+            StoreError: no mark can have such a key.
+        """
+
+    @abstractmethod
+    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
+        """Marks with their values, in ascending order of their keys' bytes of UTF-8.
+
+        Args:
+            prefix: what their keys begin with; empty for all marks.
+            start: the first key wanted; it need not be there. Empty for the first one of the prefix.
+            limit: how many at the most; values may be large, and all of them are read. ``walk_marks`` reads any number.
+        """
 
 
 class Store(StoreReader):
@@ -335,9 +356,14 @@ class Store(StoreReader):
             return reader.producer(producer_id)
 
     def mark(self, key: str) -> bytes | None:
-        """A transaction mark."""
+        """A mark's value, or None."""
         with self.snapshot() as reader:
             return reader.mark(key)
+
+    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
+        """Marks with their values, by key."""
+        with self.snapshot() as reader:
+            return reader.marks(prefix, start, limit)
 
 
 def walk(reader: StoreReader, lane: int, step: int = 10_000) -> Iterator[Link]:

@@ -17,6 +17,7 @@ from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatc
 from quire.store.filelock import FileLock, FileLocked
 from quire.store.lmdb_lane import LANE, Databases, LaneEdit, drop_lane
 from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
+from quire.store.marks import mark_key
 
 FIRST_MAP_SIZE = 1 << 30
 """The map of a new store, in bytes. It doubles whenever it is full; only what is used takes space on disk."""
@@ -138,9 +139,9 @@ class LmdbStore(FileLocked, Store):
             txn.put(text_key(producer_id), sequence.to_bytes(8, "big"), db=dbs.producers)
         for mark, value in batch.marks.items():
             if value is None:
-                txn.delete(text_key(mark), db=dbs.marks)
+                txn.delete(mark_key(mark), db=dbs.marks)
             else:
-                txn.put(text_key(mark), value, db=dbs.marks)
+                txn.put(mark_key(mark), value, db=dbs.marks)
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""

@@ -10,8 +10,9 @@ import lmdb
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store import pages
-from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.base import MAX_MARK_KEY, Delivery, LaneState, Link, Page, StoredDestination, StoreReader
 from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
+from quire.store.marks import mark_key
 from quire.store.pages import KEY
 
 
@@ -103,9 +104,25 @@ class LmdbReader(StoreReader):
         return int.from_bytes(data, "big") if data else 0
 
     def mark(self, key: str) -> bytes | None:
-        """A transaction mark."""
-        data = self.txn.get(text_key(key), db=self.dbs.marks)
+        """A mark's value, or None."""
+        data = self.txn.get(mark_key(key), db=self.dbs.marks)
         return None if data is None else bytes(data)
+
+    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
+        """Marks with their values, by key."""
+        found: list[tuple[str, bytes]] = []
+        wanted = prefix.encode()
+        # LMDB seeks no longer key; that there are only shorter ones makes the rest of it irrelevant.
+        first = max(wanted, start.encode())[: MAX_MARK_KEY + 1]
+        cursor = self.txn.cursor(self.dbs.marks)
+        more = cursor.set_range(first) if first else cursor.first()
+        while more and len(found) < limit:
+            key = bytes(cursor.key())
+            if not key.startswith(wanted):
+                break
+            found.append((key.decode(), bytes(cursor.value())))
+            more = cursor.next()
+        return found
 
     def _pages(self, lane: int, start: int) -> Iterator[tuple[memoryview, "_Lazy"]]:
         """The lane's links pages from the one that may hold ``start`` on, each with how to get its body page."""
@@ -134,7 +151,7 @@ class LmdbReader(StoreReader):
             if message := by_sequence.get(sequence):
                 state = unpack_delivery(cursor.value())
                 message.deliveries, message.failures = state.deliveries, state.failures
-                message.redelivered = state.deliveries > 0
+                message.redelivered, message.not_before = state.deliveries > 0, state.not_before
             more = cursor.next()
 
 

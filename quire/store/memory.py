@@ -21,6 +21,7 @@ from quire.store.base import (
     StoreReader,
     WriteBatch,
 )
+from quire.store.marks import mark_key
 
 _Key = TypeVar("_Key", int, tuple[int, int, int])
 
@@ -121,7 +122,7 @@ class _Lane:
         message = Message(sequence, record.content, record.expiration, record.priority)
         if delivery := self.deliveries.get(sequence):
             message.deliveries, message.failures = delivery.deliveries, delivery.failures
-            message.redelivered = delivery.deliveries > 0
+            message.redelivered, message.not_before = delivery.deliveries > 0, delivery.not_before
         return message
 
 
@@ -223,9 +224,17 @@ class MemoryReader(StoreReader):
             return content.producers.get(producer_id, 0)
 
     def mark(self, key: str) -> bytes | None:
-        """A transaction mark."""
+        """A mark's value, or None."""
+        mark_key(key)
         with self._reading() as content:
             return content.marks.get(key)
+
+    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
+        """Marks with their values, by key."""
+        with self._reading() as content:
+            # Texts are compared by code point, which gives the order of their bytes of UTF-8.
+            keys = sorted(key for key in content.marks if key.startswith(prefix) and key >= start)
+            return [(key, content.marks[key]) for key in keys[:limit]]
 
 
 class MemoryStore(MemoryReader, Store):
@@ -261,6 +270,8 @@ class MemoryStore(MemoryReader, Store):
         """Commit a batch."""
         content = self._opened()
         # What can fail comes first: from the lock on, nothing does.
+        for key in batch.marks:
+            mark_key(key)
         checksums = {
             lane: [zlib.crc32(message.content) for message in part.appends] for lane, part in batch.lanes.items()
         }

@@ -38,6 +38,7 @@ class LaneTests(StoreCase):
             assert (message.sequence, message.content, message.size) == (3, content, len(content))
             assert (message.expiration, message.priority) == (1_700_000_000_123, 9)
             assert (message.deliveries, message.failures, message.redelivered) == (0, 0, False)
+            assert message.not_before == 0
 
     @pytest.mark.parametrize(
         "removed",
@@ -209,13 +210,15 @@ class LaneTests(StoreCase):
         assert store.deliveries(1, 0, 1) == expected[:1]
         for message in (store.page(1, 2, PLENTY, 1).messages[0], store.load(1, [2])[0]):
             assert (message.deliveries, message.failures, message.redelivered) == (2, 1, True)
-        assert not store.load(1, [4])[0].redelivered
+            assert message.not_before == 1_700_000_000_000
+        assert (store.load(1, [4])[0].redelivered, store.load(1, [4])[0].not_before) == (False, 0)
 
     def test_delay_is_no_delivery(self, store: Store) -> None:
         """A record that only waits was not seen by any consumer."""
         fill(store, 1, 1)
         set_states(store, 1, {1: Delivery(0, 0, 1_700_000_000_000)})
-        assert not store.load(1, [1])[0].redelivered
+        message = store.load(1, [1])[0]
+        assert (message.redelivered, message.not_before) == (False, 1_700_000_000_000)
 
     def test_states_go_with_their_records(self, store: Store) -> None:
         """Also when set in the batch that removes them, or when the record went before."""

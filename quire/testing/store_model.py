@@ -96,7 +96,7 @@ class ModelLane:
             assert (message.expiration, message.priority) == (expected.expiration, expected.priority)
             state = self.deliveries.get(message.sequence, Delivery(0))
             assert (message.deliveries, message.failures) == (state.deliveries, state.failures)
-            assert message.redelivered == (state.deliveries > 0)
+            assert (message.redelivered, message.not_before) == (state.deliveries > 0, state.not_before)
 
 
 class StoreModel:
@@ -138,6 +138,7 @@ class StoreModel:
             assert reader.producer(producer) == sequence
         for key in ("a", "b"):
             assert reader.mark(key) == self.marks.get(key)
+        assert reader.marks("") == sorted(self.marks.items(), key=lambda mark: mark[0].encode())
         for now_ms in (100, _EVERYTHING):
             expired = [
                 (message.expiration, number, message.sequence)

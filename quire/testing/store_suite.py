@@ -16,10 +16,11 @@ from quire.errors import StoreCorrupt, StoreError
 from quire.store.base import Delivery, LaneState, Store, StoredDestination, WriteBatch, walk
 from quire.testing.store_case import PLENTY, append, charge, fill, remove, sequences
 from quire.testing.store_lane_tests import LaneTests
+from quire.testing.store_mark_tests import MarkTests
 from quire.testing.store_model import StoreMachine, StoreModel, make_message
 
 
-class StoreSuite(LaneTests):
+class StoreSuite(LaneTests, MarkTests):
     """All tests of a store. Subclass it under a name that begins with ``Test`` and override what ``StoreCase`` says.
 
     Attributes:
@@ -85,14 +86,6 @@ class StoreSuite(LaneTests):
         store.apply(WriteBatch(producers={"ID:host-1": 5, "ü" * 100: 1}))
         store.apply(WriteBatch(producers={"ID:host-1": 1 << 40}))
         assert (store.producer("ID:host-1"), store.producer("ü" * 100), store.producer("other")) == (1 << 40, 1, 0)
-
-    def test_marks(self, store: Store) -> None:
-        """A mark is set, replaced and removed; an empty one is not none."""
-        store.apply(WriteBatch(marks={"tx1": b"\x00prepared", "tx2": b"", "x" * 600: b"long"}))
-        store.apply(WriteBatch(marks={"tx1": b"committed", "gone": None}))
-        assert [store.mark(key) for key in ("tx1", "tx2", "x" * 600)] == [b"committed", b"", b"long"]
-        store.apply(WriteBatch(marks={"tx1": None}))
-        assert store.mark("tx1") is None
 
     def test_destinations_are_listed_by_id(self, store: Store) -> None:
         """Names of any length allowed and settings of any JSON value come back."""

@@ -6,6 +6,7 @@ import pytest
 
 from quire.store.base import Store
 from quire.store.sql.store import SqlStore
+from quire.testing.store_mark_tests import KEYS, keys, set_marks
 from quire.testing.store_suite import SharedStoreSuite
 from tests.conftest import PostgresqlServer
 
@@ -26,3 +27,14 @@ class TestPostgresqlStore(SharedStoreSuite):
         with self._server.connect() as connection:
             connection.execute(f"SET search_path TO {self._server.schema_of(self._place)}")
             assert connection.execute(DAMAGE, (lane, sequence)).rowcount == 1
+
+    def test_marks_are_in_the_order_of_bytes_whatever_the_database_sorts_by(self, store: Store) -> None:
+        with self._server.connect() as connection:
+            if not connection.execute("SELECT FROM pg_collation WHERE collname = 'en-x-icu'").rowcount:
+                pytest.skip("this PostgreSQL was built without ICU: it has no collation en-x-icu")
+            connection.execute(f"SET search_path TO {self._server.schema_of(self._place)}")
+            connection.execute('ALTER TABLE marks ALTER COLUMN key TYPE text COLLATE "en-x-icu"')
+            set_marks(store, dict.fromkeys(KEYS, b"x"))
+            by_language = [key for (key,) in connection.execute("SELECT key FROM marks ORDER BY key")]
+        assert keys(store.marks("")) == KEYS != by_language
+        assert keys(store.marks("sub/a")) == ["sub/a", "sub/a b"]

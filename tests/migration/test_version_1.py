@@ -106,7 +106,7 @@ def test_everything_is_there_after_the_migration(url: str) -> None:
             (r.lane, r.sequence) for r in sorted(sample.records(1), key=lambda r: r.expiration) if r.expiration
         ]
         assert dict(opened.upkeep.producers()) == sample.PRODUCERS
-        assert dict(opened.upkeep.marks()) == sample.TRANSACTIONS
+        assert dict(opened.store.marks("")) == sample.TRANSACTIONS
 
 
 def test_a_migrated_store_goes_on(url: str) -> None:

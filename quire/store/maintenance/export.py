@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from quire.store.base import StoreReader
 from quire.store.maintenance import lines
 from quire.store.maintenance.upkeep import Opened
+from quire.store.marks import walk_marks
 
 _PAGE_BYTES = 4 * 1024 * 1024
 _PAGE_RECORDS = 1000
@@ -21,7 +22,7 @@ def export(opened: Opened) -> Iterator[str]:
 
     Yields:
         A line at a time, without line feeds: first what it is, then destinations, each with the messages of its lanes
-        and what is known of the lanes, then producers and transaction marks.
+        and what is known of the lanes, then producers and marks.
 
     Raises:
         StoreCorrupt: a record is damaged; repair first.
@@ -34,8 +35,9 @@ def export(opened: Opened) -> Iterator[str]:
                 yield from _lane(reader, lane)
     for producer, sequence in opened.upkeep.producers():
         yield lines.dump({"type": "producer", "producer": producer, "sequence": sequence})
-    for key, value in opened.upkeep.marks():
-        yield lines.dump({"type": "mark", "key": key, "value": base64.b64encode(value).decode()})
+    with opened.store.snapshot() as reader:
+        for key, value in walk_marks(reader):
+            yield lines.dump({"type": "mark", "key": key, "value": base64.b64encode(value).decode()})
 
 
 def _lane(reader: StoreReader, lane: int) -> Iterator[str]:

@@ -25,7 +25,8 @@ def import_lines(store: Store, source: Iterable[str | bytes]) -> ImportReport:
     """Import an export.
 
     Order, sequences, delivery states and dispatch marks are those of the export. A store that has destinations gets
-    further ones: their ids and lanes are numbered above those that are there.
+    further ones: their ids and lanes are numbered above those that are there. A mark that the store has with another
+    value is never replaced.
 
     A failure keeps what was imported before it.
 
@@ -37,7 +38,7 @@ def import_lines(store: Store, source: Iterable[str | bytes]) -> ImportReport:
         How much there was.
 
     Raises:
-        InvalidArgument: a line cannot be read; ``data`` has its number.
+        InvalidArgument: a line cannot be read, ``data`` has its number; or the store has another such mark.
         DestinationExists: the store has a destination of the same kind and name.
     """
     importer = _Importer(store)
@@ -136,7 +137,11 @@ class _Importer:
         self._batch.producers[line["producer"]] = int(line["sequence"])
 
     def _take_mark(self, line: lines.Object) -> None:
-        self._batch.marks[line["key"]] = base64.b64decode(line["value"], validate=True)
+        key, value = line["key"], base64.b64decode(line["value"], validate=True)
+        if self._store.mark(key) not in (None, value):
+            raise InvalidArgument(f"the store has another mark {key} already: import into a new store", key=key)
+        self._batch.marks[key] = value
+        self._batch_bytes += len(value)
 
     def _lane(self, line: lines.Object) -> int:
         lane = self._first_lane + int(line["lane"])

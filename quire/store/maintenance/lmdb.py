@@ -88,12 +88,6 @@ class LmdbUpkeep(Upkeep):
             for key, value in txn.cursor(self._store.databases.producers):
                 yield bytes(key).decode(), int.from_bytes(value, "big")
 
-    def marks(self) -> Iterator[tuple[str, bytes]]:
-        """All transaction marks."""
-        with self._store.environment.begin() as txn:
-            for key, value in txn.cursor(self._store.databases.marks):
-                yield bytes(key).decode(), bytes(value)
-
     def compact(self) -> None:
         """Rewrite body pages of which less than half is alive, then copy the file without its free pages."""
         for lane in self.lanes():

@@ -15,7 +15,7 @@ from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.sql_repair import SqlLaneRepair
 from quire.store.maintenance.upkeep import Upkeep
 from quire.store.sql.store import Backend
-from quire.store.sql.tables import lanes, links, marks, producers, records
+from quire.store.sql.tables import lanes, links, producers, records
 
 _UNLINKED = (
     select(records.c.sequence)
@@ -75,12 +75,6 @@ class SqlUpkeep(Upkeep):
         with self._backend.reader.begin() as connection:
             for row in connection.execute(select(producers).order_by(producers.c.producer)):
                 yield row.producer, row.sequence
-
-    def marks(self) -> Iterator[tuple[str, bytes]]:
-        """All transaction marks."""
-        with self._backend.reader.begin() as connection:
-            for row in connection.execute(select(marks).order_by(marks.c.key)):
-                yield row.key, bytes(row.value)
 
     def close(self) -> None:
         """Close the engines."""

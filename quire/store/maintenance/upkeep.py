@@ -57,10 +57,6 @@ class Upkeep(ABC):
         """All producers with their highest send sequence, by producer id."""
 
     @abstractmethod
-    def marks(self) -> Iterator[tuple[str, bytes]]:
-        """All transaction marks, by key."""
-
-    @abstractmethod
     def compact(self) -> None:
         """Rewrite the store without free space. The store is closed afterwards."""
 

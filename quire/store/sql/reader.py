@@ -4,11 +4,12 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, select
+from sqlalchemy import Connection, and_, bindparam, collate, select
 
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.marks import end_of_prefix, mark_key
 from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes, links, marks, producers, records
 
 _LANE_STATE = select(*list(lanes.c)[1:]).where(lanes.c.lane == bindparam("in_lane"))
@@ -27,6 +28,7 @@ _MESSAGES = select(
     records.c.checksum,
     deliveries.c.deliveries,
     deliveries.c.failures,
+    deliveries.c.not_before,
 ).select_from(
     records.outerjoin(
         deliveries, and_(deliveries.c.lane == records.c.lane, deliveries.c.sequence == records.c.sequence)
@@ -47,6 +49,9 @@ _EXPIRED = (
     .order_by(records.c.expiration, records.c.lane, records.c.sequence)
     .limit(bindparam("most"))
 )
+
+# A database may sort texts as a language does; marks are in the order of their keys' bytes everywhere.
+_BY_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
 
 
 class SqlReader(StoreReader):
@@ -124,16 +129,26 @@ class SqlReader(StoreReader):
         return self._connection.scalar(query) or 0
 
     def mark(self, key: str) -> bytes | None:
-        """A transaction mark."""
+        """A mark's value, or None."""
+        mark_key(key)
         return self._connection.scalar(select(marks.c.value).where(marks.c.key == key))
+
+    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
+        """Marks with their values, by key."""
+        key = collate(marks.c.key, _BY_BYTES[self._connection.dialect.name])
+        query = select(marks).where(key >= max(prefix, start)).order_by(key).limit(limit)
+        end = end_of_prefix(prefix)
+        rows = self._connection.execute(query if end is None else query.where(key < end))
+        return [(row.key, row.value) for row in rows]
 
 
 # Rows are fetched before any is looked at: a result left open by an error would hold SQLite's old view of the store.
 def _read_message(lane: int, row: Sequence[Any]) -> Message:
-    sequence, content, expiration, priority, checksum, given, failures = row
+    sequence, content, expiration, priority, checksum, given, failures, not_before = row
     if zlib.crc32(content) != checksum:
         raise StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
     message = Message(sequence, content, expiration, priority)
     if given is not None:
-        message.deliveries, message.failures, message.redelivered = given, failures, given > 0
+        message.deliveries, message.failures = given, failures
+        message.redelivered, message.not_before = given > 0, not_before
     return message

@@ -12,6 +12,7 @@ from sqlalchemy.sql.dml import UpdateBase
 
 from quire.message import Message
 from quire.store.base import LaneBatch, LaneState, StoredDestination, WriteBatch
+from quire.store.marks import mark_key
 from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes, links, marks, producers, records
 
 _Row = tuple[int | bytes, ...]
@@ -244,6 +245,8 @@ def _write_producers(connection: Connection, changes: dict[str, int]) -> None:
 
 def _write_marks(connection: Connection, changes: dict[str, bytes | None]) -> None:
     if changes:
+        for key in changes:
+            mark_key(key)
         at_key = marks.c.key == bindparam("at_key")
         connection.execute(delete(marks).where(at_key), [{"at_key": key} for key in changes])
         rows = [{"key": key, "value": value} for key, value in changes.items() if value is not None]
