@@ -53,11 +53,12 @@ class Message:
         redelivered: whether a consumer may have seen it before.
         stored: whether it can be read again, from the store or (not persistent) from the spool; otherwise it is only in
             memory.
+        not_before: do not deliver it before this time, in milliseconds since the epoch; 0 for at once.
     """
 
     __slots__ = (
-        "content", "deliveries", "expiration", "failures", "persistent", "priority", "redelivered", "sequence", "size",
-        "stored",
+        "content", "deliveries", "expiration", "failures", "not_before", "persistent", "priority", "redelivered",
+        "sequence", "size", "stored",
     )  # fmt: skip
 
     def __init__(
@@ -72,11 +73,28 @@ class Message:
         self.deliveries = 0
         self.failures = 0
         self.redelivered = False
+        self.not_before = 0
 
     @property
     def id(self) -> str:
         """The message id: the value of the first header."""
         return unescape(self.content[11 : self.content.index(b"\n")]).decode("utf-8", "replace")
+
+    def header(self, name: bytes) -> str | None:
+        """One header, unescaped, without looking at the others.
+
+        Args:
+            name: as the content has it, escaped.
+
+        Returns:
+            Its value; None if the message has no such header.
+        """
+        content = self.content
+        start = content.find(b"\n" + name + b":", 0, content.index(b"\n\n"))
+        if start < 0:
+            return None
+        start += len(name) + 2
+        return unescape(content[start : content.index(b"\n", start)]).decode("utf-8", "replace")
 
     def headers(self) -> dict[str, str]:
         """All headers, unescaped; of a repeated header the first counts (STOMP 1.2, "Repeated Header Entries")."""

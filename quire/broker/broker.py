@@ -8,20 +8,22 @@ from there.
 import logging
 import secrets
 from collections.abc import Callable
+from random import Random
+from typing import Any
 
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.commit import Commit, Owner, Part
+from quire.broker.destinations import Destinations
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.pacing import CommitPacing
 from quire.broker.queue import Queue
+from quire.broker.routing import Routing, Target
 from quire.broker.session import Session
 from quire.broker.transaction import Transaction
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
-from quire.destination import DestinationKind
-from quire.destination import queue as queue_destination
-from quire.errors import QuireError, StoreError, UnknownDestination
+from quire.errors import QuireError, StoreError
 from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.settings import Settings
@@ -32,8 +34,8 @@ from quire.store.writer import Writer
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
 
-SPOOL_STEP = 1000
-"""How many spooled messages of a deleted queue are removed at once."""
+PROBE = "probe"
+"""A mark that is never there; removing it tries whether the store takes writes."""
 
 PROBE_INTERVAL = 1.0
 """How many seconds after a failed commit the store is tried again."""
@@ -61,8 +63,11 @@ class Broker:
         commits_done: the number of the last commit that ended.
         commit_errors: how many commits failed.
         open_commit_number: the number that the open commit will have.
-        deletions: how many queues were deleted; who keeps queues by name looks them up again when it changes.
+        destinations: all there are.
+        routing: where sends go.
+        sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
+        random: for collision avoidance.
         writer: commits batches; set before the first turn.
     """
 
@@ -84,9 +89,9 @@ class Broker:
         self.partial_limit = settings.memory.limit + settings.stomp.max_body
         self.commits_done = self.commit_errors = 0
         self.open_commit_number = 1
-        self.deletions = 0
         self.store_error: QuireError | None = None
         self.id_prefix = rb"message-id:ID\c%s-%d-" % (secrets.token_hex(4).encode(), clock.now_ms())
+        self.random = Random()  # noqa: S311 (for spreading delays, not for secrets)
         self._ids = 0
         self._call_soon = call_soon
         self._call_later = call_later
@@ -98,18 +103,18 @@ class Broker:
         self._open = Commit(1)
         self._unwritten: dict[Session, None] = {}
         self._producers: dict[str, int] = {}
-        self._queues: dict[str, Queue] = {}
-        self._next_id = 1
-        for stored in store.destinations():
-            self._add(stored)
+        self.sender: Session | None = None
+        self.routing = Routing(self)
+        self.destinations = Destinations(self)
+        self.destinations.load()
         Expiry(self).start()
 
-    # Queues.
+    # Destinations.
 
     @property
     def queues(self) -> dict[str, Queue]:
         """All queues, by name. Not to be changed."""
-        return self._queues
+        return self.destinations.queues
 
     def queue(self, name: str) -> Queue:
         """The queue of a name, created on first use.
@@ -117,7 +122,7 @@ class Broker:
         Raises:
             InvalidDestination: it cannot be a name.
         """
-        return self._queues.get(name) or self._create(name)
+        return self.destinations.queues.get(name) or self.destinations.create_queue(name)
 
     def existing_queue(self, name: str) -> Queue:
         """The queue of a name.
@@ -125,46 +130,30 @@ class Broker:
         Raises:
             UnknownDestination: there is none.
         """
-        try:
-            return self._queues[name]
-        except KeyError:
-            raise UnknownDestination(f"there is no queue {name[:100]!r}", name=name[:100]) from None
+        return self.destinations.existing_queue(name)
 
-    def _create(self, name: str) -> Queue:
-        queue_destination(name)
-        stored = StoredDestination(self._next_id, DestinationKind.QUEUE, name, {}, (self._next_id,))
-        queue = self._add(stored)
-        self.change_destination(stored)
-        return queue
+    def target(self, destination: str) -> Target:
+        """Where a message goes that is sent to a destination, as a destination header says it: ``/queue/a,/topic/b``.
 
-    def _add(self, stored: StoredDestination) -> Queue:
-        self._next_id = max(self._next_id, stored.id + 1, *[lane + 1 for lane in stored.lanes])
-        queue = Queue(self, stored)
-        self._queues[stored.name] = queue
-        self.stored_bytes += queue.bytes
-        return queue
-
-    def delete_queue(self, queue: Queue) -> None:
-        """Delete a queue without consumers, with its messages.
-
-        What it keeps in memory and in the spool goes at once; what is stored goes with the open commit.
+        Raises:
+            InvalidDestination: it is no destination that can be sent to.
         """
-        del self._queues[queue.destination.name]
-        self.deletions += 1
-        self.ready.pop(queue, None)
-        self.stored_bytes -= queue.bytes
-        queue.memory.release(queue.memory.used)
-        while links := self.spool.links(queue.lane, 0, SPOOL_STEP):
-            self.spool.remove(queue.lane, [link.sequence for link in links])
-        self._open.forget(queue)
+        return self.routing.target(destination)
+
+    def forget(self, owner: object) -> None:
+        """A destination is deleted: what it has in commits concerns nobody any more."""
+        self._open.forget(owner)
         if self._committing:
-            self._committing.forget(queue)
-        self._open.batch.destinations[queue.stored.id] = None
+            self._committing.forget(owner)
+
+    def change_destination(self, id: int, stored: StoredDestination | None) -> None:
+        """Store a destination with the open commit; None removes it with all its lanes."""
+        self._open.batch.destinations[id] = stored
         self.ask_turn()
 
-    def change_destination(self, stored: StoredDestination) -> None:
-        """Store a destination, with the open commit."""
-        self._open.batch.destinations[stored.id] = stored
+    def set_mark(self, key: str, value: bytes | None) -> None:
+        """Store a mark with the open commit; None removes it. If the commit fails, it is stored with the next one."""
+        self._open.batch.marks[key] = value
         self.ask_turn()
 
     # What gathers during a turn.
@@ -174,8 +163,8 @@ class Broker:
         self._ids += 1
         return self._ids
 
-    def list_part(self, part: QueuePart) -> None:
-        """A queue has something for the open commit."""
+    def list_part(self, part: Part) -> None:
+        """A queue, a topic or the schedule has something for the open commit."""
         if not part.listed:
             part.listed = True
             self._open.parts.append(part)
@@ -233,9 +222,9 @@ class Broker:
             self._turn_asked = True
             self._call_soon()
 
-    def parts_of(self, queue: Queue) -> list[QueuePart]:
-        """What a queue has in the commit under way."""
-        return [part for part in self._committing.parts if part.queue is queue] if self._committing else []
+    def parts_of(self, owner: Owner) -> list[Any]:
+        """What a queue, a topic or the schedule has in the commit under way."""
+        return [part for part in self._committing.parts if part.owner is owner] if self._committing else []
 
     # The turn.
 
@@ -295,7 +284,7 @@ class Broker:
         error: QuireError | None = None
         for part in listed:
             try:
-                part.queue.fill(commit)
+                part.owner.fill(commit)
             except StoreError as failure:  # the spool is full or broken
                 error = failure
         return commit, error
@@ -325,7 +314,7 @@ class Broker:
         self.commits_done = commit.number
         self._pacing.ended(commit)
         for part in commit.parts:
-            part.queue.committed(part)
+            part.owner.committed(part)
         for session, receipts in commit.receipts:
             session.confirmed(receipts)
         for call in commit.calls:
@@ -344,9 +333,11 @@ class Broker:
             for queue, messages in transaction.settled:
                 queue.restore(messages)
         for part in commit.parts:
-            part.queue.commit_failed(part, restored)
+            part.owner.commit_failed(part, restored)
         for number, destination in commit.batch.destinations.items():
             self._open.batch.destinations.setdefault(number, destination)
+        for key, value in commit.batch.marks.items():
+            self._open.batch.marks.setdefault(key, value)
         for session in commit.senders:
             session.fail(error)
         for session, receipts in commit.receipts:
@@ -367,9 +358,8 @@ class Broker:
 
     def _probe(self) -> None:
         """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
-        if self.store_error is not None and self._queues:
-            stored = next(iter(self._queues.values())).stored
-            self._open.batch.destinations.setdefault(stored.id, stored)
+        if self.store_error is not None:
+            self._open.batch.marks.setdefault(PROBE, None)
         self.ask_turn()
 
     @property

@@ -17,6 +17,7 @@ from quire.store.base import Link
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.queue import Queue
+    from quire.broker.queue_lane import QueueLane
 
 _sequence = attrgetter("sequence")
 
@@ -78,10 +79,12 @@ def entries(broker: "Broker", queue: "Queue", start: int, limit: int) -> list[Me
         limit: how many at the most.
     """
     found = [message for message in queue.unstored() if message.sequence >= start]
-    found += [_entry(link, persistent=True) for link in broker.store.links(queue.lane, start, limit)]
-    if not broker.spool.is_empty(queue.lane):
-        found += [_entry(link, persistent=False) for link in broker.spool.links(queue.lane, start, limit)]
-    announced = [message for message in found if message.sequence <= queue.cursor.last]
+    for lane in queue.lanes:
+        found += [_entry(link, lane, persistent=True) for link in broker.store.links(lane.id, start, limit)]
+        if not broker.spool.is_empty(lane.id):
+            found += [_entry(link, lane, persistent=False) for link in broker.spool.links(lane.id, start, limit)]
+    last = queue.last
+    announced = [message for message in found if message.sequence <= last]
     return sorted(announced, key=_sequence)[:limit]
 
 
@@ -134,7 +137,7 @@ def _described(queue: "Queue", message: Message, in_flight: bool) -> BrowsedMess
     return BrowsedMessage(
         sequence=message.sequence, id=message.id, size=message.size, timestamp=int(headers["timestamp"]),
         expiration=message.expiration, priority=message.priority, persistent=message.persistent,
-        redelivered=message.redelivered or message.sequence <= queue.cursor.redelivered_to,
+        redelivered=message.redelivered or message.sequence <= queue.lane_of(message).cursor.redelivered_to,
         deliveries=message.deliveries, in_flight=in_flight, headers=headers, body=text, body_encoding=encoding,
     )  # fmt: skip
 
@@ -146,8 +149,8 @@ def _text(body: bytes) -> tuple[str, Literal["text", "base64"]]:
         return base64.b64encode(body).decode(), "base64"
 
 
-def _entry(link: Link, *, persistent: bool) -> Message:
-    entry = Message(link.sequence, b"")
+def _entry(link: Link, lane: "QueueLane", *, persistent: bool) -> Message:
+    entry = Message(link.sequence, b"", priority=lane.priority)
     entry.size, entry.persistent = link.size, persistent
     return entry
 
@@ -155,8 +158,11 @@ def _entry(link: Link, *, persistent: bool) -> Message:
 def _load(broker: "Broker", queue: "Queue", wanted: list[Message]) -> list[Message]:
     """Entries with their contents; what was removed meanwhile is left out."""
     messages = [entry for entry in wanted if not entry.stored]
-    if persistent := [entry.sequence for entry in wanted if entry.persistent]:
-        messages += broker.store.load(queue.lane, persistent)
-    if spooled := [entry.sequence for entry in wanted if entry.stored and not entry.persistent]:
-        messages += broker.spool.page(queue.lane, spooled[0], 1 << 62, len(spooled)).messages
+    stored = [entry for entry in wanted if entry.stored]
+    for lane in queue.lanes:
+        own = stored if len(queue.lanes) == 1 else lane.own(stored)
+        if persistent := [entry.sequence for entry in own if entry.persistent]:
+            messages += broker.store.load(lane.id, persistent)
+        if spooled := [entry.sequence for entry in own if not entry.persistent]:
+            messages += broker.spool.load(lane.id, spooled)
     return sorted(messages, key=_sequence)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from quire.broker.session import Session
 from quire.cursors.spool import Spool
@@ -18,62 +18,103 @@ class QueuePart:
     """What concerns one queue.
 
     Attributes:
-        queue: the queue.
+        owner: the queue.
         appends: new messages, persistent or not, in ascending sequence.
         mixed: whether there are non-persistent ones among them.
         brought: those of them that another queue gives up in this commit.
         removals: messages that are done with.
-        deliveries: delivery states to store, by sequence.
-        spool_deliveries: the same for messages in the spool.
-        dispatch_mark: the new dispatch mark, or None.
-        excluded: sequences that the cursor may not admit until this commit is done.
+        deliveries: messages that came back and their delivery states, by sequence.
+        marks: new dispatch marks, by lane.
+        excluded: sequences that the cursors may not admit until this commit is done.
         listed: whether the broker knows that there is something here.
     """
 
-    __slots__ = (
-        "appends",
-        "brought",
-        "deliveries",
-        "dispatch_mark",
-        "excluded",
-        "listed",
-        "mixed",
-        "queue",
-        "removals",
-        "spool_deliveries",
-    )
+    __slots__ = ("appends", "brought", "deliveries", "excluded", "listed", "marks", "mixed", "owner", "removals")
 
-    def __init__(self, queue: "Queue") -> None:
-        self.queue = queue
+    def __init__(self, owner: "Queue") -> None:
+        self.owner = owner
         self.appends: list[Message] = []
         self.mixed = False
         self.brought: list[Message] = []
         self.removals: list[Message] = []
-        self.deliveries: dict[int, Delivery | None] = {}
-        self.spool_deliveries: dict[int, Delivery] = {}
-        self.dispatch_mark: int | None = None
+        self.deliveries: dict[int, tuple[Message, Delivery]] = {}
+        self.marks: dict[int, int] = {}
         self.excluded: set[int] = set()
         self.listed = False
 
     def write(self, batch: WriteBatch, spool: Spool) -> None:
         """Put the persistent messages' part into a batch, and the others' into the spool."""
-        lane = self.queue.lane
-        appends, removals = self.appends, self.removals
+        lanes = self.owner.lanes
+        if len(lanes) == 1:
+            self._write_lane(lanes[0].id, self.appends, self.removals, self.deliveries, batch, spool)
+            return
+        for lane in lanes:
+            appends, removals = lane.own(self.appends), lane.own(self.removals)
+            deliveries = {seq: entry for seq, entry in self.deliveries.items() if entry[0].priority == lane.priority}
+            self._write_lane(lane.id, appends, removals, deliveries, batch, spool)
+
+    def _write_lane(
+        self, lane: int, appends: list[Message], removals: list[Message],
+        deliveries: dict[int, tuple[Message, Delivery]], batch: WriteBatch, spool: Spool,
+    ) -> None:  # fmt: skip
         if self.mixed:
-            appends = [message for message in self.appends if message.persistent]
-            if spooled := [message for message in self.appends if message.stored and not message.persistent]:
+            spooled = [message for message in appends if message.stored and not message.persistent]
+            appends = [message for message in appends if message.persistent]
+            if spooled:
                 spool.append(lane, spooled)
         if not spool.is_empty(lane):
             gone = [message.sequence for message in removals if message.stored and not message.persistent]
             if gone:
                 spool.remove(lane, gone)
-            if self.spool_deliveries:
-                spool.set_deliveries(lane, self.spool_deliveries)
+            if states := {seq: state for seq, (m, state) in deliveries.items() if m.stored and not m.persistent}:
+                spool.set_deliveries(lane, states)
         sequences = [message.sequence for message in removals if message.persistent]
-        if appends or sequences or self.deliveries or self.dispatch_mark is not None:
+        if appends or sequences or deliveries or lane in self.marks:
             part = batch.lane(lane)
             part.appends, part.removals = appends, sequences
-            part.deliveries, part.dispatch_mark = self.deliveries, self.dispatch_mark
+            part.deliveries = {seq: state for seq, (message, state) in deliveries.items() if message.persistent}
+            part.dispatch_mark = self.marks.get(lane)
+
+
+class Part(Protocol):
+    """What concerns one owner of lanes: a queue, a topic, the schedule.
+
+    Attributes:
+        owner: who.
+        listed: whether the broker knows that there is something here.
+    """
+
+    listed: bool
+
+    @property
+    def owner(self) -> "Owner":
+        """Who."""
+        ...
+
+
+class Owner(Protocol):
+    """Who has something in commits."""
+
+    def fill(self, commit: "Commit") -> None:
+        """Put what has gathered into a commit.
+
+        Raises:
+            StoreError: the spool took nothing.
+        """
+        ...
+
+    def committed(self, part: Any) -> None:
+        """A commit is done; ``part`` is what it had of this owner."""
+        ...
+
+    def commit_failed(self, part: Any, restored: set[int]) -> None:
+        """A commit failed, nothing of it is stored.
+
+        Args:
+            part: what it had of this owner.
+            restored: ``id`` of the messages whose removal is not to be tried again.
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -83,7 +124,7 @@ class Commit:
     Attributes:
         number: commits are numbered from 1, in their order.
         batch: what the store writes; empty when nothing has to be stored.
-        parts: what concerns queues.
+        parts: what concerns queues, topics, the schedule.
         receipts: whom to tell.
         senders: the sessions that sent persistent messages or committed transactions in it.
         transactions: the transactions in it.
@@ -94,7 +135,7 @@ class Commit:
 
     number: int
     batch: WriteBatch = field(default_factory=WriteBatch)
-    parts: list[QueuePart] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     receipts: list[tuple[Session, list[bytes]]] = field(default_factory=list)
     senders: dict[Session, None] = field(default_factory=dict)
     transactions: list["Transaction"] = field(default_factory=list)
@@ -102,11 +143,11 @@ class Commit:
     size: int = 0
     hurried: bool = False
 
-    def forget(self, queue: "Queue") -> None:
+    def forget(self, owner: object) -> None:
         """A queue is deleted: nobody has to hear what becomes of its part. What the writer has of it is written."""
-        self.parts = [part for part in self.parts if part.queue is not queue]
+        self.parts = [part for part in self.parts if part.owner is not owner]
         for transaction in self.transactions:
-            transaction.settled = [settled for settled in transaction.settled if settled[0] is not queue]
+            transaction.settled = [settled for settled in transaction.settled if settled[0] is not owner]
 
     @property
     def is_urgent(self) -> bool:

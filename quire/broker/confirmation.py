@@ -31,7 +31,10 @@ class Confirmation(Session):
         """The commit failed."""
         self._done(error)
 
-    def deliver(self, subscription: "Subscription", messages: list[Message]) -> None:
+    def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
+        """Never called: it has no subscriptions."""
+
+    def nothing_came(self, subscription: "Subscription") -> None:
         """Never called: it has no subscriptions."""
 
     def flush(self) -> None:

@@ -28,7 +28,7 @@ class Expiry:
 
     def start(self) -> None:
         """Sweep from now on."""
-        self._broker.scheduler.call_later(self._broker.settings.queue.expiry_interval, self._sweep)
+        self._broker.scheduler.call_later(self._broker.settings.broker.expiry_interval, self._sweep)
 
     def _sweep(self) -> None:
         self.start()
@@ -43,9 +43,9 @@ class Expiry:
 
     def _remove_expired(self) -> None:
         broker = self._broker
-        queues = {queue.lane: queue for queue in broker.queues.values()}
+        queues = {lane.id: queue for queue in broker.queues.values() for lane in queue.lanes}
         # Those in flight stay in the index until they are settled; they must not hide the others.
-        limit = STEP + sum([queue.in_flight for queue in queues.values()])
+        limit = STEP + sum([queue.in_flight for queue in broker.queues.values()])
         found: dict[int, list[int]] = {}
         for lane, sequence in broker.store.expired(broker.clock.now_ms(), limit):
             found.setdefault(lane, []).append(sequence)

@@ -16,7 +16,8 @@ from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.flow import HoldCause
 from quire.broker.queue import Queue
 from quire.broker.queue_status import PAUSED_AT, QueueStatus, QueueStatusReader
-from quire.broker.stomp_route import Route, queue_name
+from quire.broker.routing import queue_name
+from quire.broker.stomp_route import Route
 from quire.destination import queue as queue_destination
 from quire.errors import (
     DestinationExists,
@@ -168,12 +169,12 @@ class Management:
         kept = {name: value for name, value in queue.stored.settings.items() if name not in ("paused", PAUSED_AT)}
         queue.paused = bool(pause)
         queue.stored = queue.stored._replace(settings=kept | pause)
-        self._broker.change_destination(queue.stored)
+        self._broker.change_destination(queue.stored.id, queue.stored)
 
     def purge(self, name: str) -> Iterator[int]:
         """Remove all messages that are not in flight, in steps. No body is read."""
         queue = self._broker.existing_queue(name)
-        start, last = 0, queue.cursor.last
+        start, last = 0, queue.last
         while start <= last and self._is_there(queue):
             found = entries(self._broker, queue, start, STEP)
             if not found:
@@ -197,7 +198,7 @@ class Management:
         if self._is_there(queue):
             self._dismiss_consumers(queue, force)
             rest = queue.depth
-            self._broker.delete_queue(queue)
+            self._broker.destinations.delete_queue(queue)
             yield rest
 
     def _dismiss_consumers(self, queue: Queue, force: bool) -> None:
@@ -230,12 +231,15 @@ class Management:
         step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
         for sent in range(0, count, step):
             self._check_room(name, draft.persistent)
-            route = Route(broker.queue(name), head)
+            queue = broker.queue(name)
+            if "JMSXGroupID" in draft.headers:
+                queue.expect_groups()
+            route = Route(queue, head)
             stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
             ids = [b"%d" % broker.next_message_id() for _ in range(min(step, count - sent))]
             for id in ids:
                 content = b"".join((broker.id_prefix, id, stamp, route.lines, draft.body))
-                route.queue.send(content, route.expiration, route.priority, route.persistent)
+                queue.send(content, route.expiration, route.priority, route.persistent)
             prefix = unescape(broker.id_prefix.removeprefix(b"message-id:")).decode()
             yield [prefix + id.decode() for id in ids]
 
@@ -307,7 +311,7 @@ class Management:
     ) -> Iterator[int]:
         """Read a step of messages, choose some, and put them elsewhere with the commit that removes them here."""
         following: int | None = 0
-        last, left = source.cursor.last, limit
+        last, left = source.last, limit
         while following is not None and left != 0 and not is_done() and self._is_there(source):
             messages, following = read(self._broker, source, following, STEP_BYTES, STEP)
             busy = source.in_flight_sequences()

@@ -4,19 +4,17 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 ``acknowledge`` (into a later commit), and ``take_back`` for what is not acknowledged.
 """
 
-import heapq
 import logging
-from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit, QueuePart
-from quire.broker.dead_letter import send_dead_letters
-from quire.broker.dispatch_mark import DispatchMark
-from quire.broker.round_robin import RoundRobin
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
+from quire.broker.dispatcher import Dispatcher
+from quire.broker.queue_lane import QueueLane
+from quire.broker.redelivery import redelivery_delay
+from quire.broker.subscription import Subscription
 from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.queue_cursor import QueueCursor
 from quire.destination import Destination, DestinationKind
 from quire.errors import StoreError
 from quire.logs import event
@@ -26,8 +24,8 @@ from quire.store.base import Delivery, StoredDestination
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
-SLICE = 64
-"""How many messages a consumer is given before the next one has its turn to be looked at."""
+GROUPED = "grouped"
+"""The setting of a stored queue that says whether messages of groups were ever sent to it."""
 
 
 class Queue:
@@ -38,41 +36,60 @@ class Queue:
         stored: the destination as the store has it.
 
     Attributes:
+        broker: as given.
         destination: its address.
-        lane: its lane's id.
+        policy: what applies to it.
+        lanes: its lanes, those of higher priority first.
         memory: its node of the memory tree.
         depth: how many messages it has, those in flight included; exact.
         bytes: their sizes.
         subscriptions: its consumers, in the order they came.
+        dispatcher: gives out its messages.
         paused: whether dispatch is stopped by an operator.
         fault: why the store cannot give its next message; None while it can.
         fault_since: since when, on the monotonic clock.
     """
 
     def __init__(self, broker: "Broker", stored: StoredDestination) -> None:
-        self._broker = broker
+        self.broker = broker
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
-        self.lane = stored.lanes[0]
+        self.policy = broker.settings.policies.of(self.destination)
         self.paused = bool(stored.settings.get("paused"))
-        state = broker.store.lane_state(self.lane)
-        self.memory = MemoryUsage(broker.settings.memory.queue_limit, broker.memory)
-        self.cursor = QueueCursor(
-            broker.store, broker.spool, self.lane, self.memory, broker.clock, state.next_sequence - 1
-        )
-        # The mark is written ahead: what comes in from now on was not delivered before the crash.
-        self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
-        self.depth, self.bytes = state.count, state.bytes
+        self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
+        self.lanes = self._make_lanes()
+        states = [lane.state for lane in self.lanes]
+        self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.subscriptions: list[Subscription] = []
         self.fault: StoreError | None = None
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
-        self._next_sequence = state.next_sequence
-        self._returned: deque[Message] = deque()
-        self._round_robin = RoundRobin(self.subscriptions)
+        self._next_sequence = max([s.next_sequence for s in states])
         self._settles_with = 0
-        self._mark = DispatchMark(state.dispatch_mark)
         self._open = QueuePart(self)
+        self.dispatcher = Dispatcher(broker, self)
+
+    def _make_lanes(self) -> list[QueueLane]:
+        """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
+        ids = self.stored.lanes
+        if len(ids) == 1:
+            return [QueueLane(self.broker, ids[0], self.memory)]
+        nodes = [MemoryUsage(0, self.memory) for _ in ids]
+        return [QueueLane(self.broker, ids[p], nodes[p], p) for p in reversed(range(len(ids)))]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it may have messages of groups."""
+        return GROUPED in self.stored.settings
+
+    @property
+    def last(self) -> int:
+        """The highest sequence whose commit was announced."""
+        return max([lane.cursor.last for lane in self.lanes])
+
+    def lane_of(self, message: Message) -> QueueLane:
+        """The lane that one of its messages is in."""
+        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
 
     # A message comes in.
 
@@ -91,36 +108,59 @@ class Queue:
         part.appends.append(message)
         if not persistent:
             part.mixed = True
-            message.stored = not self.cursor.keep(message)
-        self._broker.open_bytes += message.size
+            message.stored = not self.lane_of(message).cursor.keep(message)
+        self.broker.open_bytes += message.size
         if not part.listed:
-            self._broker.list_part(part)
+            self.broker.list_part(part)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one."""
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one.
+
+        Returns:
+            The message.
+        """
         self.send(content, expiration, priority, persistent)
-        self._open.brought.append(self._open.appends[-1])
+        message = self._open.appends[-1]
+        self._open.brought.append(message)
+        if not self.grouped and b"\nJMSXGroupID:" in content:
+            self.expect_groups()
+        return message
+
+    def expect_groups(self) -> None:
+        """A message of a group is about to be sent, for the first time: each message is looked at from now on."""
+        if not self.grouped:
+            self.stored = self.stored._replace(settings={**self.stored.settings, GROUPED: True})
+            self.broker.change_destination(self.stored.id, self.stored)
+            self.dispatcher.consumers_changed()
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
         part, self._open = self._open, QueuePart(self)
         commit.parts.append(part)
-        if (mark := self._mark.take()) is not None:
-            part.dispatch_mark = mark
-        part.write(commit.batch, self._broker.spool)
+        for lane in self.lanes:
+            if (mark := lane.mark.take()) is not None:
+                part.marks[lane.id] = mark
+        part.write(commit.batch, self.broker.spool)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""
-        if part.dispatch_mark is not None:
-            self._mark.stored = part.dispatch_mark
-        self.cursor.excluded -= part.excluded
-        if part.appends:
-            self.depth += len(part.appends)
-            self.enqueued += len(part.appends)
-            size = sum([message.size for message in part.appends])
+        for lane in self.lanes:
+            if lane.id in part.marks:
+                lane.mark.stored = part.marks[lane.id]
+            if part.excluded:
+                lane.cursor.excluded -= part.excluded
+        if appends := part.appends:
+            self.depth += len(appends)
+            self.enqueued += len(appends)
+            size = sum([message.size for message in appends])
             self.bytes += size
-            self._broker.stored_bytes += size
-            self.cursor.committed(part.appends)
+            self.broker.stored_bytes += size
+            if len(self.lanes) == 1:
+                self.lanes[0].cursor.committed(appends)
+            else:
+                for lane in self.lanes:
+                    if own := lane.own(appends):
+                        lane.cursor.committed(own)
         self.wake()
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
@@ -130,99 +170,57 @@ class Queue:
             part: this queue's part of it.
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
-        kept = [message for message in part.appends if not message.stored]
-        self.cursor.release(kept)
+        self._release([message for message in part.appends if not message.stored])
         spooled = [message for message in part.appends if message.stored and not message.persistent]
         following = self._open
         following.removals = [m for m in part.removals if id(m) not in restored] + spooled + following.removals
         following.deliveries = {**part.deliveries, **following.deliveries}
         following.excluded |= part.excluded
         for message in part.brought:
-            self.bring(message.content, message.expiration, message.priority, message.persistent)
-        self._mark.failed()
-        if self._settles_with == self._broker.commits_done:
-            self._settles_with = self._broker.open_commit_number
-        self._broker.list_part(following)
+            again = self.bring(message.content, message.expiration, message.priority, message.persistent)
+            self._carry_state(message, again)
+        for lane in self.lanes:
+            lane.mark.failed()
+            lane.settles_with = self.broker.open_commit_number
+        if self._settles_with == self.broker.commits_done:
+            self._settles_with = self.broker.open_commit_number
+        self.broker.list_part(following)
+
+    def write_mark(self) -> None:
+        """A dispatch mark has to be written further ahead, soon."""
+        self.broker.list_part(self._open)
+        self.broker.hurry()
 
     # It goes out.
 
     def wake(self) -> None:
         """Dispatch at the end of this turn, if there may be something to dispatch."""
         if self.subscriptions:
-            self._broker.ready[self] = None
-            self._broker.ask_turn()
+            self.broker.ready[self] = None
+            self.broker.ask_turn()
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
-        if self.paused or self._settles_with > self._broker.commits_done:
+        if self.paused or self._settles_with > self.broker.commits_done:
             return
         try:
-            self._dispatch()
+            self.dispatcher.dispatch()
             self.fault = None
         except StoreError as fault:
             self._report(fault)
-
-    def _dispatch(self) -> None:
-        """Returned messages first, then the window; page in when it runs empty."""
-        while ready := self._round_robin.ready():
-            run = self._next_run(SLICE * len(ready), min([s.credit for s in ready]) * len(ready))
-            if not run:
-                return
-            for subscription, share in self._round_robin.deal(run, ready):
-                self._deliver(subscription, share)
-
-    def _deliver(self, subscription: Subscription, messages: list[Message]) -> None:
-        self.dispatched += len(messages)
-        if subscription.ack is AckMode.AUTO:
-            subscription.session.deliver(subscription, messages)
-            self.acknowledge(messages)
-            return
-        subscription.in_flight.update([(message.sequence, message) for message in messages])
-        subscription.session.deliver(subscription, messages)
 
     def _report(self, fault: StoreError) -> None:
         """The next message cannot be read: dispatch stands before it, and says so once."""
         if self.fault is None:
             text = f"queue {self.destination.name}: {fault} {fault.entry.advice}"
             event("queue.damaged", text, logging.ERROR, queue=self.destination.name, **fault.data)
-            self.fault_since = self._broker.clock.monotonic()
+            self.fault_since = self.broker.clock.monotonic()
         self.fault = fault
 
-    def _next_run(self, *limits: int) -> list[Message]:
-        """The next messages in order, up to the dispatch mark, expired ones taken out."""
-        source = self._returned or self.cursor.window
-        if not source and self._page_in():
-            source = self.cursor.window
-        popleft = source.popleft
-        run = [popleft() for _ in range(min(len(source), *limits))]
-        if run and self._mark.reach(run[-1].sequence):
-            self._broker.list_part(self._open)
-            self._broker.hurry()
-        while run and run[-1].sequence > self._mark.stored:
-            source.appendleft(run.pop())
-        if any([message.expiration for message in run]):
-            run = self._without_expired(run)
-        return run
-
-    def _page_in(self) -> bool:
-        if self.cursor.page_in():
-            return True
-        if self.cursor.blocked_since is not None:
-            self.memory.wait(self._memory_released)
-        return False
-
-    def _memory_released(self) -> bool:
+    def memory_released(self) -> bool:
+        """Memory was released: try again. Whether nothing is refused any more."""
         self.dispatch()
-        return self.cursor.blocked_since is None
-
-    def _without_expired(self, run: list[Message]) -> list[Message]:
-        now = self._broker.clock.now_ms()
-        expired = [message for message in run if message.expiration and message.expiration <= now]
-        if not expired:
-            return run
-        self.bury(expired, "expired", "expired before it could be delivered")
-        self.wake()
-        return [message for message in run if not message.expiration or message.expiration > now]
+        return all([lane.cursor.blocked_since is None for lane in self.lanes])
 
     # It is settled.
 
@@ -230,18 +228,28 @@ class Queue:
         """Remove messages that consumers are done with. They are gone when the open commit is done."""
         self.dequeued += len(messages)
         self._remove(messages)
-        self.cursor.release(messages)
+        self._release(messages)
+        if self.dispatcher.looks:
+            self.dispatcher.groups.settled(messages)
 
     def _remove(self, messages: list[Message]) -> None:
         size = sum([message.size for message in messages])
         self.depth -= len(messages)
         self.bytes -= size
-        self._broker.stored_bytes -= size
+        self.broker.stored_bytes -= size
         part = self._open
         part.removals += messages
         if not part.listed:
-            self._broker.list_part(part)
+            self.broker.list_part(part)
         self.wake()
+
+    def _release(self, messages: list[Message]) -> None:
+        """Give back the memory of messages that were resident."""
+        if len(self.lanes) == 1:
+            self.lanes[0].cursor.release(messages)
+        else:
+            for lane in self.lanes:
+                lane.cursor.release(lane.own(messages))
 
     def bury(self, messages: list[Message], reason: str, cause: str) -> None:
         """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
@@ -252,66 +260,122 @@ class Queue:
             cause: for the dead letter's header.
         """
         self._remove(messages)
-        self.cursor.release(messages)
-        send_dead_letters(self._broker, self, messages, reason, cause)
+        self._release(messages)
+        self.dispatcher.groups.settled(messages)
+        send_dead_letters(self.broker, self, messages, reason, cause)
 
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether this is where dead letters go; a message that fails here stays here."""
-        return self.destination.name == self._broker.settings.queue.dead_letter_queue
+        return is_dead_letter_queue(self.destination, self.policy)
 
     # Or it comes back.
 
-    def take_back(self, messages: list[Message], failed: int, cause: str) -> None:
+    def take_back(
+        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
+    ) -> None:
         """Take messages back that a consumer did not acknowledge; they go out again before later ones, flagged.
 
         Args:
             messages: out of the in-flight table, in the order they were given out.
             failed: how many of the first of them count as failed deliveries.
             cause: why they came back.
+            at_once: whether those that failed need not wait for the delay of their policy.
+            delay_ms: the delay that the client asked for, instead of the policy's.
         """
         self.redelivered += len(messages)
-        maximum = self._broker.settings.queue.maximum_redeliveries
+        self.dispatcher.groups.settled(messages)
+        maximum = self.policy.maximum_redeliveries
         poison = []
         for index, message in enumerate(messages):
             message.redelivered = True
             message.deliveries += 1
             message.failures += index < failed
-            if message.failures > maximum and not self.is_dead_letter_queue:
+            if 0 <= maximum < message.failures and not self.is_dead_letter_queue:
                 poison.append(message)
-            elif message.stored:
-                states = self._open.deliveries if message.persistent else self._open.spool_deliveries
-                states[message.sequence] = Delivery(message.deliveries, message.failures, 0, cause)
+                continue
+            message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
+            if message.stored:
+                state = Delivery(message.deliveries, message.failures, message.not_before, cause)
+                self._open.deliveries[message.sequence] = (message, state)
         if poison:
             text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
             self.bury(poison, "failed", text)
             messages = [message for message in messages if message not in poison]
-        returned = sorted(messages, key=attrgetter("sequence"))
-        self._returned = deque(heapq.merge(returned, self._returned, key=attrgetter("sequence")))
-        self._broker.list_part(self._open)
+        self._return(messages)
+        self.broker.list_part(self._open)
         self.wake()
+
+    def note_delivery(self, message: Message, state: Delivery) -> None:
+        """Store what is known of a message's deliveries, with the open commit."""
+        if message.stored:
+            self._open.deliveries[message.sequence] = (message, state)
+            self.broker.list_part(self._open)
+
+    def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
+        """The time before which a message that failed is not delivered again."""
+        if delay_ms is None:
+            delay_ms = round(redelivery_delay(self.policy, message.failures, self.broker.random) * 1000)
+        return self.broker.clock.now_ms() + delay_ms if delay_ms else 0
+
+    def _return(self, messages: list[Message]) -> None:
+        """Put messages where they wait for their next delivery: before all others, beside them, or at the tail."""
+        if self.policy.redelivery_at == "tail":
+            failed = [message for message in messages if message.not_before]
+            self._move_to_tail(failed)
+            messages = [message for message in messages if not message.not_before]
+        for lane in self.lanes:
+            own = messages if len(self.lanes) == 1 else lane.own(messages)
+            if now := [message for message in own if not message.not_before]:
+                lane.come_back(now)
+                lane.settles_with = self.broker.open_commit_number
+            if later := [message for message in own if message.not_before]:
+                self.dispatcher.delay(lane, later)
+
+    def _move_to_tail(self, messages: list[Message]) -> None:
+        """Append messages anew, with what is known of their deliveries, in the commit that removes them."""
+        self._remove(messages)
+        self._release(messages)
+        for message in messages:
+            self._open.deliveries.pop(message.sequence, None)
+            again = self.bring(message.content, message.expiration, message.priority, message.persistent)
+            self._carry_state(message, again)
+
+    def _carry_state(self, message: Message, again: Message) -> None:
+        """A message that was appended anew keeps its delivery state."""
+        if message.deliveries:
+            again.deliveries, again.failures, again.not_before = (
+                message.deliveries,
+                message.failures,
+                message.not_before,
+            )
+            again.redelivered = True
+            if again.stored:
+                state = Delivery(again.deliveries, again.failures, again.not_before, "moved to the tail")
+                self._open.deliveries[again.sequence] = (again, state)
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""
         size = sum([message.size for message in messages])
         self.depth += len(messages)
         self.bytes += size
-        self._broker.stored_bytes += size
-        self.cursor.hold(messages)
+        self.broker.stored_bytes += size
         for message in messages:
+            self.lane_of(message).cursor.hold([message])
             message.stored = message.persistent  # the spool has given them up already
         self.take_back(messages, 0, "the transaction of its acknowledgement failed")
-        if self._settles_with >= self._broker.commits_done:  # the last consumer left meanwhile: begin at the head
+        if self._settles_with >= self.broker.commits_done:  # the last consumer left meanwhile: begin at the head
             self._rest()
             if self.subscriptions:
-                self.cursor.activate()
+                self._activate()
 
     # Consumers come and go.
 
     def add(self, subscription: Subscription) -> None:
         """A consumer comes."""
         self.subscriptions.append(subscription)
-        self.cursor.activate()
+        self._activate()
+        self.dispatcher.consumer_came()
         self.wake()
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
@@ -330,6 +394,12 @@ class Queue:
             self.take_back(messages, 1 if lost else 0, cause)
         if not self.subscriptions:
             self._rest()
+        self.dispatcher.consumer_left(subscription)
+        self.wake()
+
+    def _activate(self) -> None:
+        for lane in self.lanes:
+            lane.cursor.activate()
 
     def _rest(self) -> None:
         """The last consumer is gone: give the memory back, and begin at the head with the next one.
@@ -337,13 +407,11 @@ class Queue:
         What was acknowledged or came back is known to the store when the open commit is done; until then nothing is
         dispatched, for a read would not see it.
         """
-        self.memory.stop_waiting(self._memory_released)
-        self._broker.ready.pop(self, None)
-        in_flight, self._returned = list(self._returned), deque()
-        self.cursor.reset(in_flight)
-        self._settles_with = self._broker.open_commit_number
-        self._broker.list_part(self._open)
-        self._broker.hurry()
+        self.broker.ready.pop(self, None)
+        self.dispatcher.rest()
+        self._settles_with = self.broker.open_commit_number
+        self.broker.list_part(self._open)
+        self.broker.hurry()
 
     # Somebody else takes messages out: expiry, purge, move.
 
@@ -357,14 +425,12 @@ class Queue:
             Those of them that may be removed; the others are in flight, or are being removed already. The caller ends
             with ``removed``.
         """
-        parts = (self._open, *self._broker.parts_of(self))
-        leaving = {message.sequence for part in parts for message in part.removals}
-        busy = self.in_flight_sequences() | self.cursor.excluded | leaving
-        free = {sequence for sequence in sequences if sequence <= self.cursor.last and sequence not in busy}
-        self._returned_discard(free)
-        self.cursor.discard(free)
+        busy, last = self.out_sequences(), self.last
+        free = {sequence for sequence in sequences if sequence <= last and sequence not in busy}
+        for lane in self.lanes:
+            lane.discard(free)
         self._open.excluded |= free
-        self._broker.list_part(self._open)
+        self.broker.list_part(self._open)
         return sorted(free)
 
     def removed(self, messages: list[Message]) -> None:
@@ -373,15 +439,17 @@ class Queue:
 
     def unstored(self) -> list[Message]:
         """The messages that are nowhere but in memory, in order: non-persistent ones that found room."""
-        in_flight = [message for s in self.subscriptions for message in s.in_flight.values()]
-        found = [m for m in (*in_flight, *self._returned, *self.cursor.resident()) if not m.stored]
+        found = [m for s in self.subscriptions for m in s.in_flight.values() if not m.stored]
+        for lane in self.lanes:
+            found += lane.unstored()
         return sorted(found, key=attrgetter("sequence"))
 
-    def _returned_discard(self, sequences: set[int]) -> None:
-        gone = [message for message in self._returned if message.sequence in sequences]
-        if gone:
-            self._returned = deque([m for m in self._returned if m.sequence not in sequences])
-            self.cursor.release(gone)
+    def out_sequences(self) -> set[int]:
+        """The sequences of messages that consumers have or that are being removed."""
+        parts = (self._open, *self.broker.parts_of(self))
+        leaving = {message.sequence for part in parts for message in part.removals}
+        excluded = {sequence for lane in self.lanes for sequence in lane.cursor.excluded}
+        return self.in_flight_sequences() | excluded | leaving
 
     def in_flight_sequences(self) -> set[int]:
         """The sequences of all messages that consumers have."""
@@ -397,7 +465,8 @@ class Queue:
 
         Only messages that were flagged by an earlier crash, and are still here, keep the mark.
         """
-        head = self._broker.store.lane_state(self.lane).head
-        crashed = self.cursor.redelivered_to
-        self._open.dispatch_mark = crashed if 0 < head <= crashed else 0
-        self._broker.list_part(self._open)
+        for lane in self.lanes:
+            head = self.broker.store.lane_state(lane.id).head
+            crashed = lane.cursor.redelivered_to
+            self._open.marks[lane.id] = crashed if 0 < head <= crashed else 0
+        self.broker.list_part(self._open)

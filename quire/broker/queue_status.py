@@ -150,8 +150,9 @@ class QueueStatusReader:
         if queue.fault is not None:
             cause = "damaged-record" if isinstance(queue.fault, StoreCorrupt) else "store-failed"
             return Blocked(cause, now - queue.fault_since)
-        if queue.cursor.blocked_since is not None:
-            return Blocked("memory-limit", now - queue.cursor.blocked_since)
+        for lane in queue.lanes:
+            if lane.cursor.blocked_since is not None:
+                return Blocked("memory-limit", now - lane.cursor.blocked_since)
         return None
 
     def held_producers(self) -> list[HeldProducer]:
@@ -181,8 +182,9 @@ class QueueStatusReader:
 
     def _head_sequence(self, queue: "Queue") -> int:
         heads = [message.sequence for message in queue.unstored()[:1]]
-        if head := self._broker.store.lane_state(queue.lane).head:
-            heads.append(head)
-        if not self._broker.spool.is_empty(queue.lane):
-            heads += [link.sequence for link in self._broker.spool.links(queue.lane, 0, 1)]
+        for lane in queue.lanes:
+            if head := self._broker.store.lane_state(lane.id).head:
+                heads.append(head)
+            if not self._broker.spool.is_empty(lane.id):
+                heads += [link.sequence for link in self._broker.spool.links(lane.id, 0, 1)]
         return min(heads, default=0)

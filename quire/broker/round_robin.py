@@ -1,34 +1,39 @@
-"""Whose turn it is among the consumers of a queue."""
+"""Whose turn it is among the consumers of a queue, when any of them may have any message."""
 
 from collections.abc import Iterator
 from operator import attrgetter
 
 from quire.broker.subscription import Subscription
 from quire.message import Message
+from quire.settings.policy import Policy
 
 
 class RoundRobin:
     """Deals a queue's messages out to its consumers, in turn among equals.
 
     Args:
-        subscriptions: the queue's consumers; the queue's own list.
+        subscriptions: the queue's consumers, in the order they came; the queue's own list.
     """
 
     def __init__(self, subscriptions: list[Subscription]) -> None:
         self._subscriptions = subscriptions
         self._dealt = 0
 
-    def ready(self) -> list[Subscription]:
-        """The consumers of the highest priority that have credit; an exclusive one alone."""
-        exclusive = [s for s in self._subscriptions if s.exclusive]
-        if exclusive:
-            owner = max(exclusive, key=attrgetter("priority"))
-            return [owner] if owner.credit > 0 else []
-        ready = [s for s in self._subscriptions if s.credit > 0]
-        if len(ready) > 1:
+    def eligible(self, policy: Policy) -> list[Subscription]:
+        """The consumers that take part; of exclusive ones only the owner: the first one of the highest priority."""
+        if policy.all_consumers_exclusive_by_default:
+            exclusive = self._subscriptions
+        else:
+            exclusive = [s for s in self._subscriptions if s.exclusive]
+        return [max(exclusive, key=attrgetter("priority"))] if exclusive else self._subscriptions
+
+    def ready(self, policy: Policy) -> list[Subscription]:
+        """The consumers with credit that are served now: those of the highest priority, or the first of them."""
+        ready = [s for s in self.eligible(policy) if s.credit > 0]
+        if len(ready) > 1 and policy.use_consumer_priority:
             highest = max([s.priority for s in ready])
             ready = [s for s in ready if s.priority == highest]
-        return ready
+        return ready[:1] if policy.strict_order_dispatch else ready
 
     def deal(self, run: list[Message], ready: list[Subscription]) -> Iterator[tuple[Subscription, list[Message]]]:
         """Split a run of messages: each consumer gets every nth one, and the next run goes on where this one ends.

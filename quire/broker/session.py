@@ -22,8 +22,18 @@ class Session(ABC):
     writable: bool = True
 
     @abstractmethod
-    def deliver(self, subscription: "Subscription", messages: list[Message]) -> None:
-        """Write messages to the consumer. They are in the subscription's in-flight table already."""
+    def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
+        """Write messages to the consumer. They are in the subscription's in-flight table already.
+
+        Args:
+            subscription: the consumer.
+            messages: in order.
+            extra: header lines for each of them, as content has them.
+        """
+
+    @abstractmethod
+    def nothing_came(self, subscription: "Subscription") -> None:
+        """The time of a pull is up, and there was no message."""
 
     @abstractmethod
     def confirmed(self, receipts: list[bytes]) -> None:

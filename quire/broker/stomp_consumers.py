@@ -6,13 +6,15 @@ second subscription of a connection on. In 1.0 and 1.1 messages are acknowledged
 
 from typing import TYPE_CHECKING
 
-from quire.broker.stomp_route import queue_name, whole_number
+from quire.broker.routing import queue_name
+from quire.broker.stomp_route import whole_number
 from quire.broker.subscription import AckMode, Subscription
 from quire.errors import InvalidHeader, LimitExceeded, UnknownMessage, UnknownSubscription
 from quire.message import Message, header_lines
 from quire.protocols.stomp.encoder import content_for
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
+from quire.selectors import selector
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -54,9 +56,8 @@ class StompConsumers:
         """
         headers = head.headers
         id = headers.get("id", headers["destination"])
-        for name in ("selector", "browser"):
-            if name in headers:
-                raise InvalidHeader(f"{name} is not supported on SUBSCRIBE in this version", header=name)
+        if "browser" in headers:
+            raise InvalidHeader("browser is not supported on SUBSCRIBE in this version", header="browser")
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise LimitExceeded(
                 f"{MAX_SUBSCRIPTIONS} subscriptions are the limit of a connection", limit=MAX_SUBSCRIPTIONS
@@ -68,22 +69,24 @@ class StompConsumers:
         except ValueError:
             text = f"ack is {headers['ack'][:60]!r}: write auto, client or client-individual"
             raise InvalidHeader(text, header="ack") from None
-        prefetch = self._broker.settings.queue.prefetch
+        queue = self._broker.queue(queue_name(headers["destination"]))
+        prefetch = queue.policy.queue_prefetch
         subscription = Subscription(
-            self._session, self._broker.queue(queue_name(headers["destination"])), id=id, number=self._next_number,
+            self._session, queue, id=id, number=self._next_number,
             ack=ack, prefetch=whole_number(headers, "activemq.prefetchSize", prefetch, 1, 1_000_000),
+            selector=selector(headers["selector"]) if headers.get("selector", "").strip() else None,
             priority=whole_number(headers, "activemq.priority", 0, -128, 127),
             exclusive=headers.get("activemq.exclusive", "").lower() == "true",
         )  # fmt: skip
         subscription.prefix = self._prefix(subscription, named="id" in headers)
         self.subscriptions[id] = self._numbers[self._next_number] = subscription
         self._next_number += 1
-        subscription.queue.add(subscription)
+        queue.add(subscription)
 
     def _prefix(self, subscription: Subscription, *, named: bool) -> bytes:
         """What all MESSAGE frames of a subscription begin with; in 1.2 up to the sequence in the ``ack`` header."""
         headers = {"subscription": subscription.id} if named else {}
-        headers["destination"] = f"/queue/{subscription.queue.destination.name}"
+        headers["destination"] = f"/queue/{subscription.source.destination.name}"
         prefix = content_for(b"MESSAGE\n" + header_lines(headers) + b"\n\n", self._session.version)[:-2]
         return prefix + b"ack:" if self._session.version is Version.V1_2 else prefix
 
@@ -98,7 +101,7 @@ class StompConsumers:
         if subscription is None:
             raise UnknownSubscription(f"there is no subscription {id[:60]!r}", id=id[:60])
         del self._numbers[subscription.number]
-        subscription.queue.remove(subscription, "the consumer unsubscribed", lost=False)
+        subscription.source.remove(subscription, "the consumer unsubscribed", lost=False)
 
     def leave(self, cause: str, *, lost: bool) -> None:
         """All consumers go.
@@ -108,7 +111,7 @@ class StompConsumers:
             lost: whether they vanished without a word.
         """
         for subscription in self.subscriptions.values():
-            subscription.queue.remove(subscription, cause, lost=lost)
+            subscription.source.remove(subscription, cause, lost=lost)
         self.subscriptions.clear()
         self._numbers.clear()
 
@@ -130,7 +133,7 @@ class StompConsumers:
         except ValueError:
             raise _unknown(b" ".join(ids)[:60].decode()) from None
         messages = only.take(sequences)
-        only.queue.acknowledge(messages)
+        only.source.acknowledge(messages)
         if len(messages) < len(ids):
             raise _unknown(str(_first_missing(sequences, messages)))
 
@@ -165,12 +168,19 @@ class StompConsumers:
 
     def acknowledge(self, subscription: Subscription, sequences: list[int]) -> None:
         """Settle messages as done."""
-        subscription.queue.acknowledge(self._take(subscription, sequences))
+        subscription.source.acknowledge(self._take(subscription, sequences))
 
-    def reject(self, subscription: Subscription, sequences: list[int]) -> None:
-        """Settle messages as failed: they are delivered again, or become dead letters."""
+    def reject(self, subscription: Subscription, sequences: list[int], delay_ms: int | None = None) -> None:
+        """Settle messages as failed: they are delivered again, or become dead letters.
+
+        Args:
+            subscription: whose they are.
+            sequences: which.
+            delay_ms: how long they are to wait, in milliseconds; None for what the policy says.
+        """
         messages = self._take(subscription, sequences)
-        subscription.queue.take_back(messages, len(messages), "rejected by the consumer")
+        cause = "rejected by the consumer"
+        subscription.source.take_back(messages, len(messages), cause, at_once=False, delay_ms=delay_ms)
 
     def _take(self, subscription: Subscription, sequences: list[int]) -> list[Message]:
         messages = subscription.take(sequences)
@@ -181,12 +191,12 @@ class StompConsumers:
 
     # MESSAGE.
 
-    def frames(self, subscription: Subscription, messages: list[Message]) -> list[bytes]:
+    def frames(self, subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
         """The MESSAGE frames of messages, in pieces to be joined."""
         if self._session.version is not Version.V1_2:
-            return self._old_frames(subscription, messages)
+            return self._old_frames(subscription, messages, extra)
         between = b"\0" + subscription.prefix
-        end_of_id = b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number
+        end_of_id = (b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number) + extra
         pieces = [subscription.prefix]
         append = pieces.append
         for message in messages:
@@ -198,7 +208,17 @@ class StompConsumers:
         pieces[-1] = b"\0"
         return pieces
 
-    def _old_frames(self, subscription: Subscription, messages: list[Message]) -> list[bytes]:
+    def marker(self, subscription: Subscription, headers: bytes) -> bytes:
+        """A MESSAGE frame that stands for no message.
+
+        Args:
+            subscription: whose consumer it is for.
+            headers: header lines that say what it means.
+        """
+        ids = b"-\n" if self._session.version is Version.V1_2 else b""
+        return subscription.prefix + ids + b"message-id:\n" + headers + b"\n\0"
+
+    def _old_frames(self, subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
         pieces = []
         if len(self.by_message_id) > MAX_SETTLED_IDS + 2 * sum([len(s.in_flight) for s in self.subscriptions.values()]):
             known = self.by_message_id.items()
@@ -208,7 +228,7 @@ class StompConsumers:
                 self.by_message_id[message.id] = (subscription, message.sequence)
             content = content_for(message.content, self._session.version)
             flag = _redelivery(message) if message.redelivered else b""
-            pieces += [subscription.prefix, flag, content, b"\0"]
+            pieces += [subscription.prefix, extra, flag, content, b"\0"]
         return pieces
 
 

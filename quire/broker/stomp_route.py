@@ -1,8 +1,8 @@
 """What the headers of a SEND frame mean: where it goes, how, and what of them is stored."""
 
 from quire.broker.broker import Broker
-from quire.broker.queue import Queue
-from quire.errors import InvalidDestination, InvalidHeader
+from quire.broker.routing import Target
+from quire.errors import InvalidHeader
 from quire.message import header_lines
 from quire.protocols.stomp.frames import Head
 
@@ -20,7 +20,8 @@ class Route:
     """A SEND's head, understood once.
 
     Attributes:
-        queue: where it goes.
+        destination: where it goes, as the client says it.
+        target: what takes it.
         lines: the header lines that are stored, and the empty line.
         expiration: milliseconds since the epoch; 0 for never.
         priority: 0 to 9.
@@ -31,13 +32,15 @@ class Route:
     """
 
     __slots__ = (
-        "expiration", "lines", "persistent", "priority", "producer", "producer_sequence", "queue", "transaction",
+        "destination", "expiration", "lines", "persistent", "priority", "producer", "producer_sequence", "target",
+        "transaction",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue, head: Head) -> None:
+    def __init__(self, target: Target, head: Head) -> None:
         headers = head.headers
         stored = {name: value for name, value in head.headers.items() if name not in _NOT_STORED}
-        self.queue = queue
+        self.destination = headers["destination"]
+        self.target = target
         self.lines = header_lines(stored) + b"\n"
         self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
         self.priority = whole_number(headers, "priority", 4, 0, 9)
@@ -54,27 +57,16 @@ class Route:
 
 
 def route_of(broker: Broker, head: Head) -> Route:
-    """Understand a SEND's head; its queue is created if it is not there.
+    """Understand a SEND's head; its destination is created if it is not there.
 
     Raises:
-        InvalidDestination: the destination is no queue, or has no valid name.
+        InvalidDestination: it is no destination, or has no valid name.
         InvalidHeader: a value cannot be read.
     """
-    return Route(broker.queue(queue_name(head.headers["destination"])), head)
-
-
-def queue_name(destination: str) -> str:
-    """The name in a destination header: ``/queue/NAME``.
-
-    Raises:
-        InvalidDestination: it is something else.
-    """
-    name = destination.removeprefix("/queue/")
-    if name == destination:
-        raise InvalidDestination(
-            f"{destination[:100]!r} is no destination here: write /queue/NAME", destination=destination[:100]
-        )
-    return name
+    target = broker.target(head.headers["destination"])
+    if "JMSXGroupID" in head.headers:
+        target.expect_groups()
+    return Route(target, head)
 
 
 def whole_number(headers: dict[str, str], name: str, default: int, least: int, most: int) -> int:

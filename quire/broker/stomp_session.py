@@ -14,7 +14,7 @@ from quire.broker.flow import HoldCause
 from quire.broker.heart_beat import HeartBeat
 from quire.broker.session import Session
 from quire.broker.stomp_consumers import StompConsumers
-from quire.broker.stomp_route import Route, route_of
+from quire.broker.stomp_route import Route, route_of, whole_number
 from quire.broker.subscription import Subscription
 from quire.broker.transaction import Transaction
 from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, UnknownTransaction
@@ -33,6 +33,9 @@ MAX_ROUTES = 128
 
 MAX_TRANSACTIONS = 1000
 """How many transactions a connection may have open."""
+
+MAX_DELAY = 365 * 86_400_000
+"""The longest delay a client may ask for with its NACK, in milliseconds."""
 
 MIN_HEART_BEAT = 1000
 """The shortest heart-beat interval the broker agrees to, in milliseconds."""
@@ -57,7 +60,7 @@ class StompSession(Session):
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
         self._state = State.CONNECTING
         self._routes: dict[Head, Route] = {}
-        self._deletions = broker.deletions
+        self._routes_version = broker.destinations.version
         self._transactions: dict[str, Transaction] = {}
         self._output: list[bytes] = []
         self._output_size = 0
@@ -117,9 +120,9 @@ class StompSession(Session):
     def _process(self, events: list[Event]) -> None:  # noqa: C901
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
         broker = self._broker
-        if self._deletions != broker.deletions:
+        if self._routes_version != broker.destinations.version:
             self._routes.clear()
-            self._deletions = broker.deletions
+            self._routes_version = broker.destinations.version
         restricted = broker.is_restricted
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         receipts: list[bytes] = []
@@ -133,7 +136,7 @@ class StompSession(Session):
                         self._waiting = events[index:]
                         break
                     content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
-                    route.queue.send(content, route.expiration, route.priority, route.persistent)
+                    route.target.send(content, route.expiration, route.priority, route.persistent)
                     sent = True
                 elif head is ACK_RUN:
                     self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
@@ -176,9 +179,9 @@ class StompSession(Session):
         self._output_size += len(data)
         self._broker.unwritten(self)
 
-    def deliver(self, subscription: Subscription, messages: list[Message]) -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Write messages to a consumer."""
-        self._output += self.consumers.frames(subscription, messages)
+        self._output += self.consumers.frames(subscription, messages, extra)
         self._output_size += sum([message.size for message in messages])
         self._broker.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
@@ -189,6 +192,10 @@ class StompSession(Session):
         if self._state is State.CLOSED:
             return
         self.write(encode_receipts(receipts))
+
+    def nothing_came(self, subscription: Subscription) -> None:
+        """Say that a pull ended without a message: a MESSAGE frame without one, marked by a header."""
+        self.write(self.consumers.marker(subscription, b"pull:end\n"))
 
     def flush(self) -> None:
         """Write what has gathered, in one write."""
@@ -202,7 +209,7 @@ class StompSession(Session):
         """The transport takes output again."""
         self.writable = True
         for subscription in self.consumers.subscriptions.values():
-            subscription.queue.wake()
+            subscription.source.wake()
         self._broker.ask_turn()
 
     # A connection's life.
@@ -287,7 +294,7 @@ class StompSession(Session):
         broker.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
         if route.producer is not None and not broker.take_producer_sequence(route.producer, route.producer_sequence):
             return True
-        route.queue.send(content, route.expiration, route.priority, route.persistent)
+        route.target.send(content, route.expiration, route.priority, route.persistent)
         if route.producer is None:
             if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()
@@ -303,7 +310,7 @@ class StompSession(Session):
         if not broker.is_over(cause):
             return False
         self._connection.pause_reading("held")
-        broker.flow.hold(self, cause, route.queue.destination.name)
+        broker.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
         return True
 
     # ACK, NACK and transactions.
@@ -320,7 +327,8 @@ class StompSession(Session):
         if (name := head.headers.get("transaction")) is not None:
             self._transaction(name).reject(subscription, sequences)
         else:
-            self.consumers.reject(subscription, sequences)
+            delay = whole_number(head.headers, "redelivery-delay", -1, 0, MAX_DELAY)
+            self.consumers.reject(subscription, sequences, None if delay < 0 else delay)
 
     def _transaction(self, name: str) -> Transaction:
         try:

@@ -1,13 +1,17 @@
-"""A consumer of a queue: its credit, and the messages it has in flight."""
+"""A consumer of a queue or of a topic's durable subscription: its credit, and the messages it has in flight."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from quire.broker.session import Session
+from quire.destination import Destination
 from quire.message import Message
+from quire.selectors import Selector
+from quire.settings import Policy
+from quire.store.base import Delivery
 
 if TYPE_CHECKING:
-    from quire.broker.queue import Queue
+    from quire.broker.broker import Broker
 
 
 class AckMode(StrEnum):
@@ -18,43 +22,105 @@ class AckMode(StrEnum):
     INDIVIDUAL = "client-individual"
 
 
+class Source(Protocol):
+    """What a consumer consumes, as its session and its acknowledgements see it.
+
+    Attributes:
+        broker: the broker.
+        destination: where its messages were sent; of a durable subscription the topic.
+        policy: what applies to it.
+        dequeued: how many messages were acknowledged.
+    """
+
+    broker: "Broker"
+    destination: Destination
+    policy: Policy
+    dequeued: int
+
+    def wake(self) -> None:
+        """Dispatch at the end of this turn, if there may be something to dispatch."""
+        ...
+
+    def dispatch(self) -> None:
+        """Give out now what can be given out."""
+        ...
+
+    def acknowledge(self, messages: list[Message]) -> None:
+        """Messages are done with; they are out of the in-flight table."""
+        ...
+
+    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+        """Messages cannot be delivered (``expired``, ``failed``); they become dead letters by policy."""
+        ...
+
+    def take_back(
+        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
+    ) -> None:
+        """Messages were not acknowledged, or rejected; ``quire.broker.queue.Queue.take_back`` says what is what."""
+        ...
+
+    def note_delivery(self, message: Message, state: Delivery) -> None:
+        """Store what is known of a message's deliveries."""
+        ...
+
+    def restore(self, messages: list[Message]) -> None:
+        """The transaction failed in which messages were acknowledged: they are here again."""
+        ...
+
+    def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None:
+        """A consumer goes; ``lost`` if it vanished without a word."""
+        ...
+
+
 class Subscription:
     """A consumer.
 
     Args:
         session: the session it belongs to.
-        queue: what it consumes.
+        source: what it consumes: a queue, a durable subscription, its own part of a topic.
         id: its name, unique in the session.
         number: its number in the session, for acknowledgement ids.
         ack: how it acknowledges.
-        prefetch: how many messages it may have in flight.
+        prefetch: how many messages it may have in flight; with 0 it gets what it pulls.
         priority: consumers with a higher one are served first.
         exclusive: whether it wants all messages for itself.
+        selector: which messages it wants; None for all.
 
     Attributes:
         in_flight: messages given out and not settled, by sequence, in the order they were given out.
-        transacted: how many of those are acknowledged in a transaction that is not committed; they take no credit.
+        extended: sequences in flight that take no credit: acknowledged in a transaction that is not committed, or said
+            to be delivered (the prefetch extension).
+        pulled: how many messages it may still be given of those it asked for, if its prefetch is 0.
+        turn: when it was last given a message, among the consumers of its queue.
+        full_since: since when it has no credit while messages wait for it, on the monotonic clock; None while it has.
+        acknowledged_at: when it last acknowledged something, on the monotonic clock.
+        prefix: what its session writes before each message.
     """
 
     __slots__ = (
-        "ack", "exclusive", "id", "in_flight", "number", "prefetch", "prefix", "priority", "queue", "session",
-        "transacted",
+        "ack", "acknowledged_at", "exclusive", "extended", "full_since", "id", "in_flight", "number", "prefetch", "prefix",
+        "priority", "pulled", "selector", "session", "source", "turn",
     )  # fmt: skip
 
     def __init__(
-        self, session: Session, queue: "Queue", *, id: str, number: int = 0, ack: AckMode = AckMode.INDIVIDUAL,
-        prefetch: int = 1000, priority: int = 0, exclusive: bool = False,
+        self, session: Session, source: "Source", *, id: str, number: int = 0, ack: AckMode = AckMode.INDIVIDUAL,
+        prefetch: int = 1000, priority: int = 0, exclusive: bool = False, selector: Selector | None = None,
     ) -> None:  # fmt: skip
         self.session = session
-        self.queue = queue
+        self.source = source
         self.id = id
         self.number = number
         self.ack = ack
         self.prefetch = prefetch
         self.priority = priority
         self.exclusive = exclusive
+        self.selector = selector
         self.in_flight: dict[int, Message] = {}
-        self.transacted = 0
+        self.extended: set[int] = set()
+        self.pulled = 0
+        self.turn = 0
+        self.full_since: float | None = None
+        self.acknowledged_at = 0.0
         self.prefix = b""
 
     @property
@@ -62,7 +128,9 @@ class Subscription:
         """How many messages it may be given now."""
         if not self.session.writable:
             return 0
-        return self.prefetch - len(self.in_flight) + self.transacted
+        if not self.prefetch:
+            return self.pulled
+        return self.prefetch + len(self.extended) - len(self.in_flight)
 
     def take(self, sequences: list[int]) -> list[Message]:
         """Take settled messages out of the in-flight table.
@@ -72,6 +140,8 @@ class Subscription:
         """
         pop = self.in_flight.pop
         messages = [pop(sequence, None) for sequence in sequences]
+        if self.extended:
+            self.extended.difference_update(sequences)
         return [message for message in messages if message is not None]
 
     def up_to(self, sequence: int) -> list[int]:

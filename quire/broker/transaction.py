@@ -8,9 +8,8 @@ from quire.message import Message
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queue import Queue
     from quire.broker.stomp_route import Route
-    from quire.broker.subscription import Subscription
+    from quire.broker.subscription import Source, Subscription
 
 
 class Transaction:
@@ -31,7 +30,7 @@ class Transaction:
         self._size = 0
         self.acknowledged: dict[tuple[Subscription, int], None] = {}
         self.rejected: dict[tuple[Subscription, int], None] = {}
-        self.settled: list[tuple[Queue, list[Message]]] = []
+        self.settled: list[tuple[Source, list[Message]]] = []
 
     def send(self, route: "Route", content: bytes) -> None:
         """Hold a message back until the commit.
@@ -53,7 +52,7 @@ class Transaction:
         self._broker.transaction_bytes += len(content)
 
     def acknowledge(self, subscription: "Subscription", sequences: list[int]) -> None:
-        """Hold acknowledgements back until the commit; meanwhile they take no credit."""
+        """Hold acknowledgements back until the commit; meanwhile they take no credit, if the policy says so."""
         self._hold(self.acknowledged, subscription, sequences)
 
     def reject(self, subscription: "Subscription", sequences: list[int]) -> None:
@@ -67,23 +66,24 @@ class Transaction:
             key = (subscription, sequence)
             if sequence in subscription.in_flight and key not in self.acknowledged and key not in self.rejected:
                 settled[key] = None
-                subscription.transacted += 1
-        subscription.queue.wake()
+                if subscription.source.policy.use_prefetch_extension:
+                    subscription.extended.add(sequence)
+        subscription.source.wake()
 
     def commit(self) -> None:
         """Do everything in the open commit."""
         self._end()
         for route, content in self._sends:
             if route.producer is None or self._broker.take_producer_sequence(route.producer, route.producer_sequence):
-                queue = self._broker.queue(route.queue.destination.name)  # it may have been deleted meanwhile
-                queue.send(content, route.expiration, route.priority, route.persistent)
+                target = self._broker.target(route.destination)  # it may have been deleted meanwhile
+                target.send(content, route.expiration, route.priority, route.persistent)
         for subscription, sequences in _by_subscription(self.acknowledged):
             messages = subscription.take(sequences)
-            subscription.queue.acknowledge(messages)
-            self.settled.append((subscription.queue, messages))
+            subscription.source.acknowledge(messages)
+            self.settled.append((subscription.source, messages))
         for subscription, sequences in _by_subscription(self.rejected):
             messages = subscription.take(sequences)
-            subscription.queue.take_back(messages, len(messages), "rejected by the consumer")
+            subscription.source.take_back(messages, len(messages), "rejected by the consumer", at_once=False)
         self._broker.list_transaction(self)
 
     def abort(self) -> None:
@@ -96,8 +96,8 @@ class Transaction:
     def _end(self) -> None:
         self._broker.transaction_bytes -= self._size
         self._size = 0
-        for subscription, _ in (*self.acknowledged, *self.rejected):
-            subscription.transacted -= 1
+        for subscription, sequence in (*self.acknowledged, *self.rejected):
+            subscription.extended.discard(sequence)
 
 
 def _by_subscription(settled: "dict[tuple[Subscription, int], None]") -> "Iterable[tuple[Subscription, list[int]]]":

@@ -37,7 +37,7 @@ def connections(service: Service) -> list[Connection]:
             Connection(
                 address=session.name, protocol=f"stomp {session.version}",
                 connected_seconds=max(now - session.connected_at, 0) / 1000,
-                queues=sorted({subscription.queue.destination.name for subscription in subscriptions}),
+                queues=sorted({subscription.source.destination.name for subscription in subscriptions}),
                 in_flight=sum(len(subscription.in_flight) for subscription in subscriptions),
                 held=session.held, writable=session.writable,
             )

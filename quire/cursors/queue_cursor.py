@@ -66,6 +66,7 @@ class QueueCursor:
         position: every committed message up to this sequence was admitted, none after it.
         excluded: sequences that are being removed and must not be admitted, until their removal is committed.
         redelivered_to: messages up to this sequence may have been delivered before a crash.
+        skipped: sequences at or above the position that were admitted before it was moved back, and still are out.
         blocked_since: since when the cursor is refused, on the monotonic clock; None while it is not.
     """
 
@@ -85,6 +86,7 @@ class QueueCursor:
         self.position = 0
         self.excluded: set[int] = set()
         self.redelivered_to = 0
+        self.skipped: set[int] = set()
         self.blocked_since: float | None = None
 
     @property
@@ -104,14 +106,74 @@ class QueueCursor:
                 the others join the kept ones.
         """
         self._active = False
+        self.skipped.clear()
+        self._go_back(in_flight)
+
+    def rewind(self, set_aside: list[Message], out: set[int]) -> None:
+        """Start again from the head while consumers go on: a new one may want what the others did not.
+
+        Args:
+            set_aside: messages that were set aside and are nowhere but in memory, in order; they join the kept ones.
+            out: sequences that were admitted and are still out: in flight, coming back, being removed.
+        """
+        self.skipped = out
+        self._go_back(set_aside)
+
+    def _go_back(self, back: list[Message]) -> None:
+        """To the head; what is resident is given up or kept."""
         self.blocked_since = None
         self.position = 0
-        resident = list(heapq.merge(in_flight, self.window, key=_sequence))
+        resident = list(heapq.merge(back, self.window, key=_sequence))
         self.window.clear()
         self.release([message for message in resident if message.stored])
         kept = [message for message in resident if not message.stored]
         self._kept = deque(heapq.merge(kept, self._kept, key=_sequence))
         self._kept_bytes += _charge(kept)
+
+    def set_aside(self, message: Message) -> None:
+        """An admitted message waits for a consumer that may take it: a stored one gives its memory back meanwhile."""
+        if message.stored:
+            self._memory.release(message.size + MESSAGE_OVERHEAD)
+        else:
+            self._kept_bytes += message.size + MESSAGE_OVERHEAD
+
+    def take_up(self, message: Message) -> None:
+        """A message that was set aside, and is nowhere but in memory, goes on its way."""
+        self._kept_bytes -= message.size + MESSAGE_OVERHEAD
+
+    def recall(self, sequences: list[int], sizes: list[int]) -> tuple[list[Message], int]:
+        """Bring messages back into memory that were set aside behind the position, as many of the first as fit.
+
+        Args:
+            sequences: which, in order.
+            sizes: their sizes in bytes.
+
+        Returns:
+            The messages, without those that are gone meanwhile or are being removed; and how many of the sequences that
+            settles. With none settled, ``blocked_since`` is set.
+
+        Raises:
+            StoreCorrupt: one of them is damaged.
+        """
+        room, count = self._memory.available(), 0
+        for size in sizes:
+            room -= size + MESSAGE_OVERHEAD
+            if room < 0 and (count or not self._may_force):
+                break
+            count += 1
+        if count == 0:
+            self.blocked_since = self.blocked_since or self._clock.monotonic()
+            return [], 0
+        self.blocked_since = None
+        wanted = [sequence for sequence in sequences[:count] if sequence not in self.excluded]
+        messages = self._store.load(self._lane, wanted)
+        if len(messages) < len(wanted) and not self._spool.is_empty(self._lane):
+            messages = list(heapq.merge(messages, self._spool.load(self._lane, wanted), key=_sequence))
+        for message in messages:
+            if message.sequence <= self.redelivered_to:
+                message.redelivered = True
+        self._memory.force(_charge(messages))
+        return messages, count
 
     def keep(self, message: Message) -> bool:
         """Reserve memory for a non-persistent message that is about to be committed.
@@ -236,6 +298,9 @@ class QueueCursor:
             self.position = message.sequence
             if message.stored:
                 if message.sequence in self.excluded:
+                    continue
+                if self.skipped and message.sequence in self.skipped:
+                    self.skipped.discard(message.sequence)
                     continue
                 if message.sequence <= self.redelivered_to:
                     message.redelivered = True

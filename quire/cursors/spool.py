@@ -59,6 +59,13 @@ class Spool:
             message.persistent = False
         return page
 
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read messages by sequence; those that are not there are left out."""
+        messages = self._store.load(lane, sequences)
+        for message in messages:
+            message.persistent = False
+        return messages
+
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links in order, as a store does."""
         return self._store.links(lane, start, limit)

@@ -242,6 +242,7 @@ class SteppedBroker:
         settings: its settings; the defaults if None.
         store: its store, open; a new one in memory if None.
         clock: the time; a new one if None.
+        spool_store: what the spool is kept in, open and empty; a new one in memory if None.
 
     Attributes:
         broker: the core.
@@ -253,19 +254,21 @@ class SteppedBroker:
     """
 
     def __init__(
-        self, settings: Settings | None = None, store: Store | None = None, clock: ManualClock | None = None
-    ) -> None:
+        self, settings: Settings | None = None, store: Store | None = None, clock: ManualClock | None = None,
+        spool_store: Store | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings or Settings()
         self.store = store or MemoryStore()
         self.clock = clock or ManualClock()
         self.scheduler = Scheduler(self.clock)
         self.clients: list[SteppedClient] = []
-        spool = MemoryStore()
-        spool.open()
+        if spool_store is None:
+            spool_store = MemoryStore()
+            spool_store.open()
         if store is None:
             self.store.open()
         self._turn_wanted = False
-        self.spool = Spool(spool, self.settings.spool.limit)
+        self.spool = Spool(spool_store, self.settings.spool.limit)
         self.broker = Broker(self.settings, self.store, self.spool, self.clock, self.scheduler, self._want_turn)
         self.writer = self.broker.writer = SteppedWriter(self.store)
 

@@ -22,7 +22,7 @@ def small_steps() -> Iterator[None]:
     """Make the broker's steps so small that a short history crosses them: dispatch marks, pages, slices."""
     with (
         patch("quire.broker.dispatch_mark.STEP", 8),
-        patch("quire.broker.queue.SLICE", 2),
+        patch("quire.broker.dispatcher.SLICE", 2),
         patch("quire.cursors.queue_cursor.PAGE_LIMIT", 3),
     ):
         yield
@@ -42,10 +42,10 @@ class Simulation:
         self.history: list[str] = []
         self._random = random = Random(seed)
         self._settings = settings(
-            memory={"limit": random.choice((1, 2500, 10_000, 1_000_000)), "queue_limit": random.choice((0, 2000))},
+            memory={"limit": random.choice((1, 2500, 10_000, 1_000_000))},
+            policy={"memory_limit": random.choice((0, 2000)), "maximum_redeliveries": random.choice((0, 2, 6))},
             store={"limit": random.choice((20_000, 10**9))},
             spool={"limit": random.choice((5_000, 10**9))},
-            queue={"maximum_redeliveries": random.choice((0, 2, 6)), "expiry_interval": 1.0},
             producer={"hold_limit": 5.0},
         )
         # What may happen differs from seed to seed, or rare things would never come together.
@@ -110,7 +110,7 @@ class Simulation:
             client, self._promises, self._random, self.history.append,
             queue=queue, ack=self._random.choice(("client-individual", "client", "auto")),
             prefetch=self._random.choice((1, 2, 5, 100)), alone=not others,
-            gets_back=self._settings.queue.maximum_redeliveries > 0,
+            gets_back=self._settings.policies.base.maximum_redeliveries > 0,
         )  # fmt: skip
 
     def _end_commit(self) -> None:
@@ -212,8 +212,8 @@ class Simulation:
     def _check_counts(self) -> None:
         store, spool = self._stepped.store, self._stepped.spool
         for name, queue in self._stepped.broker.queues.items():
-            state = store.lane_state(queue.lane)
-            count = state.count + len(spool.links(queue.lane, 0, 1 << 30)) + len(queue.unstored())
+            state = store.lane_state(queue.lanes[0].id)
+            count = state.count + len(spool.links(queue.lanes[0].id, 0, 1 << 30)) + len(queue.unstored())
             if queue.depth != count:
                 raise Broken(f"{name} counts {queue.depth} messages and has {count}")
 

@@ -1,25 +1,54 @@
 """What the tests of the broker's core share: settings with small limits, and short ways to common situations."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from quire.errors import StoreCorrupt
 from quire.message import Message
-from quire.settings import Settings
+from quire.settings import Policies, Policy, Settings
+from quire.settings.composites import read_composites
+from quire.settings.policies import read_policies
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 
+AT_ONCE = {"initial_redelivery_delay": 0.0, "redelivery_delay": 0.0}
 
-def settings(**sections: dict[str, Any]) -> Settings:
-    """The default settings with some changed: ``settings(queue={"prefetch": 1})``."""
+
+def settings(
+    policy: dict[str, Any] | None = None,
+    policies: Sequence[dict[str, Any]] = (),
+    composites: Sequence[dict[str, Any]] = (),
+    **sections: dict[str, Any],
+) -> Settings:
+    """The default settings with some changed. What comes back comes back at once, unless a test says otherwise.
+
+    Args:
+        policy: keys of ``[policy]``: ``{"maximum_redeliveries": 2}``.
+        policies: entries of ``[[policies]]``: ``[{"destination": "a.>", "maximum_redeliveries": 2}]``.
+        composites: entries of ``[[composites]]``.
+        **sections: keys of other sections: ``memory={"limit": 1000}``.
+    """
     base = Settings()
     changed = {name: replace(getattr(base, name), **keys) for name, keys in sections.items()}
-    return replace(base, **changed)
+    entries = read_policies(list(policies), "test")
+    return replace(
+        base,
+        policies=Policies(replace(Policy(), **{**AT_ONCE, **(policy or {})}), entries),
+        composites=read_composites(list(composites), "test"),
+        **changed,
+    )
 
 
-def filled(count: int, name: str = "q", **sections: dict[str, Any]) -> SteppedBroker:
-    """A broker with messages ``0``, ``1``, ... in a queue, all stored."""
-    stepped = SteppedBroker(settings(**sections))
+def filled(count: int, name: str = "q", **changes: Any) -> SteppedBroker:
+    """A broker with messages ``0``, ``1``, ... in a queue, all stored.
+
+    Args:
+        count: how many.
+        name: the queue.
+        **changes: as ``settings``.
+    """
+    stepped = SteppedBroker(settings(**changes))
     producer = stepped.connect()
     for number in range(count):
         producer.send(name, b"%d" % number)

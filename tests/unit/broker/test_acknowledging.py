@@ -15,7 +15,7 @@ def test_an_individual_acknowledgement_settles_one_message() -> None:
     assert receiver.receipts() == []
     stepped.commit()
     assert receiver.receipts() == ["r"]
-    links = stepped.store.links(stepped.queue("q").lane, 0, 10)
+    links = stepped.store.links(stepped.queue("q").lanes[0].id, 0, 10)
     assert [link.sequence for link in links] == [1, 3]
     assert (stepped.queue("q").depth, stepped.queue("q").in_flight) == (2, 2)
 
@@ -117,9 +117,9 @@ def test_acknowledgements_are_stored_when_the_store_works_again() -> None:
     stepped.commit(StoreFull("no space"))
     stepped.run()
     assert receiver.receipts() == receiver.errors() == []
-    assert stepped.store.lane_state(stepped.queue("q").lane).count == 2
+    assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 2
     stepped.advance(1)
     stepped.run()
     assert receiver.receipts() == ["0", "1"]
-    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+    assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0
     assert receiver.messages() == []

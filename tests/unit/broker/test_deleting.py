@@ -6,7 +6,7 @@ from tests.unit.broker.harness import consumer, filled, settings
 
 
 def delete(stepped: SteppedBroker) -> None:
-    stepped.broker.delete_queue(stepped.queue("q"))
+    stepped.broker.destinations.delete_queue(stepped.queue("q"))
     stepped.run()
 
 
@@ -37,7 +37,7 @@ def test_what_was_under_way_to_it_is_gone_too() -> None:
     producer.send("q", b"under way", {"receipt": "1"})
     stepped.turn()
     producer.send("q", b"behind it", {"receipt": "2"})
-    stepped.broker.delete_queue(stepped.queue("q"))
+    stepped.broker.destinations.delete_queue(stepped.queue("q"))
     stepped.run()
     assert producer.receipts() == ["1", "2"]
     assert (stepped.store.size(), stepped.broker.stored_bytes, stepped.broker.memory.used) == (0, 0, 0)
@@ -56,7 +56,7 @@ def test_its_non_persistent_messages_give_memory_and_spool_back() -> None:
 
 def test_a_deletion_is_tried_again_when_the_store_failed() -> None:
     stepped = filled(2)
-    stepped.broker.delete_queue(stepped.queue("q"))
+    stepped.broker.destinations.delete_queue(stepped.queue("q"))
     stepped.turn()
     stepped.commit(StoreFull("no space"))
     stepped.advance(1)
@@ -68,7 +68,7 @@ def test_a_deletion_behind_a_failed_commit_is_done() -> None:
     stepped = filled(2)
     stepped.connect().send("q", b"refused")
     stepped.turn()
-    stepped.broker.delete_queue(stepped.queue("q"))
+    stepped.broker.destinations.delete_queue(stepped.queue("q"))
     stepped.commit(StoreFull("no space"))
     stepped.advance(1)
     stepped.run()

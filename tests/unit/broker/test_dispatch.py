@@ -91,7 +91,7 @@ def test_auto_acknowledgement_needs_no_credit_and_leaves_nothing() -> None:
     receiver = consumer(stepped, ack="auto", prefetchSize="1")
     assert receiver.messages() == numbers(*range(50))
     assert stepped.queue("q").depth == stepped.queue("q").memory.used == 0
-    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+    assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0
 
 
 def test_a_slow_receiver_is_given_nothing_more_until_it_has_read() -> None:

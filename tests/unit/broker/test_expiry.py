@@ -55,7 +55,7 @@ def test_the_sweep_goes_on_when_the_store_can_be_read_again_and_says_once_that_i
 
 
 def test_an_expired_message_is_never_delivered_even_before_the_sweep() -> None:
-    stepped = SteppedBroker(settings(queue={"expiry_interval": 1000.0}))
+    stepped = SteppedBroker(settings(broker={"expiry_interval": 1000.0}))
     send_expiring(stepped, b"old")
     stepped.connect().send("q", b"lasting")
     stepped.advance(2)
@@ -65,7 +65,7 @@ def test_an_expired_message_is_never_delivered_even_before_the_sweep() -> None:
 
 
 def test_many_expired_messages_do_not_hold_up_the_first_lasting_one() -> None:
-    stepped = SteppedBroker(settings(queue={"expiry_interval": 1000.0}))
+    stepped = SteppedBroker(settings(broker={"expiry_interval": 1000.0}))
     for _ in range(200):
         send_expiring(stepped, b"old")
     stepped.connect().send("q", b"lasting")
@@ -82,9 +82,9 @@ def test_the_sweep_does_not_move_the_cursor() -> None:
         else:
             stepped.connect().send("q", b"%d" % number)
     receiver = consumer(stepped, prefetchSize="1")
-    position = stepped.queue("q").cursor.position
+    position = stepped.queue("q").lanes[0].cursor.position
     pass_time(stepped, 3)
-    assert stepped.queue("q").cursor.position == position
+    assert stepped.queue("q").lanes[0].cursor.position == position
     got = receiver.take("MESSAGE")
     while len(got) < 5:
         receiver.ack(got[-1])
@@ -107,7 +107,7 @@ def test_what_a_consumer_has_does_not_expire() -> None:
 
 
 def test_a_sweep_removes_a_step_of_messages() -> None:
-    stepped = SteppedBroker(settings(queue={"expiry_interval": 2.0}))
+    stepped = SteppedBroker(settings(broker={"expiry_interval": 2.0}))
     for _ in range(5):
         send_expiring(stepped, b"old", after=0.1)
     depths = []
@@ -132,7 +132,7 @@ def test_expired_messages_in_flight_do_not_hide_the_others_from_the_sweep() -> N
 
 
 def test_what_a_consumer_gives_back_expires_then() -> None:
-    stepped = SteppedBroker()
+    stepped = SteppedBroker(settings())
     send_expiring(stepped, b"late")
     receiver = consumer(stepped)
     (message,) = receiver.take("MESSAGE")
@@ -144,7 +144,7 @@ def test_what_a_consumer_gives_back_expires_then() -> None:
 
 
 def test_expired_messages_can_be_dropped_instead() -> None:
-    stepped = SteppedBroker(settings(queue={"dead_letter_expired": False}))
+    stepped = SteppedBroker(settings(policy={"process_expired": False}))
     send_expiring(stepped, b"old")
     pass_time(stepped, 3)
     assert stepped.queue("q").depth == 0

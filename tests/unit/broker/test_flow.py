@@ -178,7 +178,7 @@ def test_a_cursor_that_was_refused_goes_on_when_another_queue_gives_memory_back(
     first, second = consumer(stepped, "a"), consumer(stepped, "b")
     taken = first.take("MESSAGE")
     assert len(second.messages()) < 3
-    assert stepped.queue("b").cursor.blocked_since is not None
+    assert stepped.queue("b").lanes[0].cursor.blocked_since is not None
     while taken:
         for message in taken:
             first.ack(message)

@@ -102,6 +102,6 @@ def test_a_connection_without_connect_is_closed() -> None:
 
 
 def test_no_timer_is_left_of_a_closed_connection() -> None:
-    stepped = SteppedBroker(settings(queue={"expiry_interval": 10_000.0}))
+    stepped = SteppedBroker(settings(broker={"expiry_interval": 10_000.0}))
     stepped.connect(headers={"heart-beat": "1000,1000"}).vanish()
     assert stepped.scheduler.next_deadline() == 10_000.0

@@ -50,9 +50,10 @@ def test_browse_leaves_cursor_and_memory_alone() -> None:
     stepped = filled(50, memory={"limit": 10 * MESSAGE_OVERHEAD})
     client = consumer(stepped, prefetchSize="3")
     queue = stepped.queue("q")
-    before = (queue.cursor.position, len(queue.cursor.window), queue.memory.used, stepped.is_turn_wanted)
+    cursor = queue.lanes[0].cursor
+    before = (cursor.position, len(cursor.window), queue.memory.used, stepped.is_turn_wanted)
     assert browsed(stepped) == numbers(*range(50))
-    assert (queue.cursor.position, len(queue.cursor.window), queue.memory.used, stepped.is_turn_wanted) == before
+    assert (cursor.position, len(cursor.window), queue.memory.used, stepped.is_turn_wanted) == before
     assert client.messages() == numbers(0, 1, 2)
 
 

@@ -106,7 +106,7 @@ def test_commit_that_fails_loses_no_moved_message(kinds: list[str]) -> None:
 
 
 def test_redrive_sends_dead_letters_back_where_they_came_from() -> None:
-    stepped = SteppedBroker(settings(queue={"maximum_redeliveries": 0}))
+    stepped = SteppedBroker(settings(policy={"maximum_redeliveries": 0}))
     for name in ("a", "b"):
         send(stepped, name.encode(), name)
         client = consumer(stepped, name)

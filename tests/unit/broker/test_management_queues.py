@@ -113,7 +113,7 @@ def test_purge_leaves_nothing_anywhere(kinds: list[str]) -> None:
     queue = stepped.queue("q")
     assert (queue.depth, queue.bytes, stepped.broker.stored_bytes) == (0, 0, 0)
     assert (stepped.spool.used, stepped.broker.memory.used) == (0, 0)
-    assert stepped.store.lane_state(queue.lane).count == 0
+    assert stepped.store.lane_state(queue.lanes[0].id).count == 0
 
 
 def test_purge_leaves_what_is_in_flight() -> None:

@@ -68,18 +68,18 @@ def test_a_dead_letter_that_fails_stays_where_it_is() -> None:
 
 
 def test_the_message_and_its_dead_letter_change_places_in_one_commit() -> None:
-    stepped = filled(1, queue={"maximum_redeliveries": 0})
+    stepped = filled(1, policy={"maximum_redeliveries": 0})
     receiver = consumer(stepped)
     receiver.nack(receiver.take("MESSAGE")[0])
     stepped.turn()
     batch = stepped.writer.batch
     assert batch is not None
-    assert batch.lanes[stepped.queue("q").lane].removals == [1]
-    assert len(batch.lanes[stepped.queue(DLQ).lane].appends) == 1
+    assert batch.lanes[stepped.queue("q").lanes[0].id].removals == [1]
+    assert len(batch.lanes[stepped.queue(DLQ).lanes[0].id].appends) == 1
 
 
 def test_a_dead_letter_is_not_lost_with_a_failed_commit() -> None:
-    stepped = filled(1, queue={"maximum_redeliveries": 0})
+    stepped = filled(1, policy={"maximum_redeliveries": 0})
     receiver = consumer(stepped)
     receiver.nack(receiver.take("MESSAGE")[0])
     stepped.turn()
@@ -89,7 +89,7 @@ def test_a_dead_letter_is_not_lost_with_a_failed_commit() -> None:
     assert stepped.queue("q").depth == 0
     assert consumer(stepped, DLQ).messages() == [b"0"]
     again = stepped.reopen()
-    assert again.store.lane_state(again.queue("q").lane).count == 0
+    assert again.store.lane_state(again.queue("q").lanes[0].id).count == 0
     assert consumer(again, DLQ).messages() == [b"0"]
 
 
@@ -97,7 +97,7 @@ def test_counts_survive_a_restart() -> None:
     stepped = filled(1)
     fail_often(stepped, 3)
     again = stepped.reopen()
-    states = again.store.deliveries(again.queue("q").lane, 0, 10)
+    states = again.store.deliveries(again.queue("q").lanes[0].id, 0, 10)
     assert states == [(1, Delivery(deliveries=4, failures=3, cause="the consumer disconnected"))]
     assert counts(consumer(again).take("MESSAGE")) == ["5"]
 
@@ -106,7 +106,7 @@ def test_a_lost_consumer_counts_a_failure_for_its_oldest_message_only() -> None:
     stepped = filled(3)
     consumer(stepped).vanish()
     stepped.run()
-    states = dict(stepped.store.deliveries(stepped.queue("q").lane, 0, 10))
+    states = dict(stepped.store.deliveries(stepped.queue("q").lanes[0].id, 0, 10))
     assert {sequence: (state.deliveries, state.failures) for sequence, state in states.items()} == {
         1: (1, 1), 2: (1, 0), 3: (1, 0),
     }  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_consumer_that_leaves_with_notice_counts_no_failure() -> None:
     for leave in ("UNSUBSCRIBE", "DISCONNECT"):
         consumer(stepped).frame(leave, {"id": "0"})
         stepped.run()
-    states = dict(stepped.store.deliveries(stepped.queue("q").lane, 0, 10))
+    states = dict(stepped.store.deliveries(stepped.queue("q").lanes[0].id, 0, 10))
     assert {(state.deliveries, state.failures) for state in states.values()} == {(2, 0)}
     assert counts(consumer(stepped).take("MESSAGE")) == ["3", "3"]
 
@@ -138,7 +138,7 @@ def test_what_a_lost_consumer_had_goes_to_the_other_one_in_order_and_before_late
 
 
 def test_a_poisonous_message_does_not_hold_up_the_others() -> None:
-    stepped = filled(3, queue={"maximum_redeliveries": 1})
+    stepped = filled(3, policy={"maximum_redeliveries": 1})
     for _ in range(2):
         consumer(stepped, prefetchSize="1").vanish()
         stepped.run()
@@ -161,7 +161,7 @@ def test_a_spooled_message_comes_back_flagged_and_counted() -> None:
 
 
 def test_a_rejected_non_persistent_message_comes_back_flagged() -> None:
-    stepped = SteppedBroker()
+    stepped = SteppedBroker(settings())
     receiver = consumer(stepped)
     stepped.connect().send("q", b"0", {"persistent": "false"})
     stepped.run()

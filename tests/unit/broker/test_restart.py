@@ -69,7 +69,7 @@ def test_the_mark_is_written_once_in_many_messages() -> None:
     stepped = filled(2 * MARK_STEP)
     receiver = consumer(stepped, ack="auto", prefetchSize="10000")
     assert len(receiver.messages()) == 2 * MARK_STEP
-    mark = stepped.store.lane_state(stepped.queue("q").lane).dispatch_mark
+    mark = stepped.store.lane_state(stepped.queue("q").lanes[0].id).dispatch_mark
     assert 2 * MARK_STEP <= mark <= 3 * MARK_STEP
     assert stepped.broker.commits_done < 20
 
@@ -79,7 +79,7 @@ def test_a_clean_stop_leaves_no_flags() -> None:
     consumer(stepped).take("MESSAGE")
     stepped.stop(BrokerStopping("going down"))
     again = stepped.reopen()
-    assert again.store.lane_state(again.queue("q").lane).dispatch_mark == 0
+    assert again.store.lane_state(again.queue("q").lanes[0].id).dispatch_mark == 0
     # They came back from a consumer, and so they say; but only once, not because of the stop.
     assert [m.headers["JMSXDeliveryCount"] for m in consumer(again).take("MESSAGE")] == ["2", "2", "2"]
 
@@ -98,7 +98,7 @@ def test_a_clean_stop_tells_clients_and_counts_no_failure() -> None:
     stepped.stop(BrokerStopping("going down"))
     assert receiver.errors() == ["broker-stopping"]
     assert receiver.connection.closed
-    ((_, state),) = stepped.store.deliveries(stepped.queue("q").lane, 0, 10)
+    ((_, state),) = stepped.store.deliveries(stepped.queue("q").lanes[0].id, 0, 10)
     assert (state.deliveries, state.failures) == (1, 0)
 
 

@@ -73,7 +73,7 @@ def test_a_store_that_goes_on_failing_is_tried_once_a_second() -> None:
     assert 4 <= tried <= 6
     assert stepped.queue("q").depth == 0
     recover(stepped)
-    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+    assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0
 
 
 def test_what_was_sent_behind_a_failed_commit_fails_too() -> None:
@@ -110,7 +110,7 @@ def test_a_disconnecting_consumer_gets_its_receipt_when_its_acknowledgements_are
     recover(stepped)
     assert receiver.receipts() == ["bye"]
     assert receiver.connection.closed
-    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+    assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0
 
 
 def test_a_new_queue_of_a_failed_commit_is_stored_with_the_next_one() -> None:
@@ -149,7 +149,7 @@ def test_rejections_of_a_failed_commit_are_counted_once() -> None:
     recover(stepped)
     (message,) = receiver.take("MESSAGE")
     assert message.headers["JMSXDeliveryCount"] == "2"
-    ((_, state),) = stepped.store.deliveries(stepped.queue("q").lane, 0, 10)
+    ((_, state),) = stepped.store.deliveries(stepped.queue("q").lanes[0].id, 0, 10)
     assert (state.deliveries, state.failures) == (1, 1)
 
 
@@ -193,7 +193,7 @@ def test_a_broken_spool_refuses_its_senders_and_nothing_else(monkeypatch: pytest
     recover(stepped)
     assert receiver.receipts() == ["r"]
     assert stepped.queue("q").depth == 0
-    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+    assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0
 
 
 def test_numbered_sends_of_a_failed_commit_and_behind_it_are_taken_when_they_come_again() -> None:
@@ -274,4 +274,4 @@ def test_an_acknowledgement_of_a_failed_commit_is_confirmed_once_it_is_stored() 
     assert receiver.receipts() == []
     recover(stepped)
     assert receiver.receipts() == ["a"]
-    assert stepped.store.lane_state(stepped.queue("q").lane).count == 0
+    assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0

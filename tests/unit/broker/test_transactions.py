@@ -239,7 +239,7 @@ def test_a_transaction_sends_to_the_queue_of_the_name_even_if_it_was_deleted_mea
     client = begin(stepped)
     client.send("q", b"1", IN_T)
     stepped.run()
-    stepped.broker.delete_queue(stepped.queue("q"))
+    stepped.broker.destinations.delete_queue(stepped.queue("q"))
     stepped.run()
     client.frame("COMMIT", {**IN_T, "receipt": "r"})
     stepped.run()

@@ -12,7 +12,7 @@ def test_sent_message_is_durable_before_the_answer(api: Api) -> None:
     answer = api.call("POST", "/queues/q/messages", json={"body": "größe"})
     assert answer.status_code == 201
     assert answer.json()["sent"] == 1
-    (message,) = api.stepped.store.load(api.stepped.queue("q").lane, [1])
+    (message,) = api.stepped.store.load(api.stepped.queue("q").lanes[0].id, [1])
     assert message.body.decode() == "größe"
     assert answer.json()["ids"] == [message.id]
 

@@ -36,7 +36,7 @@ def test_created_queue_is_durable_before_the_answer(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("a%2Fb", "a/b"), ("a%20b", "a b"), ("gr%C3%B6%C3%9Fe", "größe"), ("a%252Fb", "a%2Fb"), ("q%3Fx", "q?x")],
+    [("a%2Fb", "a/b"), ("a%20b", "a b"), ("gr%C3%B6%C3%9Fe", "größe"), ("a%252Fb", "a%2Fb"), ("q%23x", "q#x")],
 )
 def test_names_are_percent_encoded_in_the_path(api: Api, path: str, name: str) -> None:
     assert api.call("PUT", f"/queues/{path}").json()["name"] == name
@@ -68,7 +68,7 @@ def test_delete_needs_force_while_there_are_consumers(api: Api) -> None:
 def test_purge_says_how_many_it_removed_when_they_are_gone(api: Api) -> None:
     fill(api, 2500)
     assert api.call("POST", "/queues/q/purge").json() == {"removed": 2500}
-    assert api.stepped.store.lane_state(api.stepped.queue("q").lane).count == 0
+    assert api.stepped.store.lane_state(api.stepped.queue("q").lanes[0].id).count == 0
 
 
 def test_pause_and_resume_answer_with_the_queue(api: Api) -> None:
@@ -122,7 +122,7 @@ def test_change_that_the_store_refuses_is_an_error(api: Api) -> None:
     api.stepped.run = run  # type: ignore[method-assign]
     api.stepped.advance(2)
     api.stepped.run()
-    assert api.stepped.store.lane_state(api.stepped.queue("q").lane).count == 0
+    assert api.stepped.store.lane_state(api.stepped.queue("q").lanes[0].id).count == 0
 
 
 def test_long_change_ends_early_when_the_broker_stops(api: Api) -> None:

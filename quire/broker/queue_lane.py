@@ -1,0 +1,163 @@
+"""One lane of a queue as dispatch sees it: what comes next, and what waits beside it."""
+
+import heapq
+from collections import deque
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from quire.broker.delayed_messages import DelayedMessages
+from quire.broker.dispatch_mark import DispatchMark
+from quire.broker.message_groups import GROUP_ID
+from quire.broker.parking import Parking
+from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.queue_cursor import QueueCursor
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+_sequence = attrgetter("sequence")
+
+RECALL_LIMIT = 64
+"""How many messages that were set aside are brought back at once."""
+
+
+class QueueLane:
+    """One lane: a queue has one, or ten by priority.
+
+    Args:
+        broker: the broker.
+        id: the lane's id in the store.
+        memory: the queue's node of the memory tree, or this lane's own below it.
+        priority: of its messages, if the queue has a lane for each.
+
+    Attributes:
+        cursor: pages its messages in.
+        mark: its dispatch mark.
+        returned: messages that came back, in order; they go before the window.
+        delayed: messages that may not be delivered before a time.
+        parking: messages that no present consumer can take now.
+        settles_with: the number of the commit that has the delivery states of what came back last.
+        state: what the store knew of it at the start.
+    """
+
+    def __init__(self, broker: "Broker", id: int, memory: MemoryUsage, priority: int = 4) -> None:
+        self.id = id
+        self.priority = priority
+        self.memory = memory
+        self.state = state = broker.store.lane_state(id)
+        self.cursor = QueueCursor(broker.store, broker.spool, id, memory, broker.clock, state.next_sequence - 1)
+        # The mark is written ahead: what comes in from now on was not delivered before the crash.
+        self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
+        self.mark = DispatchMark(state.dispatch_mark)
+        self.returned: deque[Message] = deque()
+        self.delayed = DelayedMessages()
+        self.parking = Parking()
+        self.settles_with = 0
+
+    def own(self, messages: list[Message]) -> list[Message]:
+        """Those of a prioritized queue's messages that are in this lane."""
+        return [message for message in messages if message.priority == self.priority]
+
+    def take(self, limit: int) -> list[Message]:
+        """The next messages in order: what came back, else the window, paged in when it is empty."""
+        source = self.returned or self.cursor.window
+        if not source:
+            if not self.cursor.page_in():
+                return []
+            source = self.cursor.window
+        popleft = source.popleft
+        return [popleft() for _ in range(min(len(source), limit))]
+
+    def put_back(self, run: list[Message]) -> None:
+        """Messages that were just taken out of the window go back to its front."""
+        self.cursor.window.extendleft(reversed(run))
+
+    def come_back(self, messages: list[Message]) -> None:
+        """Messages come back from consumers; they go before the window, in their order."""
+        self.returned = deque(heapq.merge(sorted(messages, key=_sequence), self.returned, key=_sequence))
+
+    def delay(self, messages: list[Message], *, grouped: bool) -> None:
+        """Set messages aside until their ``not_before``.
+
+        Args:
+            messages: admitted.
+            grouped: whether the queue has message groups.
+        """
+        for message in messages:
+            group = message.header(GROUP_ID) if grouped else None
+            self.cursor.set_aside(message)
+            self.delayed.add(message, group)
+
+    def recall_due(self, now_ms: int) -> None:
+        """Bring delayed messages back that are due, as many as fit."""
+        while self.delayed and self.delayed.earliest <= now_ms:
+            messages, count = self.recall(*self.delayed.due(now_ms, RECALL_LIMIT), self.delayed.kept)
+            if count == 0:
+                return
+            self.delayed.drop(count)
+            self.come_back(messages)
+
+    def recall(self, sequences: list[int], sizes: list[int], kept: dict[int, Message]) -> tuple[list[Message], int]:
+        """Bring messages back that were set aside, as many of the first as fit.
+
+        Args:
+            sequences: which.
+            sizes: their sizes in bytes.
+            kept: those that are nowhere but in memory; the ones returned are taken out of it.
+
+        Returns:
+            The messages that are still there, and how many of the sequences that settles; 0 if memory refuses.
+        """
+        first_is_kept = sequences[0] in kept
+        count = next((i for i, s in enumerate(sequences) if (s in kept) is not first_is_kept), len(sequences))
+        if not first_is_kept:
+            return self.cursor.recall(sequences[:count], sizes[:count])
+        messages = [kept.pop(sequence) for sequence in sequences[:count]]
+        for message in messages:
+            self.cursor.take_up(message)
+        return messages, count
+
+    def set_aside_again(self, messages: list[Message]) -> None:
+        """Parked messages that were recalled found nobody: they are still on their lists."""
+        for message in messages:
+            self.cursor.set_aside(message)
+            if not message.stored:
+                self.parking.kept[message.sequence] = message
+
+    def rewind(self, out: set[int]) -> None:
+        """Scan the lane again from its head: a consumer came that may want what the others did not.
+
+        Args:
+            out: sequences of the queue that consumers have, or that are being removed.
+        """
+        if self.parking.matched or self.parking.unwanted:
+            kept = self._take_up(self.parking.clear())
+            out = out | {message.sequence for message in self.returned} | self.delayed.sequences()
+            self.cursor.rewind(kept, out)
+
+    def rest(self) -> None:
+        """Nobody consumes any more: give the memory back, and begin at the head with the next consumer."""
+        back = self._take_up([*self.parking.clear(), *self.delayed.clear()])
+        back = sorted([*self.returned, *back], key=_sequence)
+        self.returned = deque()
+        self.cursor.reset(back)
+
+    def discard(self, sequences: set[int]) -> None:
+        """Drop messages that somebody else than a consumer removes."""
+        gone = [message for message in self.returned if message.sequence in sequences]
+        if gone:
+            self.returned = deque([m for m in self.returned if m.sequence not in sequences])
+        gone += self._take_up([*self.parking.discard(sequences), *self.delayed.discard(sequences)])
+        self.cursor.release(gone)
+        self.cursor.discard(sequences)
+
+    def unstored(self) -> list[Message]:
+        """What is nowhere but in memory and with no consumer."""
+        aside = [*self.parking.kept.values(), *self.delayed.kept.values()]
+        return aside + [m for m in (*self.returned, *self.cursor.resident()) if not m.stored]
+
+    def _take_up(self, kept: list[Message]) -> list[Message]:
+        for message in kept:
+            self.cursor.take_up(message)
+        return kept
