@@ -32,17 +32,24 @@ ERRORS: dict[str, ErrorEntry] = {
     "unsupported-version": ErrorEntry(400, 2, False, "Offer a protocol version the broker speaks."),
     "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name."),
     "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
+    "invalid-selector": ErrorEntry(400, 2, False, "Correct the selector at the place the text names."),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file only."),
     "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists what is there."),
     "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
+    "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups that consumers have."),
     "unknown-subscription": ErrorEntry(400, 2, False, "Subscribe first, and use the subscription's id."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
     "producer-held": ErrorEntry(503, 4, True, "The broker is over a limit: consume, purge, or raise the limit."),
-    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the memory limit."),
+    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit it names."),
+    "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
+    "wrong-transaction-state": ErrorEntry(409, 4, False, "Keep the order: start, work, end, prepare, then one outcome."),
+    "unknown-xid": ErrorEntry(404, 3, False, "It has ended, or was never prepared here: ask what is prepared."),
+    "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
+    "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
     "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
     "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker goes on by itself when there is room."),
@@ -114,6 +121,12 @@ class InvalidHeader(QuireError):
     code = "invalid-header"
 
 
+class InvalidSelector(QuireError):
+    """A selector cannot be read, or could never be true."""
+
+    code = "invalid-selector"
+
+
 class InvalidArgument(QuireError):
     """A call's argument is out of its range."""
 
@@ -136,6 +149,12 @@ class UnknownMessage(QuireError):
     """There is no such message."""
 
     code = "unknown-message"
+
+
+class UnknownGroup(QuireError):
+    """No consumer has a message group of that name."""
+
+    code = "unknown-group"
 
 
 class UnknownSubscription(QuireError):
@@ -175,15 +194,45 @@ class ProducerHeld(QuireError):
 
 
 class TransactionTooLarge(QuireError):
-    """A transaction's messages do not fit into memory."""
+    """A transaction has too many messages, or they do not fit into memory."""
 
     code = "transaction-too-large"
+
+
+class TransactionTimedOut(QuireError):
+    """A transaction was open for too long and is rolled back."""
+
+    code = "transaction-timed-out"
+
+
+class WrongTransactionState(QuireError):
+    """A transaction cannot do this now: it is not prepared, or something else is decided already."""
+
+    code = "wrong-transaction-state"
+
+
+class UnknownXid(QuireError):
+    """There is no XA transaction of that id."""
+
+    code = "unknown-xid"
+
+
+class HeuristicOutcome(QuireError):
+    """An operator has decided over a prepared transaction; ``data`` has the ``outcome``: commit or rollback."""
+
+    code = "heuristic-outcome"
 
 
 class TooManyConnections(QuireError):
     """The limit of connections is reached."""
 
     code = "too-many-connections"
+
+
+class SlowConsumer(QuireError):
+    """A consumer did not keep up, and its policy ends such ones."""
+
+    code = "slow-consumer"
 
 
 class ConnectionTimeout(QuireError):

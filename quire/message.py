@@ -26,6 +26,8 @@ def unescape(text: bytes) -> bytes:
     """
     if b"\\" not in text:
         return text
+    if b"\\\\" not in text and text.count(b"\\") == text.count(b"\\c"):  # ids with colons, the usual case
+        return text.replace(b"\\c", b":")
     plain = bytearray()
     position = 0
     while (found := text.find(b"\\", position)) >= 0:

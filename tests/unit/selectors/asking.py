@@ -1,0 +1,23 @@
+"""How the tests of selectors ask: about headers with types, or about a message."""
+
+from quire.message import Message, header_lines
+from quire.selectors import Selector
+from quire.selectors.values import Value
+
+
+def ask(text: str, **headers: Value) -> bool | None:
+    """What a selector says of headers that have types."""
+    return Selector(text).evaluate(headers.get)
+
+
+def message_of(
+    headers: dict[str, str], body: bytes = b"body", *, priority: int = 4, persistent: bool = True
+) -> Message:
+    """A message with these headers behind those that every message has."""
+    lines = header_lines({"message-id": "ID:a-1:7", "timestamp": "1700000000000"} | headers)
+    return Message(1, lines + b"\n" + body, priority=priority, persistent=persistent)
+
+
+def ask_message(text: str, **headers: str) -> bool:
+    """Whether a selector matches a message with these headers, all of them texts."""
+    return Selector(text).matches(message_of(headers))
