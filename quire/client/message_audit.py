@@ -1,0 +1,182 @@
+"""The consumer's duplicate check: which messages of a producer were received before, in bounded memory.
+
+A message is known by its destination, its producer and the producer's sequence number. For each producer a sliding
+window of bits says which of its latest numbers were received. Producers that were silent longest are forgotten first,
+and so are destinations. What is forgotten, or below its window, is told as ``unknown``: the audit calls nothing a
+duplicate that it has not seen, and nothing new that it may have seen.
+"""
+
+from enum import StrEnum
+
+from quire.errors import InvalidArgument
+
+WINDOW = 2048
+"""How many of a producer's latest sequence numbers are remembered (ActiveMQ's ``auditDepth``)."""
+
+PRODUCERS = 64
+"""How many producers of one destination are remembered (ActiveMQ's ``auditMaximumProducerNumber``)."""
+
+DESTINATIONS = 1000
+"""How many destinations are remembered, as in ActiveMQ."""
+
+
+class Verdict(StrEnum):
+    """What the audit knows of a message.
+
+    ``unknown`` is a message that the audit can say nothing about: it may have been received and forgotten. The broker's
+    redelivered flag, or the application, has to decide.
+    """
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    UNKNOWN = "unknown"
+
+
+class MessageAudit:
+    """Remembers which messages were received.
+
+    At the defaults it takes about 500 bytes a producer, and so 32 MB at the very most.
+
+    Args:
+        window: how many of a producer's latest sequence numbers are remembered; at least 1.
+        producers: how many producers of a destination; at least 1.
+        destinations: how many destinations; at least 1.
+
+    Raises:
+        InvalidArgument: one of them is less than 1.
+    """
+
+    def __init__(self, window: int = WINDOW, producers: int = PRODUCERS, destinations: int = DESTINATIONS) -> None:
+        for name, value in (("window", window), ("producers", producers), ("destinations", destinations)):
+            if value < 1:
+                raise InvalidArgument(f"{name} is {value}: at least 1", argument=name)
+        self._window = window
+        self._most_producers = producers
+        self._most_destinations = destinations
+        self._destinations: dict[str, _Producers] = {}
+        self._forgotten = -1
+
+    def record(self, destination: str, producer: str, sequence: int) -> Verdict:
+        """Remember a message as received.
+
+        Args:
+            destination: where it was sent to.
+            producer: who sent it.
+            sequence: its number, counted by the producer; not negative.
+
+        Returns:
+            What was known of it before. A message below its producer's window stays unknown.
+
+        Raises:
+            InvalidArgument: the sequence is negative.
+        """
+        if sequence < 0:
+            raise InvalidArgument(f"sequence is {sequence}: 0 or more", argument="sequence")
+        producers = self._destinations.pop(destination, None)
+        if producers is None:
+            if len(self._destinations) >= self._most_destinations:
+                oldest = self._destinations.pop(next(iter(self._destinations)))
+                self._forgotten = max(self._forgotten, oldest.highest())
+            producers = _Producers(self._window, self._most_producers, self._forgotten)
+        self._destinations[destination] = producers
+        return producers.used(producer, sequence).record(sequence)
+
+    def rollback(self, destination: str, producer: str, sequence: int) -> None:
+        """Forget a message that was received but not processed: it may come again.
+
+        Below its producer's window, and of a producer that is forgotten, it stays unknown.
+        """
+        if (window := self._find(destination, producer)) is not None:
+            window.rollback(sequence)
+
+    def in_order(self, destination: str, producer: str, sequence: int) -> bool:
+        """Whether a message follows directly on the one its producer sent before. Ask before ``record``.
+
+        Duplicates and what is below the window do not count as sent before.
+
+        Returns:
+            True too if nothing of the producer is remembered.
+        """
+        window = self._find(destination, producer)
+        return window is None or sequence == window.last + 1
+
+    def _find(self, destination: str, producer: str) -> "_Window | None":
+        producers = self._destinations.get(destination)
+        return None if producers is None else producers.windows.get(producer)
+
+
+class _Producers:
+    """The producers of one destination, the one that was silent longest first.
+
+    Attributes:
+        windows: by producer.
+        forgotten: no sequence above it was ever received of a producer that is not there.
+    """
+
+    __slots__ = ("_most", "_size", "forgotten", "windows")
+
+    def __init__(self, size: int, most: int, forgotten: int) -> None:
+        self._size = size
+        self._most = most
+        self.forgotten = forgotten
+        self.windows: dict[str, _Window] = {}
+
+    def used(self, producer: str, sequence: int) -> "_Window":
+        """The window of a producer, made for a sequence if there is none; now the producer that was heard last."""
+        window = self.windows.pop(producer, None)
+        if window is None:
+            if len(self.windows) >= self._most:
+                oldest = self.windows.pop(next(iter(self.windows)))
+                self.forgotten = max(self.forgotten, oldest.highest)
+            window = _Window(self._size, sequence, self.forgotten)
+        self.windows[producer] = window
+        return window
+
+    def highest(self) -> int:
+        """The highest sequence ever received of any producer."""
+        return max(self.forgotten, *[window.highest for window in self.windows.values()])
+
+
+class _Window:
+    """Which of the latest sequences of one producer were received.
+
+    Attributes:
+        last: the sequence that was received last, duplicates left out.
+    """
+
+    __slots__ = ("_base", "_bits", "_forgotten", "_size", "last")
+
+    def __init__(self, size: int, sequence: int, forgotten: int) -> None:
+        self._size = size
+        self._base = max(0, sequence - size + 1)
+        self._bits = 0
+        self._forgotten = forgotten
+        self.last = sequence - 1
+
+    @property
+    def highest(self) -> int:
+        """No sequence above it was received."""
+        return self._base + self._bits.bit_length() - 1
+
+    def record(self, sequence: int) -> Verdict:
+        """Set a sequence's bit. One above the window moves it up; what that costs does not grow with the jump."""
+        offset = sequence - self._base
+        if offset < 0:
+            return Verdict.UNKNOWN
+        if offset >= self._size:
+            distance = offset - self._size + 1
+            self._bits = self._bits >> distance if distance < self._size else 0
+            self._base += distance
+            offset = self._size - 1
+        bit = 1 << offset
+        if self._bits & bit:
+            return Verdict.DUPLICATE
+        self._bits |= bit
+        self.last = sequence
+        return Verdict.NEW if sequence > self._forgotten else Verdict.UNKNOWN
+
+    def rollback(self, sequence: int) -> None:
+        """Clear a sequence's bit. The producer's messages go on with it."""
+        self.last = min(self.last, sequence - 1)
+        if 0 <= (offset := sequence - self._base) < self._size:
+            self._bits &= ~(1 << offset)
