@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; see scripts/setup.sh.
-.PHONY: run test test-fast simulate fuzz check format setup setup-dev clean
+.PHONY: run test test-fast test-simulation fuzz check format setup setup-dev clean
 BIN := .venv/bin
 
 run: setup  ## Start a broker on the embedded store, data in ./data
@@ -13,8 +13,8 @@ test: check  ## All checks and all tests
 test-fast: setup-dev  ## The tests that take no time
 	$(BIN)/pytest -n 2 -q -m "not slow and not alone"
 
-simulate: setup-dev  ## Thousands of random histories with crashes: about two minutes
-	$(BIN)/python -m tests.simulation --seeds 2000
+test-simulation: setup-dev  ## 10,000 random histories with crashes: a few minutes
+	$(BIN)/python -m tests.simulation --seeds 10000 --everywhere 20
 
 fuzz: setup-dev  ## Ten minutes of random input for the STOMP decoder
 	$(BIN)/python -m tests.fuzz.stomp_decoder --seconds 600

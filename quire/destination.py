@@ -95,6 +95,25 @@ def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
     return DestinationKind(prefix), name
 
 
+def written(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> Destination:
+    """The destination that somebody wrote.
+
+    Args:
+        text: ``orders``, ``queue://orders`` or ``/queue/orders``; ``topic://prices`` or ``/topic/prices``.
+        kind: what a plain name is.
+
+    Raises:
+        InvalidDestination: as ``checked``, or there is another prefix.
+    """
+    for known in (DestinationKind.QUEUE, DestinationKind.TOPIC):
+        if text.startswith(f"/{known}/"):
+            return checked(known, text.removeprefix(f"/{known}/"))
+    if text.startswith("/"):
+        raise InvalidDestination(f"{text[:60]!r} is no destination here: write NAME or topic://NAME", name=text[:60])
+    found, name = split_prefix(text)
+    return checked(found or kind, name)
+
+
 def split_options(text: str) -> tuple[str, dict[str, str]]:
     """Take the options from a written destination (ActiveMQ's destination options).
 

@@ -1,15 +1,20 @@
-"""Acknowledgements and pulls in the words of JMS brokers: types, ranges, transactions (activemq-client, MessageAck).
+"""Acknowledgements and pulls in the words of JMS brokers (ActiveMQ's ``MessageAck`` and ``MessagePull``).
 
 A STOMP session settles through shorter ways; it is the same as STANDARD for a range and INDIVIDUAL for one message.
 """
 
 from enum import IntEnum
 
+from quire.broker.dead_letter import is_dead_letter_queue
 from quire.broker.subscription import Subscription
 from quire.broker.transaction import Transaction
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.scheduler import Timer
 from quire.store.base import Delivery
+
+LOOKS = 2
+"""How many commits a pull that does not wait sees through: before it is given anything, a consumer that has just come
+may need one that settles what others gave back, and then one that stores the dispatch mark."""
 
 
 class AckType(IntEnum):
@@ -32,69 +37,94 @@ class AckType(IntEnum):
 
 
 def acknowledge(
-    subscription: Subscription, type: AckType, first: int, last: int, *, count: int | None = None,
+    subscription: Subscription, type: AckType, first: int | None, last: int, *, count: int | None = None,
     transaction: Transaction | None = None, cause: str = "the client gave up on it",
 ) -> None:  # fmt: skip
     """Take an acknowledgement.
 
+    In a transaction, STANDARD, INDIVIDUAL and UNMATCHED wait for its commit. DELIVERED, REDELIVERED and EXPIRED say
+    what is so whatever becomes of the transaction; they take effect at once.
+
     Args:
         subscription: whose messages.
         type: what is said of them.
-        first: the first sequence of the range; of an INDIVIDUAL one both are the same.
+        first: the first sequence of the range; None for the first that is in flight, or with INDIVIDUAL for ``last``.
         last: the last one, in the order they were given out.
-        count: how many messages the client says there are; None if it does not say.
+        count: how many messages the client says there are; None if it does not say. In a transaction it is not checked
+            (nor does ActiveMQ): messages that were acknowledged in it before may lie between.
         transaction: the transaction it is part of.
         cause: of a POISON one, for the dead letter.
 
     Raises:
         UnknownMessage: an end of the range is not in flight.
-        InvalidArgument: the range is not what the client says, or the type cannot be in a transaction.
+        InvalidArgument: the range is not what the client says, or a POISON one is in a transaction.
+        TransactionTimedOut: the transaction was open for too long.
+        TransactionTooLarge: the transaction has too many messages.
     """
-    sequences = _range(subscription, first, last, count)
+    if type is AckType.POISON and transaction is not None:
+        raise InvalidArgument("POISON cannot be part of a transaction: send it outside of it", argument="type")
     if type is AckType.DELIVERED:
-        _extend(subscription, sequences)
-    elif type is AckType.REDELIVERED:
+        _extend(subscription, first, last)
+        return
+    sequences = _one(first, last) if type is AckType.INDIVIDUAL else _range(subscription, first, last)
+    _check(subscription, sequences, count if transaction is None else None)
+    if type is AckType.REDELIVERED:
         _count_redelivery(subscription, sequences)
-    elif transaction is not None:
-        if type not in (AckType.STANDARD, AckType.INDIVIDUAL, AckType.UNMATCHED):
-            raise InvalidArgument(f"{type.name} cannot be part of a transaction", argument="type")
+    elif transaction is not None and type is not AckType.EXPIRED:
         transaction.acknowledge(subscription, sequences)
     else:
         _settle(subscription, type, sequences, cause)
 
 
 def _settle(subscription: Subscription, type: AckType, sequences: list[int], cause: str) -> None:
-    queue, messages = subscription.source, subscription.take(sequences)
-    if type is AckType.POISON:
-        queue.bury(messages, "failed", cause)
-    elif type is AckType.EXPIRED:
-        queue.bury(messages, "expired", "expired before the consumer could process it")
-    else:
-        queue.acknowledge(messages)
+    source, messages = subscription.source, subscription.take(sequences)
+    if type is AckType.EXPIRED:
+        source.bury(messages, "expired", "expired before the consumer could process it")
+    elif type is not AckType.POISON:
+        source.acknowledge(messages)
         if type is AckType.UNMATCHED:
-            queue.dequeued -= len(messages)
-
-
-def _range(subscription: Subscription, first: int, last: int, count: int | None) -> list[int]:
-    """The sequences from one to another in the order they were given out, checked against what the client says."""
-    in_flight = subscription.in_flight
-    for sequence in (first, last):
-        if sequence not in in_flight:
-            raise UnknownMessage(f"message {sequence} is not in flight on {subscription.id!r}", sequence=sequence)
-    if first == last:
-        sequences = [first]
+            source.dequeued -= len(messages)
+    elif is_dead_letter_queue(source.destination, source.policy):  # what fails there stays there
+        source.take_back(messages, len(messages), cause, at_once=False)
     else:
-        covered = subscription.up_to(last)
-        if first not in covered:
-            raise InvalidArgument(f"message {first} was given out after message {last}", argument="first")
-        sequences = covered[covered.index(first) :]
+        source.bury(messages, "failed", cause)
+
+
+# Ranges.
+
+
+def _one(first: int | None, last: int) -> list[int]:
+    if first is not None and first != last:
+        raise InvalidArgument(f"INDIVIDUAL is about one message, not about {first} to {last}", argument="first")
+    return [last]
+
+
+def _range(subscription: Subscription, first: int | None, last: int) -> list[int]:
+    """The sequences from one to another in the order they were given out."""
+    if first == last:
+        return [last]
+    covered = subscription.up_to(last)
+    if first is None:
+        return covered or [last]
+    if covered and first not in covered and first in subscription.in_flight:
+        raise InvalidArgument(f"message {first} was given out after message {last}", argument="first")
+    return covered[covered.index(first) :] if first in covered else [first, last]
+
+
+def _check(subscription: Subscription, sequences: list[int], count: int | None) -> None:
+    """See that the ends of a range are in flight, and that it has as many messages as the client says."""
+    for sequence in (sequences[0], sequences[-1]):
+        if sequence not in subscription.in_flight:
+            raise UnknownMessage(f"message {sequence} is not in flight on {subscription.id!r}", sequence=sequence)
     if count is not None and count != len(sequences):
-        text = f"the range from {first} to {last} has {len(sequences)} messages, the client says {count}"
+        text = f"{sequences[0]} to {sequences[-1]} are {len(sequences)} messages, the client says {count}"
         raise InvalidArgument(text, argument="count", found=len(sequences))
-    return sequences
 
 
-def _extend(subscription: Subscription, sequences: list[int]) -> None:
+def _extend(subscription: Subscription, first: int | None, last: int) -> None:
+    """Messages take no credit any more. Some of the range may be done with: the client tells of deliveries in lots."""
+    sequences = _range(subscription, first if first in subscription.in_flight else None, last)
+    _check(subscription, sequences, None)
     if subscription.source.policy.use_prefetch_extension:
         subscription.extended.update(sequences)
         subscription.source.wake()
@@ -111,36 +141,64 @@ def _count_redelivery(subscription: Subscription, sequences: list[int]) -> None:
 
 
 class Pull:
-    """A consumer without prefetch asks for messages (JMS receive, receiveNoWait).
+    """A consumer without prefetch asks for messages (JMS ``receive`` and ``receiveNoWait``).
+
+    Whoever made it cancels it when the consumer goes or pulls again.
 
     Args:
         subscription: the consumer; its prefetch is 0.
         quantity: how many messages it wants.
-        timeout_ms: how long it waits for the first one, in milliseconds; 0 for ever, -1 for not at all.
+        timeout_ms: how long it waits for the first one, in milliseconds; 0 for ever, -1 not at all. When the time is up
+            and nothing came, its session is told. What has not come then does not come any more.
+
+    Raises:
+        InvalidArgument: the consumer has a prefetch, or an argument is out of its range.
     """
 
     def __init__(self, subscription: Subscription, quantity: int = 1, timeout_ms: int = 0) -> None:
+        if subscription.prefetch:
+            raise InvalidArgument(f"{subscription.id!r} has a prefetch: it need not pull", argument="prefetch")
+        if quantity < 1:
+            raise InvalidArgument(f"{quantity} messages cannot be pulled: ask for one at least", argument="quantity")
+        if timeout_ms < -1:
+            raise InvalidArgument(f"a timeout of {timeout_ms} ms: -1 not to wait, 0 for ever", argument="timeout")
         self._subscription = subscription
         self._wanted = subscription.pulled = quantity
+        self._looks = 0
+        self._is_over = False
         self._timer: Timer | None = None
-        queue = subscription.source
+        broker = subscription.source.broker
         if timeout_ms > 0:
-            self._timer = queue.broker.scheduler.call_later(timeout_ms / 1000, self._end)
+            self._timer = broker.scheduler.call_later(timeout_ms / 1000, self._end)
         elif timeout_ms < 0:
-            queue.broker.after_commit(self._end)  # what is there is given out by then: a mark may have to be written
-        queue.wake()
+            broker.after_commit(self._look)
+        subscription.source.wake()
 
     def cancel(self) -> None:
-        """The consumer goes, or pulls again."""
-        self._subscription.pulled = 0
+        """It is to bring nothing more, and to say nothing."""
+        if not self._is_over:
+            self._is_over = True
+            self._subscription.pulled = 0
         if self._timer is not None:
             self._timer.cancel()
 
+    def _look(self) -> None:
+        """A commit is done: is there anything now?"""
+        if self._is_over:
+            return
+        self._looks += 1
+        self._subscription.source.dispatch()
+        if self._looks < LOOKS and self._subscription.pulled == self._wanted:
+            self._subscription.source.broker.after_commit(self._look)
+        else:
+            self._end()
+
     def _end(self) -> None:
         """The time is up: say so if nothing came."""
+        self._is_over = True
         subscription = self._subscription
         subscription.source.dispatch()
-        came = self._wanted - subscription.pulled
+        is_empty = subscription.pulled == self._wanted
         subscription.pulled = 0
-        if not came:
+        if is_empty:
             subscription.session.nothing_came(subscription)

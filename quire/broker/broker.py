@@ -8,18 +8,28 @@ from there.
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+from quire.broker.advisories import Advisories
 from quire.broker.commit import Commit, Owner, Part
 from quire.broker.destinations import Destinations
+from quire.broker.durables import Durables
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
+from quire.broker.idle_destinations import IdleDestinations
 from quire.broker.pacing import CommitPacing
 from quire.broker.queue import Queue
 from quire.broker.routing import Routing, Target
+from quire.broker.schedule import Schedule
 from quire.broker.session import Session
+from quire.broker.slow_consumers import SlowConsumers
+from quire.broker.subscription import Dispatching
+from quire.broker.topic import Topic
 from quire.broker.transaction import Transaction
+from quire.broker.transaction_timeouts import TransactionTimeouts
+from quire.broker.xa_registry import XaRegistry
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
@@ -56,6 +66,9 @@ class Broker:
     Attributes:
         memory: the root of the memory tree.
         flow: the held producers.
+        ready: the queues that may have something to dispatch.
+        watched: those that had, since consumers were last looked at.
+        idle_residents: the queues nobody consumes that may keep messages in memory.
         stored_bytes: sizes of all messages in all queues.
         open_bytes: sizes of the messages and receipts in the open commit.
         transaction_bytes: sizes of the messages in open transactions.
@@ -64,9 +77,16 @@ class Broker:
         commit_errors: how many commits failed.
         open_commit_number: the number that the open commit will have.
         destinations: all there are.
+        durables: the durable subscriptions.
+        advisories: tells of what happens, on topics.
         routing: where sends go.
+        slow_consumers: looks for them.
+        transaction_timeouts: rolls back transactions that are open for too long.
+        xa: the branches of XA transactions.
+        schedule: messages that are sent later.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
+        store_failed_since: since when it does, or did last, on the monotonic clock.
         random: for collision avoidance.
         writer: commits batches; set before the first turn.
     """
@@ -84,12 +104,15 @@ class Broker:
         self.scheduler = scheduler
         self.memory = MemoryUsage(settings.memory.limit)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
-        self.ready: dict[Queue, None] = {}
+        self.ready: dict[Dispatching, None] = {}
+        self.watched: dict[Dispatching, None] = {}
+        self.idle_residents: dict[Queue, None] = {}
         self.stored_bytes = self.open_bytes = self.transaction_bytes = self.partial_bytes = 0
         self.partial_limit = settings.memory.limit + settings.stomp.max_body
         self.commits_done = self.commit_errors = 0
         self.open_commit_number = 1
         self.store_error: QuireError | None = None
+        self.store_failed_since = 0.0
         self.id_prefix = rb"message-id:ID\c%s-%d-" % (secrets.token_hex(4).encode(), clock.now_ms())
         self.random = Random()  # noqa: S311 (for spreading delays, not for secrets)
         self._ids = 0
@@ -105,9 +128,18 @@ class Broker:
         self._producers: dict[str, int] = {}
         self.sender: Session | None = None
         self.routing = Routing(self)
+        self.advisories = Advisories(self)
         self.destinations = Destinations(self)
+        self.durables = Durables(self)
         self.destinations.load()
+        self.durables.load()
         Expiry(self).start()
+        self.slow_consumers = SlowConsumers(self)
+        self.slow_consumers.start()
+        IdleDestinations(self).start()
+        self.transaction_timeouts = TransactionTimeouts(self)
+        self.xa = XaRegistry(self)
+        self.schedule = Schedule(self)
 
     # Destinations.
 
@@ -123,6 +155,14 @@ class Broker:
             InvalidDestination: it cannot be a name.
         """
         return self.destinations.queues.get(name) or self.destinations.create_queue(name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of a name, created on first use.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+        """
+        return self.destinations.topics.get(name) or self.destinations.create_topic(name)
 
     def existing_queue(self, name: str) -> Queue:
         """The queue of a name.
@@ -155,6 +195,11 @@ class Broker:
         """Store a mark with the open commit; None removes it. If the commit fails, it is stored with the next one."""
         self._open.batch.marks[key] = value
         self.ask_turn()
+
+    def reload(self, settings: Settings) -> None:
+        """Take other policies. Everything else of the settings stays as it was until the next start."""
+        self.settings = replace(self.settings, policies=settings.policies)
+        self.destinations.policies_changed()
 
     # What gathers during a turn.
 
@@ -231,6 +276,7 @@ class Broker:
     def turn(self) -> None:
         """Dispatch, begin a commit if none is under way, and let every session write once."""
         self._turn_asked = False
+        self._relieve()
         self.memory.wake()  # first, or a busy queue would take what a waiting one was promised
         self._dispatch()
         while self._committing is None and self._may_begin():
@@ -241,8 +287,20 @@ class Broker:
         for session in unwritten:
             session.flush()
 
+    def _relieve(self) -> None:
+        """While somebody waits for memory: queues that nobody consumes give theirs up (rule 8)."""
+        while self.idle_residents and self.memory.is_waited_for:
+            queue = next(iter(self.idle_residents))
+            del self.idle_residents[queue]
+            try:
+                if queue.give_up_memory():
+                    return
+            except StoreError as error:
+                event("spool.failed", f"an idle queue keeps its memory: {error}", logging.WARNING, code=error.code)
+
     def _dispatch(self) -> None:
         ready, self.ready = self.ready, {}
+        self.watched.update(ready)
         for queue in ready:
             queue.dispatch()
         if self.ready:
@@ -351,6 +409,7 @@ class Broker:
         if self.store_error is None:
             text = f"{error}: sends of persistent messages are refused. {error.entry.advice}"
             event("store.failed", text, logging.ERROR, code=error.code, **error.data)
+            self.store_failed_since = self.clock.monotonic()
         self.commit_errors += 1
         self.store_error = error
         self._retry_at = self.clock.monotonic() + PROBE_INTERVAL

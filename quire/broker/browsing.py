@@ -80,7 +80,7 @@ def entries(broker: "Broker", queue: "Queue", start: int, limit: int) -> list[Me
     """
     found = [message for message in queue.unstored() if message.sequence >= start]
     for lane in queue.lanes:
-        found += [_entry(link, lane, persistent=True) for link in broker.store.links(lane.id, start, limit)]
+        found += [_entry(link, lane, persistent=True) for link in lane.reader.links(lane.id, start, limit)]
         if not broker.spool.is_empty(lane.id):
             found += [_entry(link, lane, persistent=False) for link in broker.spool.links(lane.id, start, limit)]
     last = queue.last
@@ -162,7 +162,7 @@ def _load(broker: "Broker", queue: "Queue", wanted: list[Message]) -> list[Messa
     for lane in queue.lanes:
         own = stored if len(queue.lanes) == 1 else lane.own(stored)
         if persistent := [entry.sequence for entry in own if entry.persistent]:
-            messages += broker.store.load(lane.id, persistent)
+            messages += lane.reader.load(lane.id, persistent)
         if spooled := [entry.sequence for entry in own if not entry.persistent]:
             messages += broker.spool.load(lane.id, spooled)
     return sorted(messages, key=_sequence)

@@ -1,14 +1,14 @@
 """What becomes of a message that cannot be delivered: its dead letter."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from quire.destination import Destination, DestinationKind
+from quire.destination import Destination, DestinationKind, checked
+from quire.errors import InvalidDestination
 from quire.message import Message, with_headers
 from quire.settings import Policy
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queue import Queue
 
 CAUSE = "dlqDeliveryFailureCause"
 """The header that says why a message became a dead letter (ActiveMQ's name for it)."""
@@ -24,41 +24,86 @@ ORIGINAL_MODE = "originalDeliveryMode"
 """The header that says that a dead letter was a non-persistent message (ActiveMQ's name for it)."""
 
 
-def send_dead_letters(broker: "Broker", queue: "Queue", messages: list[Message], reason: str, cause: str) -> None:
+class Origin(Protocol):
+    """Where messages are that cannot be delivered: a queue, a topic, a durable subscription.
+
+    Attributes:
+        destination: its address.
+        policy: says what becomes of them.
+        expired: how many have expired.
+        dead_lettered: how many became dead letters.
+    """
+
+    destination: Destination
+    policy: Policy
+    expired: int
+    dead_lettered: int
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """Whether this is where dead letters go; a message that fails here stays here."""
+        ...
+
+
+def send_dead_letters(
+    broker: "Broker", origin: Origin, messages: list[Message], reason: str, cause: str, *, subscriber: str = ""
+) -> None:
     """Make the dead letters of messages that are being removed, in the same commit.
 
     Args:
         broker: the broker.
-        queue: which queue they are in; its policy says what becomes of them.
+        origin: where they are; its policy says what becomes of them.
         messages: what is being removed.
         reason: ``expired`` or ``failed``.
         cause: for the dead letters' header.
+        subscriber: whose they are, if they are of a durable subscription.
     """
-    policy = queue.policy
+    policy = origin.policy
     if reason == "expired":
-        queue.expired += len(messages)
-        if not policy.process_expired or queue.is_dead_letter_queue:
+        origin.expired += len(messages)
+        for message in messages:
+            broker.advisories.expired(origin.destination, policy, message)
+        if not policy.process_expired or origin.is_dead_letter_queue:
             return
         messages = [message for message in messages if message.persistent]
     elif not policy.process_non_persistent:
         messages = [message for message in messages if message.persistent]
     if not messages or policy.dead_letter_strategy == "discarding":
         return
-    letters = broker.queue(dead_letter_queue(queue.destination, policy))
-    queue.dead_lettered += len(messages)
+    address = dead_letter_destination(origin.destination, policy, subscriber)
+    letters = broker.queue(address.name) if address.kind is DestinationKind.QUEUE else broker.topic(address.name)
+    origin.dead_lettered += len(messages)
     lives = round(policy.dead_letter_expiration * 1000)
     for message in messages:
-        letter = dead_letter(message, queue.destination, cause)
+        letter = dead_letter(message, origin.destination, cause)
         letters.bring(letter, broker.clock.now_ms() + lives if lives else 0, message.priority, True)
+        broker.advisories.dead_lettered(origin.destination, policy, message, address, cause)
 
 
-def dead_letter_queue(origin: Destination, policy: Policy) -> str:
-    """The name of the queue where the dead letters of a destination go."""
+def dead_letter_destination(origin: Destination, policy: Policy, subscriber: str = "") -> Destination:
+    """Where the dead letters of a destination go.
+
+    With the strategy ``individual`` a name may come out that is none: too long, or with what a client id may have and a
+    name may not. Then they go to the shared queue.
+
+    Args:
+        origin: the queue or topic.
+        policy: what applies to it.
+        subscriber: the client id and name of a durable subscription, joined by a dot; empty for others.
+    """
+    shared = Destination(DestinationKind.QUEUE, policy.dead_letter_queue)
     if policy.dead_letter_strategy == "shared":
-        return policy.dead_letter_queue
+        return shared
     if origin.kind is DestinationKind.QUEUE:
-        return f"{policy.queue_prefix}{origin.name}{policy.queue_suffix}"
-    return f"{policy.topic_prefix}{origin.name}{policy.topic_suffix}"
+        uses_queue, prefix, suffix = policy.use_queue_for_queue_messages, policy.queue_prefix, policy.queue_suffix
+    else:
+        uses_queue, prefix, suffix = policy.use_queue_for_topic_messages, policy.topic_prefix, policy.topic_suffix
+    own = f".{subscriber}" if subscriber and policy.destination_per_durable_subscriber else ""
+    try:
+        kind = DestinationKind.QUEUE if uses_queue else DestinationKind.TOPIC
+        return checked(kind, f"{prefix}{origin.name}{own}{suffix}")
+    except InvalidDestination:
+        return shared
 
 
 def is_dead_letter_queue(destination: Destination, policy: Policy) -> bool:

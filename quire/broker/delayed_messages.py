@@ -22,6 +22,9 @@ class DelayedMessages:
     def __bool__(self) -> bool:
         return bool(self._heap)
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     @property
     def earliest(self) -> int:
         """When the first of them is due, in milliseconds since the epoch; there must be one."""

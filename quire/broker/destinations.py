@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire.broker.queue import Queue
+from quire.broker.topic import Topic
 from quire.destination import Destination, DestinationKind
 from quire.destination import queue as queue_destination
+from quire.destination import topic as topic_destination
 from quire.errors import UnknownDestination
 from quire.store.base import StoredDestination
 
@@ -27,12 +29,14 @@ class Destinations:
 
     Attributes:
         queues: by name.
+        topics: by name.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
         created: called with each new destination.
     """
 
     def __init__(self, broker: "Broker") -> None:
         self.queues: dict[str, Queue] = {}
+        self.topics: dict[str, Topic] = {}
         self.version = 0
         self.created: list[Callable[[Destination], None]] = []
         self._broker = broker
@@ -40,17 +44,19 @@ class Destinations:
 
     def load(self) -> None:
         """Take what the store has."""
-        for stored in self._broker.store.destinations():
-            self._next_id = max(self._next_id, stored.id + 1, *[lane + 1 for lane in stored.lanes])
+        found = self._broker.store.destinations()
+        self._next_id = 1 + max([number for stored in found for number in (stored.id, *stored.lanes)], default=0)
+        for stored in found:
             if stored.kind == DestinationKind.QUEUE:
                 self._add_queue(self._with_lanes(stored))
+            elif stored.kind == DestinationKind.TOPIC:
+                self._add_topic(stored)
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
         """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
         policy = self._broker.settings.policies.of(Destination(DestinationKind.QUEUE, stored.name))
         count = PRIORITIES if policy.prioritized_messages else 1
-        states = [self._broker.store.lane_state(lane) for lane in stored.lanes]
-        if len(stored.lanes) == count or any([state.count for state in states]):
+        if len(stored.lanes) == count or any([self._broker.store.lane_state(lane).count for lane in stored.lanes]):
             return stored
         changed = stored._replace(id=self._next_id, lanes=self._take_ids(count))
         self._broker.change_destination(stored.id, None)
@@ -60,6 +66,14 @@ class Destinations:
     def _take_ids(self, count: int) -> tuple[int, ...]:
         first, self._next_id = self._next_id, self._next_id + count
         return tuple(range(first, self._next_id))
+
+    def policies_changed(self) -> None:
+        """Other policies apply from now on."""
+        self.version += 1
+        for queue in self.queues.values():
+            queue.policy_changed()
+        for topic in self.topics.values():
+            topic.policy_changed()
 
     def existing_queue(self, name: str) -> Queue:
         """The queue of a name.
@@ -87,13 +101,51 @@ class Destinations:
         self._announce(destination)
         return queue
 
+    def create_internal(self, kind: str, name: str) -> StoredDestination:
+        """Make a destination of the broker's own, with one lane, that no client sees."""
+        lanes = self._take_ids(1)
+        stored = StoredDestination(lanes[0], kind, name, {}, lanes)
+        self._broker.change_destination(stored.id, stored)
+        return stored
+
     def _add_queue(self, stored: StoredDestination) -> Queue:
         queue = self.queues[stored.name] = Queue(self._broker, stored)
         self._broker.stored_bytes += queue.bytes
         return queue
 
+    def existing_topic(self, name: str) -> Topic:
+        """The topic of a name.
+
+        Raises:
+            UnknownDestination: there is none.
+        """
+        try:
+            return self.topics[name]
+        except KeyError:
+            raise UnknownDestination(f"there is no topic {name[:100]!r}", name=name[:100]) from None
+
+    def create_topic(self, name: str) -> Topic:
+        """Make a topic that is not there.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+        """
+        destination = topic_destination(name)
+        lanes = self._take_ids(1)
+        stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
+        topic = self._add_topic(stored)
+        self._broker.change_destination(stored.id, stored)
+        self._announce(destination)
+        return topic
+
+    def _add_topic(self, stored: StoredDestination) -> Topic:
+        topic = self.topics[stored.name] = Topic(self._broker, stored)
+        self._broker.stored_bytes += topic.bytes
+        return topic
+
     def _announce(self, destination: Destination) -> None:
         self.version += 1
+        self._broker.advisories.destination_created(destination)
         for call in self.created:
             call(destination)
 
@@ -105,7 +157,8 @@ class Destinations:
         broker = self._broker
         del self.queues[queue.destination.name]
         self.version += 1
-        broker.ready.pop(queue, None)
+        for queues in (broker.ready, broker.watched, broker.idle_residents):
+            queues.pop(queue, None)
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
         for lane in queue.lanes:
@@ -113,3 +166,17 @@ class Destinations:
                 broker.spool.remove(lane.id, [link.sequence for link in links])
         broker.forget(queue)
         broker.change_destination(queue.stored.id, None)
+        broker.advisories.destination_deleted(queue.destination)
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic without consumers, with its durable subscriptions and all messages."""
+        broker = self._broker
+        del self.topics[topic.destination.name]
+        self.version += 1
+        for durable in list(topic.durables):
+            broker.durables.drop(durable)
+        broker.stored_bytes -= topic.bytes
+        broker.forget(topic)
+        broker.set_mark(topic.key, None)
+        broker.change_destination(topic.stored.id, None)
+        broker.advisories.destination_deleted(topic.destination)

@@ -16,7 +16,7 @@ STEP = 1000
 
 
 class Expiry:
-    """Sweeps all queues every ``queue.expiry_interval``.
+    """Sweeps all queues and topics every ``queue.expiry_interval``.
 
     Args:
         broker: the broker.
@@ -43,17 +43,24 @@ class Expiry:
 
     def _remove_expired(self) -> None:
         broker = self._broker
+        now = broker.clock.now_ms()
+        if not broker.store.expired(now, 1):  # as nearly always: then no destination is looked at
+            return
         queues = {lane.id: queue for queue in broker.queues.values() for lane in queue.lanes}
-        # Those in flight stay in the index until they are settled; they must not hide the others.
-        limit = STEP + sum([queue.in_flight for queue in broker.queues.values()])
+        topics = {topic.lane: topic for topic in broker.destinations.topics.values()}
+        # Those in flight or hidden stay in the index until they are settled; they must not hide the others.
+        limit = STEP + sum([source.in_flight for source in (*broker.queues.values(), *broker.durables)])
+        limit += sum([len(lane.cursor.excluded) for queue in queues.values() for lane in queue.lanes])
         found: dict[int, list[int]] = {}
-        for lane, sequence in broker.store.expired(broker.clock.now_ms(), limit):
+        for lane, sequence in broker.store.expired(now, limit):
             found.setdefault(lane, []).append(sequence)
         for lane, sequences in found.items():
             if queue := queues.get(lane):
                 messages = self._load_sound(lane, queue.take_out(sequences))
                 queue.removed(messages)
                 send_dead_letters(broker, queue, messages, "expired", "expired before it could be delivered")
+            elif topic := topics.get(lane):
+                topic.expire(sequences, self._load_sound)
 
     def _load_sound(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read messages; a damaged one is left out and stays where it is."""

@@ -1,53 +1,42 @@
-"""The operator's door to the broker: look at queues, create, delete, pause, purge, browse, move, redrive, send.
+"""The operator's door to the broker's queues: look, create, delete, pause, purge, browse, move, copy, redrive, send.
 
-What touches many messages is a generator of steps. A step puts a bounded amount of work into the open commit and yields
-how many messages it was about; its caller lets that commit end before it asks for the next step. So a million messages
-never hold the event loop, and never make one commit long. All steps together end at the message that was last when they
-began.
+What touches many messages is done in steps (``quire.broker.message_transfer``): whoever asks for the next step lets the
+commit of the last one end before.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from quire.broker.blocked import PAUSED_AT
 from quire.broker.broker import Broker
-from quire.broker.browsing import BrowsedMessage, described, entries, read
+from quire.broker.browsing import BrowsedMessage, described, read
 from quire.broker.confirmation import Confirmation
 from quire.broker.dead_letter import ORIGIN, redriven
+from quire.broker.draft import Draft
 from quire.broker.flow import HoldCause
+from quire.broker.group_status import GroupPage, group_page
+from quire.broker.message_transfer import STEP, STEP_BYTES, Choice, MessageTransfer, Placed, matches
 from quire.broker.queue import Queue
-from quire.broker.queue_status import PAUSED_AT, QueueStatus, QueueStatusReader
-from quire.broker.routing import queue_name
-from quire.broker.stomp_route import Route
-from quire.destination import queue as queue_destination
+from quire.broker.queue_status import QueueStatus, QueueStatusReader
+from quire.broker.stomp_route import route_of
+from quire.destination import Destination, DestinationKind, checked, written
 from quire.errors import (
     DestinationExists,
     DestinationInUse,
     InvalidArgument,
     InvalidDestination,
-    InvalidHeader,
-    LimitExceeded,
     ProducerHeld,
     QuireError,
     UnknownDestination,
-    UnknownMessage,
+    UnknownGroup,
 )
-from quire.message import Message, header_lines, unescape
-from quire.protocols.stomp.frames import Head
-from quire.settings.keys import StompSettings
-
-STEP = 1000
-"""How many messages one step is about, at the most."""
-
-STEP_BYTES = 2 << 20
-"""How many bytes of messages one step reads or writes, if it is about more than one message."""
+from quire.message import Message, unescape
+from quire.selectors import selector
 
 MAX_PAGE = 1000
-"""How many messages one page of a browse may have."""
+"""How many entries one page may have."""
 
-_SENT_IN_STOMP_ONLY = ("destination", "message-id", "timestamp", "transaction", "receipt", "producer-id")
-
-Chooser = Callable[[Message], "tuple[Queue, bytes] | None"]
-"""Where a message goes, and with which content; None if it stays."""
+ALL = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +52,6 @@ class BrowsePage:
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A message that is to be sent.
-
-    Attributes:
-        body: its body.
-        headers: headers of its own, unescaped.
-        priority: 0 to 9.
-        expiration: when it expires, in milliseconds since the epoch; 0 for never.
-        persistent: whether it must survive the broker.
-    """
-
-    body: bytes
-    headers: Mapping[str, str]
-    priority: int = 4
-    expiration: int = 0
-    persistent: bool = True
-
-
 class Management:
     """Looks at a broker's queues and changes them. All names may raise ``UnknownDestination``.
 
@@ -89,12 +59,13 @@ class Management:
         broker: the broker.
 
     Attributes:
+        broker: as given.
         reader: tells the status of queues.
     """
 
     def __init__(self, broker: Broker) -> None:
+        self.broker = broker
         self.reader = QueueStatusReader(broker)
-        self._broker = broker
 
     def confirm(self, done: Callable[[QuireError | None], None]) -> None:
         """Be told what becomes of everything that is in the open commit.
@@ -104,37 +75,47 @@ class Management:
                 refused; all other changes are tried again until they succeed.
         """
         waiting = Confirmation(done)
-        self._broker.sent(waiting)
-        self._broker.confirm(waiting, [b""])
+        self.broker.sent(waiting)
+        self.broker.confirm(waiting, [b""])
 
     # Look.
 
     def queues(self) -> list[QueueStatus]:
         """All queues, by name."""
-        return [self.reader.status(queue) for _, queue in sorted(self._broker.queues.items())]
+        return [self.reader.status(queue) for _, queue in sorted(self.broker.queues.items())]
 
     def queue(self, name: str) -> QueueStatus:
         """One queue."""
-        return self.reader.status(self._broker.existing_queue(name))
+        return self.reader.status(self.broker.existing_queue(name))
 
-    def browse(self, name: str, after: str | None = None, limit: int = 100) -> BrowsePage:
+    def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
         """A page of a queue's messages, those in flight included. Nothing about the queue changes.
 
         Args:
             name: the queue's name.
             after: what the page before gave as ``next``.
-            limit: how many messages at the most, 1 to 1000. There are fewer when they are large.
+            limit: how many messages at the most, 1 to 1000. There are fewer when they are large, or when a selector
+                does not match most of them.
+            wanted: a JMS selector; only messages that it matches.
 
         Raises:
             InvalidArgument: ``after`` is no such thing, or ``limit`` is out of range.
+            InvalidSelector: the selector cannot be read.
             StoreCorrupt: the page's first message is damaged.
         """
-        if not 1 <= limit <= MAX_PAGE:
-            raise InvalidArgument(f"limit is {limit}: 1 to {MAX_PAGE}", argument="limit")
+        return self.browse_source(self.broker.existing_queue(name), after, limit, wanted)
+
+    def browse_source(self, queue: Queue, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
+        """As ``browse``, of a queue or a durable subscription."""
+        check_limit(limit)
         if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 20):
             raise InvalidArgument(f"after is {after[:60]!r}: give what a page before had as next", argument="after")
-        queue = self._broker.existing_queue(name)
-        messages, following = read(self._broker, queue, int(after or 0), STEP_BYTES, limit)
+        chooser = None if wanted is None else selector(wanted)
+        messages, following = read(self.broker, queue, int(after or 0), STEP_BYTES, STEP if chooser else limit)
+        if chooser is not None:
+            found = [message for message in messages if matches(chooser, queue, message)]
+            messages = found[:limit]
+            following = messages[-1].sequence + 1 if len(found) > limit else following
         return BrowsePage(described(queue, messages), None if following is None else str(following))
 
     # Change.
@@ -146,20 +127,20 @@ class Management:
             DestinationExists: it is there.
             InvalidDestination: it cannot be a name.
         """
-        if name in self._broker.queues:
+        if name in self.broker.queues:
             raise DestinationExists(f"there is a queue {name!r} already", name=name)
-        return self.reader.status(self._broker.queue(name))
+        return self.reader.status(self.broker.queue(name))
 
     def pause(self, name: str) -> QueueStatus:
         """Stop a queue's deliveries, also over a restart; producers go on. A paused one stays as it is."""
-        queue = self._broker.existing_queue(name)
+        queue = self.broker.existing_queue(name)
         if not queue.paused:
-            self._set_paused(queue, {"paused": True, PAUSED_AT: self._broker.clock.now_ms()})
+            self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.clock.now_ms()})
         return self.reader.status(queue)
 
     def resume(self, name: str) -> QueueStatus:
         """Let a queue's deliveries go on."""
-        queue = self._broker.existing_queue(name)
+        queue = self.broker.existing_queue(name)
         if queue.paused:
             self._set_paused(queue, {})
             queue.wake()
@@ -169,18 +150,7 @@ class Management:
         kept = {name: value for name, value in queue.stored.settings.items() if name not in ("paused", PAUSED_AT)}
         queue.paused = bool(pause)
         queue.stored = queue.stored._replace(settings=kept | pause)
-        self._broker.change_destination(queue.stored.id, queue.stored)
-
-    def purge(self, name: str) -> Iterator[int]:
-        """Remove all messages that are not in flight, in steps. No body is read."""
-        queue = self._broker.existing_queue(name)
-        start, last = 0, queue.last
-        while start <= last and self._is_there(queue):
-            found = entries(self._broker, queue, start, STEP)
-            if not found:
-                return
-            start = found[-1].sequence + 1
-            yield len(self._take_out(queue, [message for message in found if message.sequence <= last]))
+        self.broker.change_destination(queue.stored.id, queue.stored)
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
         """Purge a queue in steps, and then delete it.
@@ -192,13 +162,13 @@ class Management:
         Raises:
             DestinationInUse: it has consumers, or one came while it was purged.
         """
-        queue = self._broker.existing_queue(name)
+        queue = self.broker.existing_queue(name)
         self._dismiss_consumers(queue, force)
         yield from self.purge(name)
-        if self._is_there(queue):
+        if self.broker.queues.get(name) is queue:
             self._dismiss_consumers(queue, force)
             rest = queue.depth
-            self._broker.destinations.delete_queue(queue)
+            self.broker.destinations.delete_queue(queue)
             yield rest
 
     def _dismiss_consumers(self, queue: Queue, force: bool) -> None:
@@ -209,15 +179,48 @@ class Management:
         for session in list(dict.fromkeys([subscription.session for subscription in queue.subscriptions])):
             session.fail(UnknownDestination(f"the queue {name!r} was deleted", name=name))
 
-    # Send.
+    # Message groups.
 
-    def send(self, name: str, draft: Draft, count: int = 1) -> Iterator[list[str]]:
+    def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
+        """A page of a queue's message groups, by name.
+
+        Args:
+            name: the queue's name.
+            after: only groups behind this one.
+            limit: how many at the most, 1 to 1000.
+
+        Raises:
+            InvalidArgument: ``limit`` is out of range.
+        """
+        check_limit(limit)
+        return group_page(self.broker.existing_queue(name), after, limit)
+
+    def close_group(self, name: str, group: str) -> None:
+        """Take a message group from its consumer: its next message goes to whoever is free.
+
+        What the consumer has in flight of it stays there, so for a moment two may work on the group.
+
+        Raises:
+            UnknownGroup: no consumer has it.
+        """
+        queue = self.broker.existing_queue(name)
+        if queue.dispatcher.groups.owner(group) is None:
+            raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
+        queue.dispatcher.groups.close(group)
+        queue.wake()
+
+    # Messages.
+
+    def send(
+        self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE
+    ) -> Iterator[list[str]]:
         """Send a message some times, in steps of message ids.
 
         Args:
-            name: the queue; it is created if it is not there.
+            name: the queue or topic; it is created if it is not there.
             draft: the message.
             count: how often.
+            kind: which of the two.
 
         Raises:
             InvalidDestination: it cannot be a name.
@@ -226,139 +229,96 @@ class Management:
             ProducerHeld: a limit is reached; what earlier steps sent is in the queue.
             StoreError: the store takes no writes.
         """
-        broker = self._broker
-        head = _head(name, draft, broker.settings.stomp)
+        broker = self.broker
+        head = draft.head(checked(kind, name), broker.settings.stomp)
         step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
         for sent in range(0, count, step):
             self._check_room(name, draft.persistent)
-            queue = broker.queue(name)
-            if "JMSXGroupID" in draft.headers:
-                queue.expect_groups()
-            route = Route(queue, head)
+            route = route_of(broker, head)
             stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
             ids = [b"%d" % broker.next_message_id() for _ in range(min(step, count - sent))]
             for id in ids:
                 content = b"".join((broker.id_prefix, id, stamp, route.lines, draft.body))
-                queue.send(content, route.expiration, route.priority, route.persistent)
+                route.target.send(content, route.expiration, route.priority, route.persistent)
             prefix = unescape(broker.id_prefix.removeprefix(b"message-id:")).decode()
             yield [prefix + id.decode() for id in ids]
 
     def _check_room(self, name: str, persistent: bool) -> None:
-        broker = self._broker
+        broker = self.broker
         if persistent and broker.store_error is not None:
             raise broker.store_error
         cause = HoldCause.STORE if persistent else HoldCause.SPOOL
         if broker.is_over(cause):
             raise ProducerHeld(f"no room to send to {name}: {cause}", cause=str(cause), destination=name)
 
-    # Move.
+    def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:
+        """Remove messages that are not in flight, in steps. Without a choice no content is read."""
+        return MessageTransfer(self.broker, self.broker.existing_queue(name), choice)
 
-    def move(self, name: str, to: str, *, ids: Sequence[str] = (), limit: int | None = None) -> Iterator[int]:
-        """Move messages that are not in flight to another queue, oldest first, in steps.
-
-        A step is atomic: its messages are in the one queue or in the other, whatever happens.
+    def move(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
+        """Move messages that are not in flight, oldest first, in steps.
 
         Args:
             name: where they are.
-            to: where they go; it is created if it is not there.
-            ids: only these, message ids or sequences; all if there are none.
-            limit: how many at the most.
+            to: where they go: a queue's name, or ``topic://NAME``; it is created if it is not there.
+            choice: which.
 
         Raises:
             InvalidArgument: both are the same queue.
-            UnknownMessage: some of ``ids`` were not found or are in flight; the others were moved.
         """
-        if name == to:
-            raise InvalidArgument(f"{name!r} cannot be moved to itself", argument="to")
-        source, missing = self._broker.existing_queue(name), set(ids)
-        queue_destination(to)
+        return self._transfer(name, to, choice, copies=False)
 
-        def chosen(message: Message) -> tuple[Queue, bytes] | None:
-            names = {message.id, str(message.sequence)}
-            if ids and not missing & names:
-                return None
-            missing.difference_update(names)
-            return self._broker.queue(to), message.content
+    def copy(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
+        """As ``move``, but the messages stay in their queue as well; those in flight are copied too."""
+        return self._transfer(name, to, choice, copies=True)
 
-        moved = 0
-        for step in self._transfer(source, chosen, limit, lambda: bool(ids) and not missing):
-            moved += step
-            yield step
-        if ids and moved < min(len(set(ids)), limit or len(ids)):
-            text = f"{moved} of {len(set(ids))} messages were moved; the others are not in {name!r}, or in flight"
-            raise UnknownMessage(text, moved=moved, missing=sorted(missing))
+    def _transfer(self, name: str, to: str, choice: Choice, *, copies: bool) -> MessageTransfer:
+        source, destination = self.broker.existing_queue(name), written(to)
+        if destination == source.destination:
+            raise InvalidArgument(f"{to!r} is where they are", argument="to")
 
-    def redrive(self, name: str, limit: int | None = None) -> Iterator[int]:
-        """Send dead letters back to the queues they came from, oldest first, in steps. Other messages stay.
+        def place(message: Message) -> Placed:
+            return self.broker.target(_header(destination)), message.content
+
+        return MessageTransfer(self.broker, source, choice, place, copies=copies)
+
+    def redrive(self, name: str, choice: Choice = ALL, to: str | None = None) -> MessageTransfer:
+        """Send dead letters back where they came from, oldest first, in steps. Other messages stay.
 
         Args:
             name: the queue they are in.
-            limit: how many at the most.
-        """
-        source = self._broker.existing_queue(name)
+            choice: which.
+            to: where they go instead: a queue's name, or ``topic://NAME``.
 
-        def origin(message: Message) -> tuple[Queue, bytes] | None:
+        Raises:
+            InvalidArgument: ``to`` is the queue they are in.
+        """
+        source, destination = self.broker.existing_queue(name), None if to is None else written(to)
+        if destination == source.destination:
+            raise InvalidArgument(f"{to!r} is where they are", argument="to")
+
+        def place(message: Message) -> Placed | None:
+            origin = message.headers().get(ORIGIN)
             try:
-                target = self._broker.queue(queue_name(message.headers().get(ORIGIN, "")))
-            except InvalidDestination:  # not a dead letter, or its header was written by somebody else
+                if origin is None:
+                    return None
+                target = self.broker.target(origin if destination is None else _header(destination))
+            except (InvalidDestination, UnknownDestination):  # somebody else wrote its header, or it is out of date
                 return None
             return None if target is source else (target, redriven(message.content))
 
-        yield from self._transfer(source, origin, limit, lambda: False)
-
-    def _transfer(
-        self, source: Queue, choose: Chooser, limit: int | None, is_done: Callable[[], bool]
-    ) -> Iterator[int]:
-        """Read a step of messages, choose some, and put them elsewhere with the commit that removes them here."""
-        following: int | None = 0
-        last, left = source.last, limit
-        while following is not None and left != 0 and not is_done() and self._is_there(source):
-            messages, following = read(self._broker, source, following, STEP_BYTES, STEP)
-            busy = source.in_flight_sequences()
-            chosen: dict[int, tuple[Queue, bytes]] = {}
-            free: list[Message] = []
-            for message in messages:
-                if message.sequence > last or len(free) == left:
-                    following = None
-                    break
-                if message.sequence not in busy and (target := choose(message)):
-                    chosen[message.sequence] = target
-                    free.append(message)
-            leaving = self._take_out(source, free)
-            for message in leaving:
-                queue, content = chosen[message.sequence]
-                queue.bring(content, message.expiration, message.priority, message.persistent)
-            left = None if left is None else left - len(leaving)
-            yield len(leaving)
-
-    def _take_out(self, queue: Queue, messages: list[Message]) -> list[Message]:
-        """Remove those of some messages that nobody else has or removes."""
-        free = set(queue.take_out([message.sequence for message in messages]))
-        leaving = [message for message in messages if message.sequence in free]
-        queue.removed(leaving)
-        return leaving
-
-    def _is_there(self, queue: Queue) -> bool:
-        return self._broker.queues.get(queue.destination.name) is queue
+        return MessageTransfer(self.broker, source, choice, place)
 
 
-def _head(name: str, draft: Draft, limits: StompSettings) -> Head:
-    """The head that a STOMP client would have sent with a message, checked as the decoder does."""
-    lines = header_lines(dict(draft.headers)).split(b"\n")[:-1]
-    if len(lines) > limits.max_headers:
-        raise LimitExceeded(f"{len(lines)} headers, the limit is {limits.max_headers}", limit=limits.max_headers)
-    if max([len(line) for line in lines], default=0) > limits.max_line:
-        raise LimitExceeded(f"a header is longer than {limits.max_line} bytes", limit=limits.max_line)
-    if len(draft.body) > limits.max_body:
-        raise LimitExceeded(f"the body has {len(draft.body)} bytes", limit=limits.max_body)
-    for header, value in draft.headers.items():
-        if not header or "\0" in header + value or header in _SENT_IN_STOMP_ONLY:
-            raise InvalidHeader(f"{header[:60]!r} is no header that can be sent this way", header=header[:60])
-    fields = {**draft.headers, "destination": f"/queue/{name}", "content-length": str(len(draft.body))}
-    if draft.priority != 4 or "priority" in fields:
-        fields["priority"] = str(draft.priority)
-    if draft.expiration or "expires" in fields:
-        fields["expires"] = str(draft.expiration)
-    if not draft.persistent or "persistent" in fields:
-        fields["persistent"] = str(draft.persistent).lower()
-    return Head(b"SEND", tuple(fields.items()))
+def check_limit(limit: int) -> None:
+    """Check the size of a page that somebody asks for.
+
+    Raises:
+        InvalidArgument: it is out of range.
+    """
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidArgument(f"limit is {limit}: 1 to {MAX_PAGE}", argument="limit")
+
+
+def _header(destination: Destination) -> str:
+    return f"/{destination.kind}/{destination.name}"

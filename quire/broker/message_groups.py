@@ -28,14 +28,16 @@ class Group:
     """One group.
 
     Attributes:
+        name: its name. After it was closed there may be another group of that name.
         owner: the consumer that has it.
         in_flight: how many of its messages are in flight.
         moving: whether it is to get another owner when nothing of it is in flight any more.
     """
 
-    __slots__ = ("in_flight", "moving", "owner")
+    __slots__ = ("in_flight", "moving", "name", "owner")
 
-    def __init__(self, owner: Subscription) -> None:
+    def __init__(self, name: str, owner: Subscription) -> None:
+        self.name = name
         self.owner = owner
         self.in_flight = 0
         self.moving = False
@@ -55,7 +57,7 @@ class MessageGroups:
         self.groups: dict[str, Group] = {}
         self._changed = changed
         self._owned: dict[Subscription, int] = {}
-        self._in_flight: dict[int, str] = {}
+        self._in_flight: dict[int, Group] = {}
 
     def owner(self, name: str) -> Subscription | None:
         """Who has a group; None if nobody."""
@@ -76,7 +78,7 @@ class MessageGroups:
         group = self.groups.get(name)
         before = None
         if group is None:
-            self.groups[name] = Group(owner)
+            self.groups[name] = Group(name, owner)
             if len(self.groups) > GROUP_LIMIT:
                 self._forget_idle()
         else:
@@ -104,8 +106,8 @@ class MessageGroups:
         first = self.owner(name) is not owner or restarts_group(message)
         if first:
             self.assign(name, owner)
-        self.groups[name].in_flight += 1
-        self._in_flight[message.sequence] = name
+        group = self._in_flight[message.sequence] = self.groups[name]
+        group.in_flight += 1
         if (message.header(GROUP_SEQUENCE) or "").startswith("-"):
             self.close(name)
         return first
@@ -113,11 +115,11 @@ class MessageGroups:
     def settled(self, messages: Iterable[Message]) -> None:
         """Messages are not in flight any more."""
         for message in messages:
-            name = self._in_flight.pop(message.sequence, None)
-            if name is not None and (group := self.groups.get(name)) is not None:
+            group = self._in_flight.pop(message.sequence, None)
+            if group is not None:
                 group.in_flight -= 1
-                if group.moving and group.in_flight <= 0:
-                    self.close(name)
+                if group.moving and not group.in_flight and self.groups.get(group.name) is group:
+                    self.close(group.name)
 
     def leave(self, subscription: Subscription) -> None:
         """A consumer goes: its groups have no owner any more."""

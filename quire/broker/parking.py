@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterator
 
 from quire.broker.subscription import Subscription
+from quire.clock import Clock
 from quire.message import Message
 
 PARKED_LIMIT = 1_000_000
@@ -18,11 +19,16 @@ _COMPACT = 4096
 
 
 class Fifo:
-    """Sequences and sizes, first in, first out."""
+    """Sequences and sizes, first in, first out.
 
-    __slots__ = ("_head", "_sequences", "_sizes")
+    Attributes:
+        since: since when the one that is first now is first, on the monotonic clock.
+    """
+
+    __slots__ = ("_head", "_sequences", "_sizes", "since")
 
     def __init__(self) -> None:
+        self.since = 0.0
         self._sequences = array("Q")
         self._sizes = array("Q")
         self._head = 0
@@ -61,20 +67,28 @@ Entry = tuple[int, int, Fifo]
 class Parking:
     """What is parked in one lane.
 
+    Args:
+        clock: for ages.
+
     Attributes:
         groups: by message group, what waits for the group's owner.
         matched: by the selectors that match it (of consumers that were there), what waits for one of them.
         kept: those of them that are nowhere but in memory, by sequence.
         unwanted: the first sequence that no consumer wants that was there; 0 if there is none.
+        unwanted_since: since when there is one, on the monotonic clock.
         count: how many are in ``groups`` and ``matched``.
+        full_since: since when that is ``PARKED_LIMIT``, if it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.groups: dict[str, Fifo] = {}
         self.matched: dict[tuple[str, ...], Fifo] = {}
         self.kept: dict[int, Message] = {}
         self.unwanted = 0
+        self.unwanted_since = 0.0
         self.count = 0
+        self.full_since = 0.0
+        self._clock = clock
         self._by_owner: dict[Subscription | None, dict[str, None]] = {}
         self._has_empty = False
 
@@ -97,13 +111,19 @@ class Parking:
                 fifo = self.matched[selectors] = Fifo()
             self._park(fifo, message)
             return
+        if not self.unwanted:
+            self.unwanted_since = self._clock.monotonic()
         self.unwanted = min(self.unwanted or message.sequence, message.sequence)
         if not message.stored:
             self.kept[message.sequence] = message
 
     def _park(self, fifo: Fifo, message: Message) -> None:
+        if not fifo:
+            fifo.since = self._clock.monotonic()
         fifo.append(message)
         self.count += 1
+        if self.count == PARKED_LIMIT:
+            self.full_since = self._clock.monotonic()
         if not message.stored:
             self.kept[message.sequence] = message
 
@@ -122,6 +142,7 @@ class Parking:
     def drop(self, fifo: Fifo) -> None:
         """The first message of a fifo is parked no more."""
         fifo.drop()
+        fifo.since = self._clock.monotonic()
         self.count -= 1
         self._has_empty = self._has_empty or not fifo
 
@@ -144,13 +165,13 @@ class Parking:
         """
         return [self.kept.pop(sequence) for sequence in sequences & self.kept.keys()]
 
-    def first(self) -> tuple[int, str]:
-        """The lowest parked sequence and what it waits for; (0, "") if nothing is parked."""
-        found = [(fifo.first, "group-owner-busy") for fifo in self.groups.values() if fifo]
-        found += [(fifo.first, "consumer-busy") for fifo in self.matched.values() if fifo]
+    def first(self) -> tuple[int, str, float]:
+        """The lowest parked sequence, what it waits for, and since when; (0, "", 0.0) if nothing is parked."""
+        found = [(fifo.first, "group-owner-busy", fifo.since) for fifo in self.groups.values() if fifo]
+        found += [(fifo.first, "consumer-busy", fifo.since) for fifo in self.matched.values() if fifo]
         if self.unwanted:
-            found.append((self.unwanted, "no-matching-consumer"))
-        return min(found, default=(0, ""))
+            found.append((self.unwanted, "no-matching-consumer", self.unwanted_since))
+        return min(found, default=(0, "", 0.0))
 
     def clear(self) -> list[Message]:
         """Forget everything.

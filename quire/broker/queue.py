@@ -77,6 +77,13 @@ class Queue:
         nodes = [MemoryUsage(0, self.memory) for _ in ids]
         return [QueueLane(self.broker, ids[p], nodes[p], p) for p in reversed(range(len(ids)))]
 
+    def policy_changed(self) -> None:
+        """Another policy applies from now on. Whether it is prioritized changes at the next start, if it is empty."""
+        self.policy = self.broker.settings.policies.of(self.destination)
+        self.memory.limit = self.policy.memory_limit
+        self.dispatcher.consumers_changed()
+        self.wake()
+
     @property
     def grouped(self) -> bool:
         """Whether it may have messages of groups."""
@@ -161,6 +168,8 @@ class Queue:
                 for lane in self.lanes:
                     if own := lane.own(appends):
                         lane.cursor.committed(own)
+            if part.mixed and not self.subscriptions:
+                self.broker.idle_residents[self] = None
         self.wake()
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
@@ -412,6 +421,16 @@ class Queue:
         self._settles_with = self.broker.open_commit_number
         self.broker.list_part(self._open)
         self.broker.hurry()
+        if self.memory.used:
+            self.broker.idle_residents[self] = None
+
+    def give_up_memory(self) -> bool:
+        """Others need memory: put what only memory has into the spool, if nobody consumes here.
+
+        Returns:
+            Whether any memory was released.
+        """
+        return any([lane.cursor.give_up() for lane in self.lanes])
 
     # Somebody else takes messages out: expiry, purge, move.
 

@@ -12,6 +12,7 @@ from quire.broker.parking import Parking
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.message import Message
+from quire.store.base import StoreReader
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -32,10 +33,12 @@ class QueueLane:
         priority: of its messages, if the queue has a lane for each.
 
     Attributes:
-        cursor: pages its messages in.
+        reader: reads its stored messages.
+        cursor: pages them in.
         mark: its dispatch mark.
         returned: messages that came back, in order; they go before the window.
         delayed: messages that may not be delivered before a time.
+        delayed_since: since when there are some, on the monotonic clock.
         parking: messages that no present consumer can take now.
         settles_with: the number of the commit that has the delivery states of what came back last.
         state: what the store knew of it at the start.
@@ -45,6 +48,7 @@ class QueueLane:
         self.id = id
         self.priority = priority
         self.memory = memory
+        self.reader: StoreReader = broker.store
         self.state = state = broker.store.lane_state(id)
         self.cursor = QueueCursor(broker.store, broker.spool, id, memory, broker.clock, state.next_sequence - 1)
         # The mark is written ahead: what comes in from now on was not delivered before the crash.
@@ -52,8 +56,10 @@ class QueueLane:
         self.mark = DispatchMark(state.dispatch_mark)
         self.returned: deque[Message] = deque()
         self.delayed = DelayedMessages()
-        self.parking = Parking()
+        self.delayed_since = 0.0
+        self.parking = Parking(broker.clock)
         self.settles_with = 0
+        self._clock = broker.clock
 
     def own(self, messages: list[Message]) -> list[Message]:
         """Those of a prioritized queue's messages that are in this lane."""
@@ -84,6 +90,8 @@ class QueueLane:
             messages: admitted.
             grouped: whether the queue has message groups.
         """
+        if not self.delayed:
+            self.delayed_since = self._clock.monotonic()
         for message in messages:
             group = message.header(GROUP_ID) if grouped else None
             self.cursor.set_aside(message)

@@ -4,76 +4,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from quire.broker.blocked import Blocked, blocked
 from quire.broker.browsing import read, timestamp
-from quire.errors import StoreCorrupt
+from quire.broker.consumer_status import Consumer, HeldProducer, consumer, held_producers
+from quire.errors import StoreError
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.queue import Queue
 
-PAUSED_AT = "paused_at"
-"""The setting of a stored destination that says since when it is paused, in milliseconds since the epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """Why a queue's messages cannot be given out.
-
-    Attributes:
-        cause: ``paused``, ``memory-limit`` (the next message finds no memory), ``damaged-record``, or ``store-failed``
-            (the store cannot be read).
-        age_seconds: for how long.
-    """
-
-    cause: str
-    age_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class HeldProducer:
-    """A producer whose messages wait because a limit is reached.
-
-    Attributes:
-        connection: its address.
-        queue: where it wants to send.
-        cause: which limit: ``store-limit`` or ``spool-limit``.
-        age_seconds: for how long.
-        limit_seconds: how long at the most; then it gets an error.
-    """
-
-    connection: str
-    queue: str
-    cause: str
-    age_seconds: float
-    limit_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """A consumer of a queue.
-
-    Attributes:
-        connection: its connection's address.
-        id: the subscription's id.
-        ack: how it acknowledges.
-        prefetch: how many messages it may have in flight.
-        in_flight: how many it has.
-        priority: those with a higher one are served first.
-        exclusive: whether it wants all messages for itself.
-    """
-
-    connection: str
-    id: str
-    ack: str
-    prefetch: int
-    in_flight: int
-    priority: int
-    exclusive: bool
-
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
     """A queue. Counters begin at zero when the broker starts; the others are exact at any time.
+
+    What is parked or delayed, and the groups, are known while the queue has consumers.
 
     Attributes:
         name: its name.
@@ -81,18 +26,27 @@ class QueueStatus:
         in_flight: how many of them consumers have.
         bytes: the size of its messages.
         resident_bytes: what its messages take in memory.
+        lanes: how many lanes it has.
+        prioritized: whether messages of higher priority are delivered first: it has a lane for each.
+        grouped: whether messages of groups were ever sent to it.
         consumers: how many consumers it has.
+        slow_consumers: how many of them are slow.
+        groups: how many message groups consumers have.
+        parked_for_consumers: how many messages wait for a consumer that is busy, because of their selectors.
+        parked_for_groups: how many wait because the consumer that has their group is busy.
+        delayed: how many wait for the time of their redelivery.
+        next_due: when the first of these is due, in milliseconds since the epoch; null if there is none.
         enqueued: how many messages came.
         dequeued: how many were acknowledged.
         dispatched: how often a message was given to a consumer.
         redelivered: how often one came back.
         expired: how many expired.
         dead_lettered: how many became dead letters.
-        oldest_message_age_seconds: the age of the first message; null if there is none, or its record is damaged.
+        oldest_message_age_seconds: the age of the first message; null if there is none, or if it cannot be read.
         paused: whether deliveries are stopped.
+        blocked: why its messages cannot be given out; null if nothing is in the way.
         subscriptions: its consumers, in the order they came.
         producers_held: who waits to send to it.
-        blocked: why its messages cannot be given out; null if nothing is in the way.
     """
 
     name: str
@@ -100,7 +54,16 @@ class QueueStatus:
     in_flight: int
     bytes: int
     resident_bytes: int
+    lanes: int
+    prioritized: bool
+    grouped: bool
     consumers: int
+    slow_consumers: int
+    groups: int
+    parked_for_consumers: int
+    parked_for_groups: int
+    delayed: int
+    next_due: int | None
     enqueued: int
     dequeued: int
     dispatched: int
@@ -109,9 +72,9 @@ class QueueStatus:
     dead_lettered: int
     oldest_message_age_seconds: float | None
     paused: bool
+    blocked: Blocked | None
     subscriptions: list[Consumer]
     producers_held: list[HeldProducer]
-    blocked: Blocked | None
 
 
 class QueueStatusReader:
@@ -127,64 +90,56 @@ class QueueStatusReader:
 
     def status(self, queue: "Queue") -> QueueStatus:
         """All that is known of a queue."""
-        name = queue.destination.name
+        name, now = queue.destination.name, self._broker.clock.monotonic()
+        parked, for_consumers = _parked(queue)
         return QueueStatus(
             name=name, depth=queue.depth, in_flight=queue.in_flight, bytes=queue.bytes,
-            resident_bytes=queue.memory.used, consumers=len(queue.subscriptions), enqueued=queue.enqueued,
-            dequeued=queue.dequeued, dispatched=queue.dispatched, redelivered=queue.redelivered, expired=queue.expired,
-            dead_lettered=queue.dead_lettered, oldest_message_age_seconds=self._oldest_age(queue), paused=queue.paused,
-            subscriptions=[
-                Consumer(s.session.name, s.id, str(s.ack), s.prefetch, len(s.in_flight), s.priority, s.exclusive)
-                for s in queue.subscriptions
-            ],
-            producers_held=[held for held in self.held_producers() if held.queue == name], blocked=self.blocked(queue),
+            resident_bytes=queue.memory.used, lanes=len(queue.lanes), prioritized=len(queue.lanes) > 1,
+            grouped=queue.grouped, consumers=len(queue.subscriptions),
+            slow_consumers=len([s for s in queue.subscriptions if s.full_since is not None]),
+            groups=len(queue.dispatcher.groups.groups), parked_for_consumers=for_consumers,
+            parked_for_groups=parked - for_consumers, delayed=sum([len(lane.delayed) for lane in queue.lanes]),
+            next_due=min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None),
+            enqueued=queue.enqueued, dequeued=queue.dequeued, dispatched=queue.dispatched,
+            redelivered=queue.redelivered, expired=queue.expired, dead_lettered=queue.dead_lettered,
+            oldest_message_age_seconds=self.oldest_age(queue), paused=queue.paused,
+            blocked=blocked(self._broker, queue), subscriptions=[consumer(s, now) for s in queue.subscriptions],
+            producers_held=[held for held in held_producers(self._broker) if held.destination == name],
         )  # fmt: skip
 
-    def blocked(self, queue: "Queue") -> Blocked | None:
-        """Why a queue's messages cannot be given out."""
-        now = self._broker.clock.monotonic()
-        if queue.paused:
-            since = queue.stored.settings.get(PAUSED_AT)
-            age = (self._broker.clock.now_ms() - since) / 1000 if isinstance(since, int) else 0.0
-            return Blocked("paused", max(age, 0.0)) if queue.depth > queue.in_flight else None
-        if queue.fault is not None:
-            cause = "damaged-record" if isinstance(queue.fault, StoreCorrupt) else "store-failed"
-            return Blocked(cause, now - queue.fault_since)
-        for lane in queue.lanes:
-            if lane.cursor.blocked_since is not None:
-                return Blocked("memory-limit", now - lane.cursor.blocked_since)
-        return None
+    def oldest_age(self, queue: "Queue") -> float | None:
+        """The age of the first message of a queue or durable subscription, in seconds; None if it is not known.
 
-    def held_producers(self) -> list[HeldProducer]:
-        """All producers that are held, the longest first."""
-        flow, now = self._broker.flow, self._broker.clock.monotonic()
-        limit = self._broker.settings.producer.hold_limit
-        return [
-            HeldProducer(hold.session.name, hold.destination, str(hold.cause), now - hold.since, limit)
-            for hold in flow.holds.values()
-        ]
-
-    def _oldest_age(self, queue: "Queue") -> float | None:
-        """The age of the first message, from its header. It is read again only when another message is first."""
+        It is in the message's header, which is read again only when another message is first.
+        """
         if queue.depth == 0:
             return None
-        head = self._head_sequence(queue)
-        known = self._heads.get(queue)
+        try:
+            since = self._first_timestamp(queue)
+        except StoreError:  # told by whoever has to read the message
+            return None
+        return None if since is None else max(self._broker.clock.now_ms() - since, 0) / 1000
+
+    def _first_timestamp(self, queue: "Queue") -> int | None:
+        head, known = self._head_sequence(queue), self._heads.get(queue)
         if known is None or known[0] != head:
-            try:
-                messages = read(self._broker, queue, head, 0, 1).messages
-            except StoreCorrupt:  # told by whoever reads the message; its age is in the part that cannot be read
-                return None
+            messages = read(self._broker, queue, head, 0, 1).messages
             if not messages:
                 return None
             known = self._heads[queue] = (head, timestamp(messages[0]))
-        return max(self._broker.clock.now_ms() - known[1], 0) / 1000
+        return known[1]
 
     def _head_sequence(self, queue: "Queue") -> int:
         heads = [message.sequence for message in queue.unstored()[:1]]
         for lane in queue.lanes:
-            if head := self._broker.store.lane_state(lane.id).head:
-                heads.append(head)
+            heads += [link.sequence for link in lane.reader.links(lane.id, 0, 1)]
             if not self._broker.spool.is_empty(lane.id):
                 heads += [link.sequence for link in self._broker.spool.links(lane.id, 0, 1)]
         return min(heads, default=0)
+
+
+def _parked(queue: "Queue") -> tuple[int, int]:
+    """How many messages wait for consumers that are there, and how many of them not for the owner of a group."""
+    parkings = [lane.parking for lane in queue.lanes]
+    for_consumers = sum([len(fifo) for parking in parkings for fifo in parking.matched.values()])
+    return sum([parking.count for parking in parkings]), for_consumers

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit
-from quire.broker.dead_letter import CAUSE, ORIGIN, dead_letter_queue
+from quire.broker.dead_letter import CAUSE, ORIGIN, dead_letter_destination
 from quire.broker.due_soon import MOST, DueSoon
 from quire.broker.schedule_part import SchedulePart
 from quire.broker.scheduled_message import ScheduledMessage, following_record, record_content, sent_content
@@ -226,8 +226,8 @@ class Schedule:
             target = self._broker.target(scheduled.destination)
         except QuireError as error:
             origin = Destination(DestinationKind.QUEUE, NAME)
-            letters = dead_letter_queue(origin, self._broker.settings.policies.of(origin))
-            target = self._broker.queue(letters)
+            letters = dead_letter_destination(origin, self._broker.settings.policies.of(origin))
+            target = self._broker.target(f"/{letters.kind}/{letters.name}")
             content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
             expiration = 0
         target.bring(content, expiration, scheduled.priority, scheduled.persistent)

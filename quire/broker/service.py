@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -53,6 +55,7 @@ class Service:
         store: the store; not open yet.
         http: serves the HTTP API; None for none.
         clock: the time.
+        reload: reads the settings again; None if they come from nowhere.
 
     Attributes:
         broker: the core, once started.
@@ -65,8 +68,9 @@ class Service:
     broker: Broker
 
     def __init__(
-        self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None
-    ) -> None:
+        self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
+        reload: Callable[[], Settings] | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
         self.store_url = shown(store.url)
@@ -76,6 +80,7 @@ class Service:
         self.stomp_address = self.http_address = ""
         self.started_at = self.clock.now_ms()
         self._http = http
+        self._reload = reload
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
         self._lock_checked = self.clock.monotonic()
@@ -178,6 +183,20 @@ class Service:
         self._failure = failure or self._failure
         self._stopped.set()
 
+    def reload(self) -> None:
+        """Read the settings again and take the policies; a file that cannot be read changes nothing."""
+        if self._reload is None:
+            return
+        try:
+            settings = self._reload()
+        except QuireError as error:
+            event("settings.refused", f"the settings stay as they are: {error}", logging.ERROR, code=error.code)
+            return
+        self.broker.reload(settings)
+        others = replace(settings, policies=self.settings.policies) != self.settings
+        text = "the policies were read again" + ("; other settings that changed wait for the next start" * others)
+        event("settings.reloaded", text, restart_needed=others)
+
     @property
     def is_stopping(self) -> bool:
         """Whether it was asked to stop."""
@@ -203,6 +222,9 @@ class Service:
             transport.stop()
         for queue in self.broker.queues.values():
             queue.stop()
+        for durable in self.broker.durables:
+            durable.stop()
+        self.broker.schedule.stop()
         await self._commit()
         if self._http:
             await self._http.stop()
@@ -220,15 +242,17 @@ class Service:
 
 
 def run(
-    settings: Settings, *, standby: bool, http: HttpServer | None = None, wrap: Callable[[Store], Store] | None = None
-) -> int:
-    """Run a broker until SIGTERM or SIGINT.
+    settings: Settings, *, standby: bool, http: HttpServer | None = None,
+    wrap: Callable[[Store], Store] | None = None, reload: Callable[[], Settings] | None = None,
+) -> int:  # fmt: skip
+    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies again.
 
     Args:
         settings: the settings.
         standby: wait while another broker has the store, then take over.
         http: serves the HTTP API.
         wrap: makes another store of the one to use; tests put faults between with it.
+        reload: reads the settings again.
 
     Returns:
         The exit code: 0 after a clean stop.
@@ -240,7 +264,7 @@ def run(
     _allow_connections()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         store = store_for_url(store_url(settings), Sync(settings.store.sync))
-        runner.run(_main(Service(settings, wrap(store) if wrap else store, http), standby))
+        runner.run(_main(Service(settings, wrap(store) if wrap else store, http, reload=reload), standby))
     return 0
 
 
@@ -256,6 +280,8 @@ async def _main(service: Service, standby: bool) -> None:
             await service.start()
             file = broker_file(service.settings.store.data)
             _announce(service, file)
+            if hasattr(signal, "SIGHUP"):
+                loop.add_signal_handler(signal.SIGHUP, service.reload)
         try:
             await service.wait()
         finally:

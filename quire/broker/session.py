@@ -43,6 +43,10 @@ class Session(ABC):
     def fail(self, error: QuireError) -> None:
         """Tell the client what went wrong and close. What it had in flight goes back to its queues."""
 
+    def end_consumer(self, subscription: "Subscription", error: QuireError) -> None:
+        """End one consumer, because it is slow say; a protocol that cannot end it alone ends the session."""
+        self.fail(error)
+
     @abstractmethod
     def flush(self) -> None:
         """Write what has gathered since the last time, in one write."""

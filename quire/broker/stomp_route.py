@@ -1,7 +1,12 @@
 """What the headers of a SEND frame mean: where it goes, how, and what of them is stored."""
 
+from collections.abc import Mapping
+
 from quire.broker.broker import Broker
+from quire.broker.own_temporaries import REPLY_TO, OwnTemporaries
 from quire.broker.routing import Target
+from quire.broker.schedule import ScheduledSend
+from quire.broker.timing import Timing
 from quire.errors import InvalidHeader
 from quire.message import header_lines
 from quire.protocols.stomp.frames import Head
@@ -19,32 +24,45 @@ MAX_PRODUCER_ID = 200
 class Route:
     """A SEND's head, understood once.
 
+    Args:
+        target: what takes it.
+        head: the head.
+        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
+
     Attributes:
-        destination: where it goes, as the client says it.
+        destination: where it goes, as any client would say it.
         target: what takes it.
         lines: the header lines that are stored, and the empty line.
         expiration: milliseconds since the epoch; 0 for never.
         priority: 0 to 9.
-        persistent: whether it must survive the broker; yes, unless the client says no.
+        persistent: whether it must survive the broker; yes, unless the client says no, or it goes to a temporary
+            destination.
+        stored: whether it goes to the store in any case: the schedule keeps everything there.
         transaction: the transaction's name, or None.
         producer: the id of a producer that numbers its sends, or None.
         producer_sequence: the number.
     """
 
     __slots__ = (
-        "destination", "expiration", "lines", "persistent", "priority", "producer", "producer_sequence", "target",
-        "transaction",
+        "destination", "expiration", "lines", "persistent", "priority", "producer", "producer_sequence", "stored",
+        "target", "transaction",
     )  # fmt: skip
 
-    def __init__(self, target: Target, head: Head) -> None:
+    def __init__(self, target: Target, head: Head, temporaries: OwnTemporaries | None = None) -> None:
         headers = head.headers
-        stored = {name: value for name, value in head.headers.items() if name not in _NOT_STORED}
+        stored = {name: value for name, value in headers.items() if name not in _NOT_STORED}
         self.destination = headers["destination"]
+        if temporaries is not None:
+            self.destination = temporaries.remote_text(self.destination)
+            if REPLY_TO in stored:
+                stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
         self.target = target
         self.lines = header_lines(stored) + b"\n"
         self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
         self.priority = whole_number(headers, "priority", 4, 0, 9)
-        self.persistent = headers.get("persistent", "true").strip().lower() != "false"
+        temporary = self.destination.startswith("/remote-temp-") and "," not in self.destination
+        self.persistent = headers.get("persistent", "true").strip().lower() != "false" and not temporary
+        self.stored = self.persistent or isinstance(target, ScheduledSend)
         self.transaction = headers.get("transaction")
         self.producer = headers.get("producer-id")
         self.producer_sequence = 0
@@ -56,20 +74,28 @@ class Route:
             self.producer_sequence = whole_number(headers, "producer-sequence", 0, 1, 1 << 62)
 
 
-def route_of(broker: Broker, head: Head) -> Route:
+def route_of(broker: Broker, head: Head, temporaries: OwnTemporaries | None = None) -> Route:
     """Understand a SEND's head; its destination is created if it is not there.
+
+    Args:
+        broker: the broker.
+        head: the frame's.
+        temporaries: the connection's temporary destinations; None if nobody's.
 
     Raises:
         InvalidDestination: it is no destination, or has no valid name.
         InvalidHeader: a value cannot be read.
+        LimitExceeded: the connection has too many temporary destinations.
     """
-    target = broker.target(head.headers["destination"])
-    if "JMSXGroupID" in head.headers:
-        target.expect_groups()
-    return Route(target, head)
+    headers = head.headers
+    destination = headers["destination"]
+    if temporaries is not None:
+        destination = temporaries.remote_text(destination)
+    target = broker.routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
+    return Route(target, head, temporaries)
 
 
-def whole_number(headers: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+def whole_number(headers: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     """A header that is a whole number.
 
     Raises:

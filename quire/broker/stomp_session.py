@@ -12,8 +12,9 @@ from quire.broker.broker import Broker
 from quire.broker.connection import Connection
 from quire.broker.flow import HoldCause
 from quire.broker.heart_beat import HeartBeat
+from quire.broker.own_temporaries import OwnTemporaries
 from quire.broker.session import Session
-from quire.broker.stomp_consumers import StompConsumers
+from quire.broker.stomp_consumers import PULL, StompConsumers
 from quire.broker.stomp_route import Route, route_of, whole_number
 from quire.broker.subscription import Subscription
 from quire.broker.transaction import Transaction
@@ -47,6 +48,13 @@ class StompSession(Session):
     Args:
         broker: the core.
         connection: the transport's half.
+
+    Attributes:
+        version: of the protocol.
+        connected_at: since when it is here, in milliseconds since the epoch.
+        consumers: its consumers.
+        temporaries: its temporary destinations.
+        client_id: the name the client gave itself, or None.
     """
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
@@ -54,7 +62,9 @@ class StompSession(Session):
         self.name = connection.peer
         self.version = Version.V1_2
         self.connected_at = broker.clock.now_ms()
+        self.temporaries = OwnTemporaries(broker.routing.temporaries)
         self.consumers = StompConsumers(broker, self)
+        self.client_id: str | None = None
         self._broker = broker
         self._connection = connection
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
@@ -66,6 +76,7 @@ class StompSession(Session):
         self._output_size = 0
         self._waiting: list[Event] = []
         self._partial = 0
+        self._has_connected = False
         self._heart_beat: HeartBeat | None = None
         self._connect_timer = broker.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
         self._handlers: dict[bytes, Callable[[Head], None]] = {
@@ -123,6 +134,7 @@ class StompSession(Session):
         if self._routes_version != broker.destinations.version:
             self._routes.clear()
             self._routes_version = broker.destinations.version
+        broker.sender = self
         restricted = broker.is_restricted
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         receipts: list[bytes] = []
@@ -150,6 +162,7 @@ class StompSession(Session):
                 break
             if receipt is not None:
                 receipts.append(receipt)
+        broker.sender = None
         if sent:
             broker.sent(self)
         if receipts:
@@ -216,6 +229,9 @@ class StompSession(Session):
 
     def _connect(self, head: Head) -> None:
         self.version = self._decoder.version = negotiate(head)
+        if "client-id" in head.headers:
+            self._broker.routing.client_ids.claim(head.headers["client-id"], self)
+            self.client_id = head.headers["client-id"]
         can_send, wants = (max(beat, MIN_HEART_BEAT) if beat else 0 for beat in heart_beat(head))
         self._connect_timer.cancel()
         headers = {
@@ -226,6 +242,8 @@ class StompSession(Session):
         headers["heart-beat"] = f"{wants},{can_send}"
         self.write(encode_frame(b"CONNECTED", headers, version=self.version))
         self._state = next_state(self._state, b"CONNECTED")
+        self._has_connected = True
+        self._broker.advisories.connection_started(self, self.client_id)
         if can_send or wants:
             self._heart_beat = HeartBeat(self._broker, self, wants / 1000, can_send / 1000)
 
@@ -269,12 +287,18 @@ class StompSession(Session):
         self._broker.partial_bytes -= self._partial
         self._partial = 0
         self._leave("the consumer's connection was lost", lost=True)
+        if self._has_connected:
+            self._has_connected = False
+            self._broker.advisories.connection_stopped(self, self.client_id)
 
     def _leave(self, cause: str, *, lost: bool) -> None:
         for transaction in self._transactions.values():
-            transaction.abort()
+            transaction.abandon()
         self._transactions.clear()
         self.consumers.leave(cause, lost=lost)
+        self.temporaries.end()
+        if self.client_id is not None:
+            self._broker.routing.client_ids.release(self.client_id, self)
         self._routes.clear()
         self._broker.flow.forget(self)
 
@@ -283,7 +307,10 @@ class StompSession(Session):
     def _send(self, head: Head, body: bytes) -> bool:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
         broker = self._broker
-        route = route_of(broker, head)
+        if head.headers["destination"].startswith(PULL):
+            self.consumers.pull(head)
+            return True
+        route = route_of(broker, head, self.temporaries)
         if self._must_wait(route):
             return False
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
@@ -304,9 +331,9 @@ class StompSession(Session):
     def _must_wait(self, route: Route) -> bool:
         """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
         broker = self._broker
-        if route.persistent and broker.store_error is not None:
+        if route.stored and broker.store_error is not None:
             raise broker.store_error
-        cause = HoldCause.STORE if route.persistent else HoldCause.SPOOL
+        cause = HoldCause.STORE if route.stored else HoldCause.SPOOL
         if not broker.is_over(cause):
             return False
         self._connection.pause_reading("held")
@@ -316,19 +343,31 @@ class StompSession(Session):
     # ACK, NACK and transactions.
 
     def _ack(self, head: Head) -> None:
-        subscription, sequences = self.consumers.find(head)
-        if (name := head.headers.get("transaction")) is not None:
-            self._transaction(name).acknowledge(subscription, sequences)
-        else:
-            self.consumers.acknowledge(subscription, sequences)
+        covered = self.consumers.find(head)
+        transaction = self._transaction_of(head)
+        for subscription, sequences in covered:
+            if transaction is None:
+                self.consumers.acknowledge(subscription, sequences)
+            else:
+                transaction.acknowledge(subscription, sequences)
+                self.consumers.extended(subscription)
 
     def _nack(self, head: Head) -> None:
-        subscription, sequences = self.consumers.find(head)
-        if (name := head.headers.get("transaction")) is not None:
-            self._transaction(name).reject(subscription, sequences)
-        else:
-            delay = whole_number(head.headers, "redelivery-delay", -1, 0, MAX_DELAY)
-            self.consumers.reject(subscription, sequences, None if delay < 0 else delay)
+        covered = self.consumers.find(head)
+        self.consumers.check_rejectable(covered)
+        transaction = self._transaction_of(head)
+        delay = whole_number(head.headers, "redelivery-delay", -1, 0, MAX_DELAY)
+        for subscription, sequences in covered:
+            if transaction is None:
+                self.consumers.reject(subscription, sequences, None if delay < 0 else delay)
+            else:
+                transaction.reject(subscription, sequences)
+                self.consumers.extended(subscription)
+
+    def _transaction_of(self, head: Head) -> Transaction | None:
+        """The transaction that a frame is part of; None if it is part of none."""
+        name = head.headers.get("transaction")
+        return None if name is None else self._transaction(name)
 
     def _transaction(self, name: str) -> Transaction:
         try:
@@ -345,12 +384,10 @@ class StompSession(Session):
         self._transactions[name] = Transaction(self._broker)
 
     def _commit(self, head: Head) -> None:
-        transaction = self._transaction(head.headers["transaction"])
+        self._transaction(head.headers["transaction"]).commit()
         del self._transactions[head.headers["transaction"]]
-        transaction.commit()
         self._broker.sent(self)
 
     def _abort(self, head: Head) -> None:
-        transaction = self._transaction(head.headers["transaction"])
+        self.consumers.rolled_back.note(self._transaction(head.headers["transaction"]).roll_back())
         del self._transactions[head.headers["transaction"]]
-        transaction.abort()

@@ -72,6 +72,34 @@ class Source(Protocol):
         ...
 
 
+class Dispatching(Protocol):
+    """Who gives messages to consumers, as the broker's turns and its look at slow consumers see it."""
+
+    @property
+    def policy(self) -> Policy:
+        """What applies to it."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How many messages it has, those in flight included."""
+        ...
+
+    @property
+    def subscriptions(self) -> list["Subscription"]:
+        """Its consumers."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages consumers have."""
+        ...
+
+    def dispatch(self) -> None:
+        """Give out now what can be given out."""
+        ...
+
+
 class Subscription:
     """A consumer.
 
@@ -93,13 +121,14 @@ class Subscription:
         pulled: how many messages it may still be given of those it asked for, if its prefetch is 0.
         turn: when it was last given a message, among the consumers of its queue.
         full_since: since when it has no credit while messages wait for it, on the monotonic clock; None while it has.
-        acknowledged_at: when it last acknowledged something, on the monotonic clock.
+        times_slow: how often it became slow.
+        oldest: the oldest sequence it has in flight, and since when, on the monotonic clock (``SlowConsumers``).
         prefix: what its session writes before each message.
     """
 
     __slots__ = (
-        "ack", "acknowledged_at", "exclusive", "extended", "full_since", "id", "in_flight", "number", "prefetch", "prefix",
-        "priority", "pulled", "selector", "session", "source", "turn",
+        "ack", "exclusive", "extended", "full_since", "id", "in_flight", "number", "oldest", "prefetch",
+        "prefix", "priority", "pulled", "selector", "session", "source", "times_slow", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -120,7 +149,8 @@ class Subscription:
         self.pulled = 0
         self.turn = 0
         self.full_since: float | None = None
-        self.acknowledged_at = 0.0
+        self.times_slow = 0
+        self.oldest = (0, 0.0)
         self.prefix = b""
 
     @property

@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -11,8 +11,8 @@ import click
 
 from quire.cli.output import Output, output_option
 from quire.client.remote_error import remote_error
-from quire.destination import queue
-from quire.errors import BrokerUnreachable, InvalidArgument
+from quire.destination import DestinationKind, written
+from quire.errors import BrokerUnreachable, InvalidArgument, InvalidDestination
 from quire.settings import broker_file
 
 DEFAULT_URL = "http://127.0.0.1:8161"
@@ -20,6 +20,9 @@ CONNECT_LIMIT = 10.0
 """How long a connection may take, in seconds."""
 ANSWER_LIMIT = 600.0
 """How long an answer may take, in seconds: a purge of millions takes its time."""
+
+PAGE = 1000
+"""How many entries one call asks for, of a list that comes in pages."""
 
 P = ParamSpec("P")
 
@@ -36,13 +39,16 @@ class Api:
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise InvalidArgument(f"{url!r} is no URL of a broker: write {DEFAULT_URL}", url=url)
 
-    def call(self, method: str, path: str, body: object = None, **query: object) -> dict[str, Any]:
+    def call(
+        self, method: str, path: str, body: object = None, patience: float | None = ANSWER_LIMIT, **query: object
+    ) -> dict[str, Any]:
         """Make one call.
 
         Args:
             method: GET, POST, PUT or DELETE.
             path: below ``/api/v1``.
             body: sent as JSON, unless it is None.
+            patience: how long the answer may take, in seconds; None for as long as it likes.
             **query: what stands after the question mark; None is left out.
 
         Returns:
@@ -54,7 +60,7 @@ class Api:
         """
         given = {name: value for name, value in query.items() if value is not None}
         url = f"{self.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
-        status, content = exchange(method, url, None if body is None else json.dumps(body).encode())
+        status, content = exchange(method, url, None if body is None else json.dumps(body).encode(), patience)
         try:
             answer: dict[str, Any] = json.loads(content) if content else {}
             if status < 400:
@@ -65,27 +71,75 @@ class Api:
             raise BrokerUnreachable(f"what answers at {self.url} is no Quire broker", url=self.url) from error
 
 
-def queue_name(text: str) -> str:
-    """A queue's name as people write it: ``orders``, or as STOMP and `quire store` do, ``/queue/orders``, ``queue://orders``.
+def path(*parts: str) -> str:
+    """The path of some parts, each percent-encoded."""
+    return "".join(["/" + quote(part, safe="") for part in parts])
+
+
+def destination_path(text: str, *rest: str) -> str:
+    """The path of a queue or topic, or of something below it.
+
+    Args:
+        text: the destination as people write it: ``orders``, ``queue://orders``, ``/topic/prices``.
+        rest: the parts that follow.
 
     Raises:
         InvalidDestination: it cannot be a name.
     """
-    prefix = next((prefix for prefix in ("/queue/", "queue://") if text.startswith(prefix)), "")
-    return queue(text.removeprefix(prefix)).name
+    destination = written(text)
+    return path(f"{destination.kind}s", destination.name, *rest)
 
 
 def queue_path(name: str, *rest: str) -> str:
     """The path of a queue, or of something below it.
 
     Raises:
-        InvalidDestination: it cannot be a name.
+        InvalidDestination: it cannot be the name of a queue.
     """
-    return "/".join(("/queues", quote(queue_name(name), safe=""), *rest))
+    return _path_of(DestinationKind.QUEUE, name, rest)
 
 
-def exchange(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
+def topic_path(name: str, *rest: str) -> str:
+    """The path of a topic, or of something below it.
+
+    Raises:
+        InvalidDestination: it cannot be the name of a topic.
+    """
+    return _path_of(DestinationKind.TOPIC, name, rest)
+
+
+def _path_of(kind: DestinationKind, name: str, rest: tuple[str, ...]) -> str:
+    destination = written(name, kind)
+    if destination.kind is not kind:
+        raise InvalidDestination(f"{name!r} is no {kind}", name=name)
+    return path(f"{kind}s", destination.name, *rest)
+
+
+def pages(api: Api, where: str, key: str) -> Iterator[dict[str, Any]]:
+    """All entries of a list that comes in pages.
+
+    Args:
+        api: where to ask.
+        where: the list's path.
+        key: what the entries are called in the answer.
+    """
+    after: str | None = None
+    while True:
+        page = api.call("GET", where, limit=PAGE, after=after)
+        yield from page[key]
+        after = page["next"]
+        if after is None:
+            return
+
+
+def exchange(method: str, url: str, body: bytes | None, patience: float | None = ANSWER_LIMIT) -> tuple[int, bytes]:
     """Send one HTTP request.
+
+    Args:
+        method: of HTTP.
+        url: where to.
+        body: its content.
+        patience: how long the answer may take, in seconds; None for as long as it likes.
 
     Returns:
         The status and the content of the answer.
@@ -102,7 +156,7 @@ def exchange(method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
         connection = connection_class(parts.netloc, timeout=CONNECT_LIMIT)
         try:
             connection.connect()
-            connection.sock.settimeout(ANSWER_LIMIT)
+            connection.sock.settimeout(patience)
             target = parts.path + (f"?{parts.query}" if parts.query else "")
             connection.request(method, target, body, {"content-type": "application/json"})
             answer = connection.getresponse()

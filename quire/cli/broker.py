@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from quire.cli.api import Api, broker_verb
+from quire.cli.api import Api, broker_verb, path
+from quire.cli.columns import HELD_COLUMNS
 from quire.cli.config import setting_flags
 from quire.cli.output import Output, output_option
-from quire.settings import load
+from quire.settings import Settings, load
 
 
 @click.group()
@@ -24,20 +25,24 @@ def broker() -> None:
 @output_option
 @click.pass_context
 def start(context: click.Context, file: Path | None, standby: bool, flags: dict[str, object]) -> None:
-    """Start a broker in the foreground. SIGINT or SIGTERM stops it."""
-    settings = load(file, os.environ, flags)
+    """Start a broker in the foreground. SIGINT or SIGTERM stops it; SIGHUP makes it read its policies again."""
+
+    def read() -> Settings:
+        return load(file, os.environ, flags)
+
+    settings = read()
     # The broker's own modules are needed by this verb alone.
     from quire.broker.service import run
     from quire.console.http_api import HttpApi
 
-    context.exit(run(settings, standby=standby, http=HttpApi()))
+    context.exit(run(settings, standby=standby, http=HttpApi(), reload=read))
 
 
 @broker.command()
 @broker_verb
 def status(api: Api, output: Output) -> None:
     """Show a running broker's state, memory, store and connections."""
-    output.record(api.call("GET", "/broker"))
+    output.details(api.call("GET", path("broker")), {"producers_held": ("Producers held", HELD_COLUMNS)})
 
 
 @broker.command()

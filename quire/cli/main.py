@@ -26,11 +26,15 @@ class Noun(NamedTuple):
 NOUNS = {
     "broker": Noun("quire.cli.broker", "Start a broker, look at it, stop it."),
     "config": Noun("quire.cli.config", "Write, check and explain settings."),
+    "durable": Noun("quire.cli.durable", "List, create, delete, purge durable subscriptions."),
     "perf": Noun("quire.cli.perf", "Measure a broker."),
     "queue": Noun("quire.cli.queue", "List, browse, purge, move: everything about queues."),
-    "receive": Noun("quire.cli.messages", "Receive messages from a queue."),
-    "send": Noun("quire.cli.messages", "Send a message to a queue."),
+    "receive": Noun("quire.cli.messages", "Receive messages from a queue or a topic."),
+    "schedule": Noun("quire.cli.schedule", "List and cancel messages that are sent later."),
+    "send": Noun("quire.cli.messages", "Send a message to a queue or a topic."),
     "store": Noun("quire.cli.store", "Verify, repair, migrate, back up a store."),
+    "topic": Noun("quire.cli.topic", "List, create, delete topics; see who has subscribed."),
+    "xa": Noun("quire.cli.xa", "Look at prepared XA transactions, and decide over them."),
 }
 
 

@@ -7,10 +7,11 @@ from typing import Any, BinaryIO
 
 import click
 
-from quire.cli.api import Api, broker_verb, queue_name, queue_path
+from quire.cli.api import Api, broker_verb, destination_path
 from quire.cli.output import Output, messages, on_terminal, printable, printable_lines
 from quire.client.connection import Connection, Frame, connect
 from quire.clock import SystemClock
+from quire.destination import split_prefix
 from quire.settings import split_address
 from quire.units import parse_duration
 
@@ -25,7 +26,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str | Non
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("destination")
 @click.option("--body", metavar="TEXT", help="The body.")
 @click.option("--file", type=click.File("rb"), metavar="FILE", help="A file with the body; - for standard input.")
 @click.option(
@@ -36,47 +37,45 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str | Non
     metavar="NAME=VALUE",
     help="A header of the message, or a JMS property: in STOMP both are headers. May be repeated.",
 )
+@click.option("--group", metavar="NAME", help="The message group it is of (JMSXGroupID).")
 @click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True, help="The JMS priority.")
 @click.option("--time-to-live", callback=_seconds, metavar="DURATION", help="How long until it expires: 30s, 5m, 1h.")
+@click.option("--delay", callback=_seconds, metavar="DURATION", help="Send it later: after this time.")
+@click.option("--period", callback=_seconds, metavar="DURATION", help="The time between repeats.")
+@click.option("--repeat", type=click.IntRange(-1), help="How often it is sent again; -1 for ever.")
+@click.option("--cron", metavar="ENTRY", help="Send it at the times of a cron entry, in UTC: '0 6 * * 1'.")
 @click.option("--non-persistent", is_flag=True, help="Do not store it: it is lost when the broker stops.")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How often to send it.")
 @broker_verb
 def send(
-    api: Api,
-    output: Output,
-    queue: str,
-    body: str | None,
-    file: BinaryIO | None,
-    headers: tuple[str, ...],
-    priority: int,
-    time_to_live: float | None,
-    non_persistent: bool,
-    count: int,
-) -> None:
-    """Send a message to a queue.
+    api: Api, output: Output, /, destination: str, body: str | None, file: BinaryIO | None, headers: tuple[str, ...],
+    time_to_live: float | None, non_persistent: bool, priority: int, count: int, **meant: Any,
+) -> None:  # fmt: skip
+    """Send a message to a queue or a topic.
 
-    The body comes from --body, from --file, or from standard input.
+    DESTINATION is the name of a queue, or topic://NAME. The body comes from --body, from --file, or from standard
+    input.
     """
     text, encoding = encode_body(_read_body(body, file))
     message = {
         "body": text,
         "body_encoding": encoding,
-        "headers": _read_headers(headers),
+        "headers": _read_headers(headers) | _meant(**meant),
         "persistent": not non_persistent,
         "priority": priority,
         "expiration": SystemClock().now_ms() + round(time_to_live * 1000) if time_to_live else 0,
         "count": count,
     }
-    result = api.call("POST", queue_path(queue, "messages"), message)
+    result = api.call("POST", destination_path(destination, "messages"), message)
     output.done(
-        f"sent {messages(result['sent'])} to {queue}: {result['ids'][0]}" + (" ..." if count > 1 else ""), result
+        f"sent {messages(result['sent'])} to {destination}: {result['ids'][0]}" + (" ..." if count > 1 else ""), result
     )
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("destination")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many messages at the most.")
-@click.option("--ack", is_flag=True, help="Acknowledge each after it is printed, so that it leaves the queue.")
+@click.option("--ack", is_flag=True, help="Acknowledge each after it is printed, so that it is done with.")
 @click.option(
     "--timeout",
     callback=_seconds,
@@ -85,19 +84,31 @@ def send(
     show_default=True,
     help="How long to wait for each.",
 )
+@click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
+@click.option("--durable", metavar="NAME", help="As the durable subscription of this name; it is made if need be.")
+@click.option("--client-id", metavar="ID", help="Whose durable subscription it is.")
 @click.option("--stomp", metavar="HOST:PORT", help="Where STOMP listens; otherwise the broker is asked.")
 @broker_verb
-def receive(api: Api, output: Output, queue: str, count: int, ack: bool, timeout: float, stomp: str | None) -> None:
-    """Receive messages from a queue.
+def receive(
+    api: Api, output: Output, destination: str, count: int, ack: bool, timeout: float, selector: str | None,
+    durable: str | None, client_id: str | None, stomp: str | None,
+) -> None:  # fmt: skip
+    """Receive messages from a queue or a topic.
 
-    Without --ack they are shown and stay in the queue.
+    DESTINATION is the name of a queue, or topic://NAME; it may have wildcards. Without --ack messages of a queue, or of
+    a durable subscription, are shown and stay.
     """
+    if (durable is None) != (client_id is None):
+        raise click.UsageError("--durable and --client-id belong together")
     try:
         host, port = split_address(stomp or str(api.call("GET", "/broker").get("stomp", DEFAULT_STOMP)))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--stomp") from error
-    with connect(host, port) as connection:
-        connection.subscribe(f"/queue/{queue_name(queue)}", prefetch=count)
+    wanted = {"selector": selector, "activemq.subscriptionName": durable}
+    with connect(host, port, client_id=client_id or "") as connection:
+        connection.subscribe(
+            _header(destination), prefetch=count, headers={name: value for name, value in wanted.items() if value}
+        )
         rows = _received(connection, output, count, ack, timeout)
         output.texts(rows, ["id", "body_encoding", "body"], _show)
 
@@ -112,6 +123,14 @@ def encode_body(body: bytes) -> tuple[str, str]:
         return body.decode(), "text"
     except UnicodeDecodeError:
         return base64.b64encode(body).decode(), "base64"
+
+
+def _header(destination: str) -> str:
+    """What a SUBSCRIBE frame says: ``/topic/prices.>`` for ``topic://prices.>``."""
+    if destination.startswith("/"):
+        return destination
+    kind, name = split_prefix(destination)
+    return f"/{kind or 'queue'}/{name}"
 
 
 def _read_body(body: str | None, file: BinaryIO | None) -> bytes:
@@ -132,6 +151,24 @@ def _read_headers(headers: tuple[str, ...]) -> dict[str, str]:
         if not name or not equals:
             raise click.BadParameter(f"{name!r} is not NAME=VALUE", param_hint="--header")
     return {name: value for name, _, value in pairs}
+
+
+def _meant(
+    group: str | None, delay: float | None, period: float | None, repeat: int | None, cron: str | None
+) -> dict[str, str]:
+    """The headers that options stand for."""
+    headers = {
+        "JMSXGroupID": group,
+        "AMQ_SCHEDULED_DELAY": _milliseconds(delay),
+        "AMQ_SCHEDULED_PERIOD": _milliseconds(period),
+        "AMQ_SCHEDULED_REPEAT": repeat,
+        "AMQ_SCHEDULED_CRON": cron,
+    }
+    return {name: str(value) for name, value in headers.items() if value is not None}
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def _received(

@@ -19,7 +19,7 @@ from quire.units import format_size
 
 FORMATS = ("table", "json", "ndjson", "csv")
 _SIZES = {"bytes", "limit", "peak", "size", "used"}
-_TIMES = {"expiration", "timestamp"}
+_TIMES = {"due", "expiration", "next_due", "timestamp"}
 
 Row = Mapping[str, Any]
 Verb = TypeVar("Verb", bound=Callable[..., object])
@@ -82,6 +82,22 @@ class Output:
             width = max((len(key) for key in flat), default=0)
             for key, value in flat.items():
                 click.echo(f"{key:{width}}  {readable(key, value)}")
+
+    def details(self, record: Row, tables: Mapping[str, tuple[str, Sequence[Column]]]) -> None:
+        """Print one thing with all it has; people see its lists as tables below the rest.
+
+        Args:
+            record: the thing.
+            tables: the heading and the columns of each list, by its key.
+        """
+        if self.format != "table":
+            self.record(record)
+            return
+        self.record({key: value for key, value in record.items() if key not in tables})
+        for key, (heading, columns) in tables.items():
+            if rows := record.get(key):
+                click.echo(f"\n{heading}")
+                self.rows(rows, columns)
 
     def done(self, sentence: str, result: Row) -> None:
         """Say what a verb did: the sentence to people, the result to programs."""

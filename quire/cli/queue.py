@@ -1,15 +1,12 @@
 """``quire queue``: everything about queues."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import click
 
-from quire.cli.api import Api, broker_verb, queue_name, queue_path
-from quire.cli.output import Column, Output, confirm, messages, output_option
-
-PAGE = 500
-"""How many messages one call of ``browse`` asks for."""
+from quire.cli.api import Api, broker_verb, pages, path, queue_path
+from quire.cli.browse import MESSAGE_COLUMNS, browsed
+from quire.cli.columns import CONSUMER_COLUMNS, HELD_COLUMNS
+from quire.cli.output import Column, Output, confirm, output_option
+from quire.cli.queue_transfers import copy, move, purge, redrive
 
 QUEUE_COLUMNS = [
     Column("name", "Queue"),
@@ -25,15 +22,13 @@ QUEUE_COLUMNS = [
     Column("blocked", "Blocked"),
 ]
 
-MESSAGE_COLUMNS = [
-    Column("sequence", "Sequence"),
-    Column("id", "Id"),
-    Column("size", "Size"),
-    Column("timestamp", "Sent"),
-    Column("priority", "Priority"),
-    Column("redelivered", "Redelivered"),
+GROUP_COLUMNS = [
+    Column("name", "Group"),
+    Column("connection", "Connection"),
+    Column("subscription", "Subscription"),
     Column("in_flight", "In flight"),
-    Column("body", "Body", 60),
+    Column("parked", "Parked"),
+    Column("moving", "Moving"),
 ]
 
 
@@ -47,7 +42,7 @@ def queue() -> None:
 @broker_verb
 def ls(api: Api, output: Output) -> None:
     """List the queues with their counts."""
-    output.rows(api.call("GET", "/queues")["queues"], QUEUE_COLUMNS)
+    output.rows(api.call("GET", path("queues"))["queues"], QUEUE_COLUMNS)
 
 
 @queue.command()
@@ -55,7 +50,8 @@ def ls(api: Api, output: Output) -> None:
 @broker_verb
 def show(api: Api, output: Output, name: str) -> None:
     """Show all that is known of a queue: counts, consumers, who waits and why."""
-    output.record(api.call("GET", queue_path(name)))
+    tables = {"subscriptions": ("Consumers", CONSUMER_COLUMNS), "producers_held": ("Producers held", HELD_COLUMNS)}
+    output.details(api.call("GET", queue_path(name)), tables)
 
 
 @queue.command()
@@ -79,41 +75,14 @@ def delete(api: Api, output: Output, name: str, force: bool, yes: bool) -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@broker_verb
-def purge(api: Api, output: Output, name: str, yes: bool) -> None:
-    """Remove all messages of a queue."""
-    confirm(f"Remove all messages of {name}?", yes)
-    result = api.call("POST", queue_path(name, "purge"))
-    output.done(f"removed {messages(result['removed'])} from {name}", result)
-
-
-@queue.command()
-@click.argument("name")
 @click.option(
     "--limit", type=click.IntRange(0), default=100, show_default=True, help="How many at the most; 0 for all."
 )
+@click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
 @broker_verb
-def browse(api: Api, output: Output, name: str, limit: int) -> None:
+def browse(api: Api, output: Output, name: str, limit: int, selector: str | None) -> None:
     """Show the messages of a queue, oldest first, and leave them there."""
-    output.rows(_messages(api, output, name, limit), MESSAGE_COLUMNS)
-
-
-@queue.command()
-@click.argument("source")
-@click.argument("target")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only the message with this id; may be repeated.")
-@click.option("--limit", type=click.IntRange(1), help="How many at the most, oldest first.")
-@broker_verb
-def move(api: Api, output: Output, source: str, target: str, ids: tuple[str, ...], limit: int | None) -> None:
-    """Move messages from one queue to another, all of them or some."""
-    body: dict[str, Any] = {"to": queue_name(target)}
-    if ids:
-        body["ids"] = list(ids)
-    if limit:
-        body["limit"] = limit
-    result = api.call("POST", queue_path(source, "move"), body)
-    output.done(f"moved {messages(result['moved'])} from {source} to {target}", result)
+    output.rows(browsed(api, output, queue_path(name, "messages"), name, limit, selector), MESSAGE_COLUMNS)
 
 
 @queue.command()
@@ -134,25 +103,24 @@ def resume(api: Api, output: Output, name: str) -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1), help="How many at the most, oldest first.")
 @broker_verb
-def redrive(api: Api, output: Output, name: str, limit: int | None) -> None:
-    """Send the dead letters of a queue back to the queues they came from."""
-    result = api.call("POST", queue_path(name, "redrive"), {"limit": limit} if limit else {})
-    output.done(f"sent {messages(result['moved'])} of {name} back", result)
+def groups(api: Api, output: Output, name: str) -> None:
+    """List the message groups of a queue, and which consumer has each."""
+    output.rows(pages(api, queue_path(name, "groups"), "groups"), GROUP_COLUMNS)
 
 
-def _messages(api: Api, output: Output, name: str, limit: int) -> Iterator[dict[str, Any]]:
-    shown = 0
-    after: str | None = None
-    while True:
-        wanted = min(PAGE, limit - shown) if limit else PAGE
-        page = api.call("GET", queue_path(name, "messages"), limit=wanted, after=after)
-        yield from page["messages"]
-        shown += len(page["messages"])
-        after = page["next"]
-        if after is None:
-            return
-        if limit and shown >= limit:
-            output.note(f"{name} has more messages: --limit 0 shows them all")
-            return
+@queue.command("group-close")
+@click.argument("name")
+@click.argument("group")
+@broker_verb
+def group_close(api: Api, output: Output, name: str, group: str) -> None:
+    """Take a message group from its consumer.
+
+    The group's next message goes to whoever is free. What the consumer has in flight stays with it.
+    """
+    result = api.call("DELETE", queue_path(name, "groups", group))
+    output.done(f"closed the group {group} of {name}", result)
+
+
+for verb in (purge, move, copy, redrive):
+    queue.add_command(verb)

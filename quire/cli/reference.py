@@ -83,9 +83,10 @@ def cli_page() -> str:
     lines = [
         "# Command line",
         "",
-        "A command is a noun and a verb. `send`, `receive`, the verbs about queues, `broker status` and `broker stop`",
-        "ask a running broker over its HTTP API: `--url` says where, or `--data` names the data directory of a broker",
-        "on this machine, or `QUIRE_URL` is set; else it is `http://127.0.0.1:8161`.",
+        "A command is a noun and a verb. `send`, `receive`, `broker status`, `broker stop` and all verbs of `queue`,",
+        "`topic`, `durable`, `schedule` and `xa` ask a running broker over its HTTP API: `--url` says where, or",
+        "`--data` names the data directory of a broker on this machine, or `QUIRE_URL` is set; else it is",
+        "`http://127.0.0.1:8161`.",
         "",
         "`--output json`, `ndjson` or `csv` may stand anywhere and prints for programs. Errors go to standard error:",
         "what went wrong, what to do, and a [code](errors.md). Verbs that destroy ask first on a terminal, unless",

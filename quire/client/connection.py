@@ -51,7 +51,9 @@ class Channel(Protocol):
         """Close."""
 
 
-def connect(host: str, port: int, login: str = "", passcode: str = "", limit: float = 60.0) -> "Connection":
+def connect(
+    host: str, port: int, login: str = "", passcode: str = "", limit: float = 60.0, client_id: str = ""
+) -> "Connection":
     """Connect to a broker.
 
     Args:
@@ -61,6 +63,7 @@ def connect(host: str, port: int, login: str = "", passcode: str = "", limit: fl
         passcode: the user's password.
         limit: how long the broker may take for any answer, in seconds. It holds the receipt of a send while it is over
             a limit of its own, for ``producer.hold_limit`` at the most.
+        client_id: whose durable subscriptions this connection may use.
 
     Raises:
         BrokerUnreachable: nobody answers.
@@ -73,7 +76,7 @@ def connect(host: str, port: int, login: str = "", passcode: str = "", limit: fl
         raise BrokerUnreachable(f"no broker answers at {host}:{port}: {error}", host=host, port=port) from error
     connection = Connection(channel, limit)
     try:
-        connection.open(host, login, passcode)
+        connection.open(host, login, passcode, client_id)
     except BaseException:
         connection.close()
         raise
@@ -101,11 +104,13 @@ class Connection:
         self._messages: deque[Frame] = deque()
         self._numbers = itertools.count(1)
 
-    def open(self, host: str, login: str, passcode: str) -> None:
+    def open(self, host: str, login: str, passcode: str, client_id: str = "") -> None:
         """Send CONNECT and wait for CONNECTED."""
         headers = {"accept-version": "1.2", "host": host, "heart-beat": "0,0"}
         if login:
             headers |= {"login": login, "passcode": passcode}
+        if client_id:
+            headers["client-id"] = client_id
         self._send(b"CONNECT", headers)
         self._wait(lambda frame: frame.command == "CONNECTED")
 
@@ -122,20 +127,24 @@ class Connection:
         """
         self._send(b"SEND", {**(headers or {}), "destination": destination}, body, receipt)
 
-    def subscribe(self, destination: str, prefetch: int = 1000, ack: str = "client-individual") -> str:
+    def subscribe(
+        self, destination: str, prefetch: int = 1000, ack: str = "client-individual",
+        headers: Mapping[str, str] | None = None,
+    ) -> str:  # fmt: skip
         """Subscribe, and wait until the broker confirms it.
 
         Args:
             destination: ``/queue/orders`` say.
             prefetch: how many unacknowledged messages the broker may give.
             ack: ``client-individual``, ``client`` or ``auto`` (STOMP 1.2, "SUBSCRIBE ack Header").
+            headers: more headers, ``selector`` say.
 
         Returns:
             The subscription's id.
         """
         subscription = str(next(self._numbers))
-        headers = {"id": subscription, "destination": destination, "ack": ack, "activemq.prefetchSize": str(prefetch)}
-        self._send(b"SUBSCRIBE", headers, receipt=True)
+        own = {"id": subscription, "destination": destination, "ack": ack, "activemq.prefetchSize": str(prefetch)}
+        self._send(b"SUBSCRIBE", {**(headers or {}), **own}, receipt=True)
         return subscription
 
     def receive(self, timeout: float) -> Frame | None:

@@ -15,14 +15,19 @@ from starlette.types import Receive, Scope, Send
 
 from quire.broker.management import Management
 from quire.broker.service import Service
-from quire.console import broker, connections, messages, queues
+from quire.broker.topic_management import TopicManagement
+from quire.console import broker, connections, durables, messages, queues, schedule, topics, transfers, xa
 from quire.console.endpoint import Endpoint, read_call
-from quire.console.metrics import scrape
+from quire.console.metrics import BrokerCollector, scrape
 from quire.console.openapi import BASE, document
 from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
 from quire.settings import split_address
 
-ENDPOINTS: list[Endpoint] = [*broker.ENDPOINTS, *connections.ENDPOINTS, *queues.ENDPOINTS, *messages.ENDPOINTS]
+ENDPOINTS: list[Endpoint] = [
+    row
+    for module in (broker, connections, queues, messages, transfers, topics, durables, schedule, xa)
+    for row in module.ENDPOINTS
+]
 """All there are."""
 
 _JSON = "application/json"
@@ -41,6 +46,8 @@ class Application:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._management = Management(service.broker)
+        self._topics = TopicManagement(self._management)
+        self._collector = BrokerCollector(service, self._management, self._topics)
         self._document = msgspec.json.encode(document(ENDPOINTS))
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
@@ -61,7 +68,7 @@ class Application:
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request, self._service.http_address)
-        call = await read_call(row, request, self._service, self._management, _name(request))
+        call = await read_call(row, request, self._service, self._management, self._topics, _names(request))
         return _json(await row.handle(call), row.status)
 
     async def _openapi(self, request: Request) -> Response:
@@ -69,7 +76,7 @@ class Application:
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
-        return Response(scrape(self._service, self._management), media_type=CONTENT_TYPE_LATEST)
+        return Response(scrape(self._collector), media_type=CONTENT_TYPE_LATEST)
 
 
 def check_origin(request: Request, address: str) -> None:
@@ -98,9 +105,9 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _name(request: Request) -> str:
+def _names(request: Request) -> dict[str, str]:
     try:
-        return unquote(request.path_params.get("name", ""), errors="strict")
+        return {key: unquote(text, errors="strict") for key, text in request.path_params.items()}
     except UnicodeDecodeError as error:
         raise InvalidDestination(f"the name in {request.url.path!r} is not UTF-8") from error
 

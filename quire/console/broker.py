@@ -5,8 +5,7 @@ from typing import Literal
 import msgspec
 
 from quire import __version__
-from quire.broker.management import Management
-from quire.broker.queue_status import HeldProducer
+from quire.broker.consumer_status import HeldProducer, held_producers
 from quire.broker.service import Service
 from quire.console.endpoint import Call, Endpoint
 from quire.store.urls import shown
@@ -39,7 +38,11 @@ class SpoolUse(msgspec.Struct, frozen=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """A running broker. ``store_error`` says why the store takes no writes, in the state ``store-failed``."""
+    """A running broker. ``store_error`` says why the store takes no writes, in the state ``store-failed``.
+
+    ``messages`` are those of all queues but temporary ones, ``temporaries`` temporary queues and topics, ``scheduled``
+    messages that are sent later, ``prepared`` XA transactions.
+    """
 
     name: str
     version: str
@@ -47,9 +50,14 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     uptime_seconds: float
     stomp: str
     http: str
+    connections: int
     queues: int
     messages: int
-    connections: int
+    topics: int
+    durables: int
+    temporaries: int
+    scheduled: int
+    prepared: int
     memory: MemoryUse
     store: StoreUse
     spool: SpoolUse
@@ -70,20 +78,23 @@ def state(service: Service) -> State:
     return "running" if service.broker.store_error is None else "store-failed"
 
 
-def broker_status(service: Service, management: Management) -> BrokerStatus:
+def broker_status(service: Service) -> BrokerStatus:
     """What is known of the broker as a whole."""
     broker, settings = service.broker, service.settings
-    memory = broker.memory
+    memory, temporaries = broker.memory, broker.routing.temporaries
     error = broker.store_error
     return BrokerStatus(
         name=settings.broker.name, version=__version__, state=state(service),
         uptime_seconds=max(service.clock.now_ms() - service.started_at, 0) / 1000,
-        stomp=service.stomp_address, http=service.http_address, queues=len(broker.queues),
-        messages=sum(queue.depth for queue in broker.queues.values()), connections=len(service.connections),
+        stomp=service.stomp_address, http=service.http_address, connections=len(service.connections),
+        queues=len(broker.queues), messages=sum(queue.depth for queue in broker.queues.values()),
+        topics=len(broker.destinations.topics), durables=len(broker.durables),
+        temporaries=len(temporaries.queues) + len(temporaries.topics), scheduled=broker.schedule.depth,
+        prepared=len(broker.xa.recover()),
         memory=MemoryUse(memory.used, memory.peak, memory.limit),
         store=StoreUse(shown(service.store.url), broker.stored_bytes, settings.store.limit, settings.store.sync),
         spool=SpoolUse(broker.spool.used, broker.spool.limit),
-        producers_held=management.reader.held_producers(), store_error=None if error is None else str(error),
+        producers_held=held_producers(broker), store_error=None if error is None else str(error),
     )  # fmt: skip
 
 
@@ -94,7 +105,7 @@ async def _health(call: Call) -> Health:
 
 
 async def _status(call: Call) -> BrokerStatus:
-    return broker_status(call.service, call.management)
+    return broker_status(call.service)
 
 
 async def _stop(call: Call) -> Health:

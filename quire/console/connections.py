@@ -9,13 +9,15 @@ from quire.console.endpoint import Call, Endpoint
 class Connection(msgspec.Struct, frozen=True):
     """A client's connection.
 
-    ``held`` says whether its input waits because a limit is reached, ``writable`` whether it reads what it is sent.
+    ``destinations`` are those it consumes. ``held`` says whether its input waits because a limit is reached,
+    ``writable`` whether it reads what it is sent.
     """
 
     address: str
+    client_id: str | None
     protocol: str
     connected_seconds: float
-    queues: list[str]
+    destinations: list[str]
     in_flight: int
     held: bool
     writable: bool
@@ -35,9 +37,9 @@ def connections(service: Service) -> list[Connection]:
         subscriptions = session.consumers.subscriptions.values()
         listed.append(
             Connection(
-                address=session.name, protocol=f"stomp {session.version}",
+                address=session.name, client_id=session.client_id, protocol=f"stomp {session.version}",
                 connected_seconds=max(now - session.connected_at, 0) / 1000,
-                queues=sorted({subscription.source.destination.name for subscription in subscriptions}),
+                destinations=sorted({str(subscription.source.destination) for subscription in subscriptions}),
                 in_flight=sum(len(subscription.in_flight) for subscription in subscriptions),
                 held=session.held, writable=session.writable,
             )

@@ -1,19 +1,30 @@
 """An endpoint of the API: what it takes, what it answers, and who does the work. OpenAPI is written from these rows."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 
-from quire.broker.management import Management
+from quire.broker.management import MAX_PAGE, Management
 from quire.broker.service import Service
+from quire.broker.topic_management import TopicManagement
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
+from quire.logs import event
+
+Limit = Annotated[int, msgspec.Meta(ge=1)]
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of a request; one that is unknown is an error."""
+
+
+class DeleteQuery(Fields, frozen=True):
+    """How to delete something: ``force`` disconnects its consumers first."""
+
+    force: bool = False
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -22,29 +33,46 @@ class Removed(msgspec.Struct, frozen=True):
     removed: int
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """How many messages were moved."""
-
-    moved: int
-
-
 class Call:
     """One request, read and checked.
 
     Args:
         service: the broker's process.
-        management: what it can do.
-        name: the queue in the path; empty if there is none.
+        management: what it can do with queues.
+        topics: what it can do with topics and durable subscriptions.
+        path: the names in the path, decoded.
         query: what stands after the question mark.
         body: the JSON that was sent.
+        client: who calls.
+        is_gone: whether they went away meanwhile.
+
+    Attributes:
+        name: the destination in the path; empty if there is none.
     """
 
-    def __init__(self, service: Service, management: Management, name: str, query: Any, body: Any) -> None:
+    def __init__(
+        self, service: Service, management: Management, topics: TopicManagement, path: Mapping[str, str], query: Any,
+        body: Any, client: str, is_gone: Callable[[], Awaitable[bool]],
+    ) -> None:  # fmt: skip
         self.service = service
         self.management = management
-        self.name = name
+        self.topics = topics
+        self.path = path
+        self.name = path.get("name", "")
         self.query = query
         self.body = body
+        self._client = client
+        self._is_gone = is_gone
+
+    def audit(self, name: str, text: str, **data: Any) -> None:
+        """Log what an operator has changed.
+
+        Args:
+            name: the event's stable name.
+            text: what happened, for people.
+            **data: what it happened to.
+        """
+        event(name, f"{text}, by {self._client}", by=self._client, **data)
 
     async def durable(self) -> None:
         """Wait until everything in the open commit is durable.
@@ -57,8 +85,17 @@ class Call:
         if error := await done:
             raise error
 
-    async def total(self, steps: Iterable[int]) -> int:
+    async def total(self, steps: Iterable[int], name: str, text: str, *, rate: float | None = None, **data: Any) -> int:
         """Do step after step, each durable before the next one; the event loop has its turn in between.
+
+        What was done is logged at the end, also if that is an error half-way.
+
+        Args:
+            steps: yield how many messages each was about.
+            name: the event's name.
+            text: what happened to the messages, for people.
+            rate: how many messages a second; it ends when the caller goes away.
+            **data: for the log.
 
         Returns:
             The sum of what they yielded.
@@ -66,13 +103,32 @@ class Call:
         Raises:
             QuireError: a step failed, or the broker is going down. The steps before are done.
         """
-        total = 0
-        for count in steps:
-            await self.durable()
-            total += count
-            if self.service.is_stopping:
-                raise BrokerStopping(f"the broker is going down; {total} messages are done", done=total)
+        total, is_whole, began = 0, False, self.service.clock.monotonic()
+        try:
+            for count in steps:
+                total += count
+                await self.durable()
+                if rate is not None:
+                    await self._wait(began + total / rate)
+                    if await self._is_gone():
+                        break
+                if self.service.is_stopping:
+                    raise BrokerStopping(f"the broker is going down; {total} messages are done", done=total)
+            else:
+                is_whole = True
+        finally:
+            if total or is_whole:
+                part = "" if is_whole else " in part"
+                self.audit(name, f"{text}{part}: {total} messages", messages=total, whole=is_whole, **data)
         return total
+
+    async def _wait(self, until: float) -> None:
+        """Wait for a time on the monotonic clock."""
+        seconds = until - self.service.clock.monotonic()
+        if seconds > 0:
+            due = asyncio.Event()
+            self.service.broker.scheduler.call_later(seconds, due.set)
+            await due.wait()
 
 
 class Endpoint(NamedTuple):
@@ -80,7 +136,7 @@ class Endpoint(NamedTuple):
 
     Attributes:
         method: GET, POST, PUT or DELETE.
-        path: below ``/api/v1``; ``{name}`` stands for a queue's name, percent-encoded.
+        path: below ``/api/v1``; ``{name}`` stands for the name of a destination, percent-encoded.
         summary: what it does, for the document.
         handle: does it.
         answer: the type of the answer.
@@ -99,7 +155,10 @@ class Endpoint(NamedTuple):
     status: int = 200
 
 
-async def read_call(endpoint: Endpoint, request: Request, service: Service, management: Management, name: str) -> Call:
+async def read_call(
+    endpoint: Endpoint, request: Request, service: Service, management: Management, topics: TopicManagement,
+    path: Mapping[str, str],
+) -> Call:  # fmt: skip
     """Read and check a request.
 
     Raises:
@@ -114,7 +173,8 @@ async def read_call(endpoint: Endpoint, request: Request, service: Service, mana
         body = None if endpoint.body is None else msgspec.json.decode(content or b"{}", type=endpoint.body)
     except (msgspec.MsgspecError, UnicodeError) as error:  # text that is no UTF-8 comes as the latter
         raise InvalidArgument(f"the request cannot be taken: {error}") from error
-    return Call(service, management, name, query, body)
+    client = f"{request.client.host}:{request.client.port}" if request.client else "unknown"
+    return Call(service, management, topics, path, query, body, client, request.is_disconnected)
 
 
 async def _read_body(request: Request, limit: int) -> bytes:

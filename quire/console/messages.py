@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from quire.broker.management import MAX_PAGE, BrowsePage, Draft
-from quire.console.endpoint import Call, Endpoint, Fields
+from quire.broker.draft import Draft
+from quire.broker.management import BrowsePage
+from quire.console.endpoint import Call, Endpoint, Fields, PageLimit
+from quire.destination import DestinationKind
 from quire.errors import InvalidArgument
 
 MAX_COUNT = 100_000
@@ -15,10 +17,11 @@ MAX_COUNT = 100_000
 
 
 class BrowseQuery(Fields, frozen=True):
-    """Which part of a queue to show."""
+    """Which part of a queue to show, and which messages of it."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 100
+    limit: PageLimit = 100
     after: str | None = None
+    selector: str | None = None
 
 
 class NewMessage(Fields, frozen=True):
@@ -34,21 +37,29 @@ class NewMessage(Fields, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """How many messages are in the queue now, durable as the store's ``sync`` says, and their message ids."""
+    """How many messages were sent, durable as the store's ``sync`` says, and their message ids."""
 
     sent: int
     ids: list[str]
 
 
 async def _browse(call: Call) -> BrowsePage:
-    return call.management.browse(call.name, call.query.after, call.query.limit)
+    return call.management.browse(call.name, call.query.after, call.query.limit, call.query.selector)
 
 
-async def _send(call: Call) -> Sent:
+async def _send_to_queue(call: Call) -> Sent:
+    return await _send(call, DestinationKind.QUEUE)
+
+
+async def _send_to_topic(call: Call) -> Sent:
+    return await _send(call, DestinationKind.TOPIC)
+
+
+async def _send(call: Call, kind: DestinationKind) -> Sent:
     new: NewMessage = call.body
     draft = Draft(_body(new), new.headers, new.priority, new.expiration, new.persistent)
     ids: list[str] = []
-    for step in call.management.send(call.name, draft, new.count):
+    for step in call.management.send(call.name, draft, new.count, kind):
         await call.durable()
         ids += step
     return Sent(len(ids), ids)
@@ -69,7 +80,11 @@ ENDPOINTS = [
         BrowseQuery,
     ),
     Endpoint(
-        "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.", _send, Sent, body=NewMessage,
-        status=201,
+        "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.", _send_to_queue, Sent,
+        body=NewMessage, status=201,
+    ),
+    Endpoint(
+        "POST", "/topics/{name}/messages", "Send a message; answers when it is durable for all who need it so.",
+        _send_to_topic, Sent, body=NewMessage, status=201,
     ),
 ]  # fmt: skip

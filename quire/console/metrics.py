@@ -1,56 +1,21 @@
 """Prometheus metrics: the core's plain counters, read when they are asked for. Nothing is counted twice."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from quire import __version__
+from quire.broker.consumer_status import held_producers
 from quire.broker.flow import HoldCause
 from quire.broker.management import Management
-from quire.broker.queue_status import QueueStatus
+from quire.broker.next_due import NextDue
 from quire.broker.service import Service
+from quire.broker.topic_management import TopicManagement
 from quire.console.broker import broker_status
-
-_CURSOR_CAUSES = ("paused", "memory-limit", "damaged-record", "store-failed")
-
-
-class _Row(NamedTuple):
-    """A metric of a queue."""
-
-    name: str
-    text: str
-    value: Callable[[QueueStatus], float]
-
-
-_QUEUE_GAUGES = [
-    _Row("quire_queue_messages", "Messages in the queue, those in flight included.", lambda q: q.depth),
-    _Row("quire_queue_in_flight_messages", "Messages that consumers have.", lambda q: q.in_flight),
-    _Row("quire_queue_bytes", "Size of the queue's messages.", lambda q: q.bytes),
-    _Row("quire_queue_resident_bytes", "What its messages take in memory.", lambda q: q.resident_bytes),
-    _Row("quire_queue_consumers", "Consumers of the queue.", lambda q: q.consumers),
-    _Row("quire_queue_paused", "1 while its deliveries are stopped.", lambda q: q.paused),
-    _Row(
-        "quire_queue_oldest_message_age_seconds",
-        "Age of the first message; 0 in an empty queue.",
-        lambda q: q.oldest_message_age_seconds or 0.0,
-    ),
-    _Row(
-        "quire_queue_blocked_seconds",
-        "For how long its messages cannot be given out; 0 while nothing is in the way.",
-        lambda q: q.blocked.age_seconds if q.blocked else 0.0,
-    ),
-]
-_QUEUE_COUNTERS = [
-    _Row("quire_queue_enqueued_messages", "Messages that came.", lambda q: q.enqueued),
-    _Row("quire_queue_dequeued_messages", "Messages that were acknowledged.", lambda q: q.dequeued),
-    _Row("quire_queue_dispatched_messages", "Deliveries to consumers.", lambda q: q.dispatched),
-    _Row("quire_queue_redelivered_messages", "Deliveries that came back.", lambda q: q.redelivered),
-    _Row("quire_queue_expired_messages", "Messages that expired.", lambda q: q.expired),
-    _Row("quire_queue_dead_lettered_messages", "Messages that became dead letters.", lambda q: q.dead_lettered),
-]
+from quire.console.queue_metrics import queue_metrics
+from quire.console.topic_metrics import topic_metrics
 
 
 class BrokerCollector(Collector):
@@ -59,30 +24,26 @@ class BrokerCollector(Collector):
     Args:
         service: the broker's process.
         management: tells the status of queues.
+        topics: tells the status of topics.
     """
 
-    def __init__(self, service: Service, management: Management) -> None:
+    def __init__(self, service: Service, management: Management, topics: TopicManagement) -> None:
         self._service = service
         self._management = management
+        self._topics = topics
+        self._next_due = NextDue(service.broker)
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as they are now."""
-        queues = self._management.queues()
         yield from self._broker()
-        yield from self._waits(queues)
-        for row in _QUEUE_GAUGES:
-            gauge = GaugeMetricFamily(row.name, row.text, labels=["queue"])
-            for queue in queues:
-                gauge.add_metric([queue.name], row.value(queue))
-            yield gauge
-        for row in _QUEUE_COUNTERS:
-            counter = CounterMetricFamily(row.name, row.text, labels=["queue"])
-            for queue in queues:
-                counter.add_metric([queue.name], row.value(queue))
-            yield counter
+        yield from self._held_producers()
+        yield from self._schedule()
+        yield from self._prepared()
+        yield from queue_metrics(self._management.queues())
+        yield from topic_metrics(self._topics.topics())
 
     def _broker(self) -> Iterator[Metric]:
-        status, broker = broker_status(self._service, self._management), self._service.broker
+        status, broker = broker_status(self._service), self._service.broker
         yield InfoMetricFamily("quire_broker", "The broker.", {"name": status.name, "version": __version__})
         yield GaugeMetricFamily("quire_uptime_seconds", "Since the broker started.", status.uptime_seconds)
         yield GaugeMetricFamily("quire_connections", "Open connections.", status.connections)
@@ -97,9 +58,43 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("quire_commits", "Commits that ended, failed ones included.", broker.commits_done)
         yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.commit_errors)
         yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.flow.held_total)
+        yield GaugeMetricFamily("quire_temporary_destinations", "Temporary queues and topics.", status.temporaries)
+        yield CounterMetricFamily(
+            "quire_temporary_dropped_messages", "Messages sent to temporary destinations that were gone.",
+            broker.routing.temporaries.dropped,
+        )  # fmt: skip
+        yield CounterMetricFamily(
+            "quire_slow_consumers_aborted", "Slow consumers that were ended.", broker.slow_consumers.aborted
+        )
 
-    def _waits(self, queues: list[QueueStatus]) -> Iterator[Metric]:
-        held = self._management.reader.held_producers()
+    def _schedule(self) -> Iterator[Metric]:
+        schedule, due = self._service.broker.schedule, self._next_due.read()
+        yield GaugeMetricFamily("quire_scheduled_messages", "Messages that are sent later.", schedule.depth)
+        yield GaugeMetricFamily("quire_scheduled_bytes", "Their size.", schedule.bytes)
+        yield CounterMetricFamily("quire_scheduled_sent_messages", "Scheduled messages that were sent.", schedule.sent)
+        next_due = GaugeMetricFamily(
+            "quire_scheduled_next_due_timestamp_seconds", "When the next one is due, in seconds since the epoch."
+        )
+        if due is not None:
+            next_due.add_metric([], due / 1000)
+        yield next_due
+
+    def _prepared(self) -> Iterator[Metric]:
+        prepared = self._service.broker.xa.prepared()
+        open_ages = [entry.age for entry in prepared if not entry.outcome]
+        yield GaugeMetricFamily(
+            "quire_xa_prepared_transactions", "Prepared transactions nobody has decided over.", len(open_ages)
+        )
+        yield GaugeMetricFamily(
+            "quire_xa_oldest_prepared_age_seconds", "The age of the oldest of them.", max(open_ages, default=0.0)
+        )
+        yield GaugeMetricFamily(
+            "quire_xa_decided_transactions", "Those an operator has decided over, until they are forgotten.",
+            len(prepared) - len(open_ages),
+        )  # fmt: skip
+
+    def _held_producers(self) -> Iterator[Metric]:
+        held = held_producers(self._service.broker)
         now = GaugeMetricFamily("quire_producers_held", "Producers that wait for room.", labels=["cause"])
         longest = GaugeMetricFamily(
             "quire_producers_held_longest_seconds", "How long the first of them has waited.", labels=["cause"]
@@ -108,16 +103,11 @@ class BrokerCollector(Collector):
             ages = [producer.age_seconds for producer in held if producer.cause == cause]
             now.add_metric([cause], len(ages))
             longest.add_metric([cause], max(ages, default=0.0))
-        blocked = GaugeMetricFamily(
-            "quire_queues_blocked", "Queues whose messages cannot be given out.", labels=["cause"]
-        )
-        for reason in _CURSOR_CAUSES:
-            blocked.add_metric([reason], len([q for q in queues if q.blocked and q.blocked.cause == reason]))
-        yield from (now, longest, blocked)
+        yield from (now, longest)
 
 
-def scrape(service: Service, management: Management) -> bytes:
-    """All metrics in Prometheus' text format."""
+def scrape(collector: Collector) -> bytes:
+    """All metrics of a collector in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BrokerCollector(service, management))
+    registry.register(collector)
     return generate_latest(registry)

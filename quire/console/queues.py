@@ -1,13 +1,10 @@
-"""The API's queues: list, look, create, delete, purge, pause, resume, move, redrive."""
-
-from typing import Annotated
+"""The API's queues: list, look, create, delete, pause, resume, and their message groups."""
 
 import msgspec
 
+from quire.broker.group_status import GroupPage
 from quire.broker.queue_status import QueueStatus
-from quire.console.endpoint import Call, Endpoint, Fields, Moved, Removed
-
-Limit = Annotated[int, msgspec.Meta(ge=1)]
+from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, PageLimit, Removed
 
 
 class QueueList(msgspec.Struct, frozen=True):
@@ -16,24 +13,17 @@ class QueueList(msgspec.Struct, frozen=True):
     queues: list[QueueStatus]
 
 
-class DeleteQuery(Fields, frozen=True):
-    """How to delete a queue."""
+class GroupsQuery(Fields, frozen=True):
+    """Which part of the groups to show."""
 
-    force: bool = False
-
-
-class Move(Fields, frozen=True):
-    """What to move, and where to."""
-
-    to: str
-    ids: list[str] = msgspec.field(default_factory=list)
-    limit: Limit | None = None
+    limit: PageLimit = 100
+    after: str = ""
 
 
-class Redrive(Fields, frozen=True):
-    """How many dead letters to send back."""
+class Closed(msgspec.Struct, frozen=True):
+    """The message group that was taken from its consumer."""
 
-    limit: Limit | None = None
+    closed: str
 
 
 async def _list(call: Call) -> QueueList:
@@ -46,38 +36,40 @@ async def _show(call: Call) -> QueueStatus:
 
 async def _create(call: Call) -> QueueStatus:
     status = call.management.create(call.name)
+    call.audit("queue.created", f"queue {call.name} was created", queue=call.name)
     await call.durable()
     return status
 
 
 async def _delete(call: Call) -> Removed:
-    return Removed(await call.total(call.management.delete(call.name, force=call.query.force)))
-
-
-async def _purge(call: Call) -> Removed:
-    return Removed(await call.total(call.management.purge(call.name)))
+    steps = call.management.delete(call.name, force=call.query.force)
+    return Removed(await call.total(steps, "queue.deleted", f"queue {call.name} was deleted", queue=call.name))
 
 
 async def _pause(call: Call) -> QueueStatus:
     status = call.management.pause(call.name)
+    call.audit("queue.paused", f"queue {call.name} was paused", queue=call.name)
     await call.durable()
     return status
 
 
 async def _resume(call: Call) -> QueueStatus:
     status = call.management.resume(call.name)
+    call.audit("queue.resumed", f"queue {call.name} was resumed", queue=call.name)
     await call.durable()
     return status
 
 
-async def _move(call: Call) -> Moved:
-    body: Move = call.body
-    steps = call.management.move(call.name, body.to, ids=body.ids, limit=body.limit)
-    return Moved(await call.total(steps))
+async def _groups(call: Call) -> GroupPage:
+    return call.management.groups(call.name, call.query.after, call.query.limit)
 
 
-async def _redrive(call: Call) -> Moved:
-    return Moved(await call.total(call.management.redrive(call.name, call.body.limit)))
+async def _close_group(call: Call) -> Closed:
+    group = call.path["group"]
+    call.management.close_group(call.name, group)
+    text = f"the message group {group} of queue {call.name} was taken from its consumer"
+    call.audit("group.closed", text, queue=call.name, group=group)
+    return Closed(group)
 
 
 ENDPOINTS = [
@@ -85,12 +77,10 @@ ENDPOINTS = [
     Endpoint("GET", "/queues/{name}", "A queue: counts, consumers, who waits and why.", _show, QueueStatus),
     Endpoint("PUT", "/queues/{name}", "Create a queue, as sending to it does.", _create, QueueStatus, status=201),
     Endpoint("DELETE", "/queues/{name}", "Delete a queue with all its messages.", _delete, Removed, DeleteQuery),
-    Endpoint("POST", "/queues/{name}/purge", "Remove all messages that are not in flight.", _purge, Removed),
     Endpoint("POST", "/queues/{name}/pause", "Stop deliveries, also over a restart.", _pause, QueueStatus),
     Endpoint("POST", "/queues/{name}/resume", "Let deliveries go on.", _resume, QueueStatus),
-    Endpoint("POST", "/queues/{name}/move", "Move messages to another queue, oldest first.", _move, Moved, body=Move),
+    Endpoint("GET", "/queues/{name}/groups", "Message groups and who has them.", _groups, GroupPage, GroupsQuery),
     Endpoint(
-        "POST", "/queues/{name}/redrive", "Send dead letters back to the queues they came from.", _redrive, Moved,
-        body=Redrive,
+        "DELETE", "/queues/{name}/groups/{group}", "Take a message group from its consumer.", _close_group, Closed
     ),
-]  # fmt: skip
+]

@@ -79,6 +79,11 @@ class MemoryUsage:
         """Be woken no more."""
         self._root()._waiters.pop(waiter, None)
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a cursor anywhere in the tree waits for a release."""
+        return bool(self._root()._waiters)
+
     def wake(self) -> None:
         """After a release: let every waiter try again, in the order of refusal. The broker calls it once a turn."""
         root = self._root()

@@ -187,6 +187,26 @@ class QueueCursor:
         self._kept_bytes += charge
         return True
 
+    def give_up(self) -> bool:
+        """Put what is kept in memory into the spool: others need the memory, and nobody is consuming.
+
+        Returns:
+            Whether there was anything.
+
+        Raises:
+            StoreError: the spool takes nothing; the messages stay in memory.
+        """
+        kept = list(self._kept)
+        if not kept or self._active:
+            return False
+        self._spool.take_over(self._lane, kept)
+        for message in kept:
+            message.stored = True
+        self._kept.clear()
+        self._kept_bytes -= _charge(kept)
+        self._memory.release(_charge(kept))
+        return True
+
     def committed(self, messages: list[Message]) -> None:
         """Take what was just committed; it is admitted if the position is at the tail and it fits.
 

@@ -4,12 +4,23 @@ It is a store of its own, not synced, and emptied at every start: what is in it 
 sender agreed. Its lanes have the numbers and sequences of the destinations' lanes, so a cursor joins both by sequence.
 """
 
+import heapq
+from operator import attrgetter
+
 from quire.message import Message
 from quire.store.base import Delivery, Link, Page, Store, WriteBatch
+
+_sequence = attrgetter("sequence")
+
+EARLIER = 1 << 30
+"""What the number of a lane's second part is above its own."""
 
 
 class Spool:
     """Non-persistent messages on disk.
+
+    Messages that found no memory when they came are appended. Messages that had memory and gave it up later are older
+    than those: they have a part of their own for each lane, for a store's lane grows at its tail only.
 
     Args:
         store: an open, empty store without ``Sync.ALWAYS``.
@@ -27,56 +38,82 @@ class Spool:
 
     def is_empty(self, lane: int) -> bool:
         """Whether nothing of a lane is here; costs no read."""
-        return not self._counts.get(lane)
+        return not self._parts(lane)
 
     def append(self, lane: int, messages: list[Message]) -> None:
-        """Put messages in.
+        """Put messages in that found no memory.
 
         Args:
             lane: which lane.
-            messages: in ascending sequence, above all that the lane had here.
+            messages: in ascending sequence, above all that were appended to the lane.
         """
+        self._put(lane, messages)
+
+    def take_over(self, lane: int, messages: list[Message]) -> None:
+        """Put messages in that give up their memory.
+
+        Args:
+            lane: which lane.
+            messages: in ascending sequence, above all that were taken over from the lane.
+        """
+        self._put(lane + EARLIER, messages)
+
+    def _put(self, part: int, messages: list[Message]) -> None:
         batch = WriteBatch()
-        batch.lane(lane).appends.extend(messages)
-        self._apply(lane, batch)
+        batch.lane(part).appends.extend(messages)
+        states = {m.sequence: Delivery(m.deliveries, m.failures, m.not_before) for m in messages if m.deliveries}
+        batch.lane(part).deliveries.update(states)
+        self._apply(part, batch)
 
     def remove(self, lane: int, sequences: list[int]) -> None:
         """Take messages out."""
-        batch = WriteBatch()
-        batch.lane(lane).removals.extend(sequences)
-        self._apply(lane, batch)
+        for part in self._parts(lane):
+            batch = WriteBatch()
+            batch.lane(part).removals.extend(sequences)
+            self._apply(part, batch)
 
     def set_deliveries(self, lane: int, deliveries: dict[int, Delivery]) -> None:
         """Remember how often messages were given out, by sequence, so that they come out flagged when read again."""
-        batch = WriteBatch()
-        batch.lane(lane).deliveries.update(deliveries)
-        self._apply(lane, batch)
+        for part in self._parts(lane):
+            batch = WriteBatch()
+            batch.lane(part).deliveries.update(deliveries)
+            self._apply(part, batch)
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read messages in order, as a store does; they come out as not persistent."""
-        page = self._store.page(lane, start, byte_budget, limit)
-        for message in page.messages:
+        pages = [self._store.page(part, start, byte_budget, limit) for part in self._parts(lane)]
+        messages = list(heapq.merge(*[page.messages for page in pages], key=_sequence))
+        # Behind the last message of a page that does not end its part, the part may have others.
+        bound = min([page.messages[-1].sequence for page in pages if not page.end], default=1 << 63)
+        messages = [message for message in messages if message.sequence <= bound]
+        for message in messages:
             message.persistent = False
-        return page
+        return Page(messages, all([page.end for page in pages]))
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read messages by sequence; those that are not there are left out."""
-        messages = self._store.load(lane, sequences)
+        """Read messages by sequence, in ascending order; those that are not there are left out."""
+        loaded = [self._store.load(part, sequences) for part in self._parts(lane)]
+        messages = sorted([message for part in loaded for message in part], key=_sequence)
         for message in messages:
             message.persistent = False
         return messages
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in order, as a store does."""
-        return self._store.links(lane, start, limit)
+        """Read links in order, as a store does; what they link to is of no use if the lane has two parts."""
+        found = [self._store.links(part, start, limit) for part in self._parts(lane)]
+        return list(heapq.merge(*found))[:limit]
 
     def close(self) -> None:
         """Close the store underneath."""
         self._store.close()
 
-    def _apply(self, lane: int, batch: WriteBatch) -> None:
-        before = self._store.lane_state(lane)
+    def _parts(self, lane: int) -> list[int]:
+        """The parts of a lane that have something."""
+        return [part for part in (lane, lane + EARLIER) if self._counts.get(part)]
+
+    def _apply(self, part: int, batch: WriteBatch) -> None:
+        before = self._store.lane_state(part)
         self._store.apply(batch)
-        after = self._store.lane_state(lane)
+        after = self._store.lane_state(part)
         self.used += after.bytes - before.bytes
-        self._counts[lane] = after.count
+        self._counts[part] = after.count

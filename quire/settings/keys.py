@@ -98,7 +98,7 @@ class TransactionSettings:
 
     max_messages: int = _key(100_000, count(1), "How many messages a transaction may send and acknowledge.")
     max_size: int = _key(0, size(0), "How many bytes of messages a transaction may send. 0: as many as memory.limit.")
-    max_age: float = _key(600.0, duration(0), "How long a transaction may be idle before it is aborted. 0: for ever.")
+    max_age: float = _key(600.0, duration(0), "How long a transaction may be open, or it is rolled back. 0: for ever.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,4 +368,7 @@ class SteppedBroker:
             client.session.stop(error)
         for queue in self.broker.queues.values():
             queue.stop()
+        for durable in self.broker.durables:
+            durable.stop()
+        self.broker.schedule.stop()
         self.run()

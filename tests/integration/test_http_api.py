@@ -91,12 +91,44 @@ def test_every_verb_works_against_a_running_broker(broker: Broker) -> None:
     assert quire("queue", "move", "orders", "a/b", "--limit", "1200")["moved"] == 1200
     assert {row["name"]: row["depth"] for row in quire("queue", "ls")} == {"a/b": 1200, "orders": 299}
     assert quire("queue", "redrive", "orders")["moved"] == 0
+    assert quire("queue", "copy", "a/b", "copies", "--selector", "a = 'b'", "--limit", "5")["copied"] == 5
+    assert quire("queue", "delete", "copies", "--yes")["removed"] == 5
     assert quire("queue", "purge", "a/b", "--yes")["removed"] == 1200
     assert quire("queue", "delete", "orders", "--yes")["removed"] == 299
     assert [row["name"] for row in quire("queue", "ls")] == ["a/b"]
+    assert quire("queue", "groups", "a/b") == []
     assert quire("broker", "stop") == {"state": "stopping"}
     assert broker.process.wait(LIMIT) == 0
     assert not (broker.data / "broker.json").exists()
+
+
+def test_every_verb_of_topics_works_against_a_running_broker(broker: Broker) -> None:
+    quire = broker.quire
+    assert quire("durable", "create", "c", "d", "prices", "--selector", "eur > 5")["depth"] == 0
+    for eur in ("3", "7", "9"):
+        assert quire("send", "topic://prices", "--body", eur, "--header", f"eur={eur}")["sent"] == 1
+    assert [row["backlog"] for row in quire("topic", "ls")] == [2]
+    assert [row["name"] for row in quire("topic", "subscriptions", "prices")] == ["d"]
+    assert [row["body"] for row in quire("durable", "browse", "c", "d")] == ["7", "9"]
+    consume = ["--durable", "d", "--client-id", "c", "--selector", "eur > 5", "--ack"]
+    assert [row["body"] for row in quire("receive", "topic://prices", *consume)] == ["7"]
+    assert quire("durable", "show", "c", "d")["depth"] == 1
+    assert quire("durable", "purge", "c", "d", "--yes")["removed"] == 1
+    assert quire("durable", "delete", "c", "d", "--yes")["removed"] == 0
+    assert quire("topic", "delete", "prices", "--yes")["removed"] == 0
+    assert quire("topic", "ls") == quire("durable", "ls") == quire("xa", "ls") == []
+
+
+def test_scheduled_message_is_listed_cancelled_and_sent(broker: Broker) -> None:
+    quire = broker.quire
+    for _ in range(2):
+        quire("send", "later", "--body", "b", "--delay", "1h")
+    first, _ = quire("schedule", "ls")
+    assert first["destination"] == "/queue/later"
+    assert quire("schedule", "cancel", first["id"]) == {"cancelled": first["id"]}
+    assert quire("schedule", "cancel", "--all", "--yes") == {"removed": 1}
+    quire("send", "later", "--body", "soon", "--delay", "100ms")
+    assert [row["body"] for row in quire("receive", "later", "--ack")] == ["soon"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,96 +1,327 @@
 """What a broker promises, as a ledger: what was sent, confirmed, delivered and settled, and what may not be then."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 
+from quire.clock import Clock
 from quire.testing.stepped import Frame
+from tests.simulation.setup import Setup
 
-DEAD_LETTERS = "ActiveMQ.DLQ"
+
+class Rule(StrEnum):
+    """What can be broken."""
+
+    LOST = "what is confirmed is not lost"
+    ORDER = "the order is kept, and what comes back comes before later messages"
+    FLAG = "what was delivered before is flagged, and its deliveries are counted"
+    AGAIN = "what is settled does not come again"
+    ONCE = "a numbered message is stored once"
+    WHOLE = "a transaction is done as a whole or not at all"
+    FAILED = "a message is a dead letter when it failed too often, and not before"
+    ROUTE = "a message comes out of the queue that it was sent to"
+    OWNER = "an exclusive consumer has its queue for itself, and the owner of a message group the group"
+    SELECTOR = "a consumer gets what its selector matches"
+    EXPIRED = "what has expired is not delivered"
+    CREDIT = "a consumer has no more in flight than its prefetch allows"
+    MEMORY = "memory is bounded, and all of it comes back"
+    COUNT = "counts are exact"
+    REST = "the broker comes to rest"
+    STALL = "everything goes on that can"
+    LINKS = "the store is sound"
 
 
 class Broken(AssertionError):
-    """A promise was broken."""
+    """A promise was broken.
+
+    Args:
+        rule: which.
+        text: how.
+    """
+
+    def __init__(self, rule: Rule, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
 
 
-@dataclass(slots=True, eq=False)
+class Outcome:
+    """What became of a transaction, as far as a client can see it: done, not done, or not known yet."""
+
+    def __init__(self) -> None:
+        self.done: bool | None = None
+
+    def decide(self, done: bool, seen: str) -> None:
+        """Something shows what became of it.
+
+        Raises:
+            Broken: something else has shown the opposite.
+        """
+        if self.done is (not done):
+            raise Broken(Rule.WHOLE, f"{seen}: is its transaction done or not?")
+        self.done = done
+
+
+class Copy:
+    """One message in one queue: where it was sent, or where it is a dead letter.
+
+    Attributes:
+        written: how often it was written to a consumer.
+        written_now: how often since the last crash.
+        settled_in: in which of the broker's lives it took an acknowledgement; -1 before.
+        gone: whether a confirmed acknowledgement removed it.
+        outcome: what becomes of the last transaction that it was acknowledged in.
+        failures: how often it failed since the last crash, and before it as far as that was confirmed.
+        failures_kept: how often it failed, as far as that was confirmed.
+        failures_most: how often it may have failed.
+        moved: whether it was put behind all others.
+    """
+
+    __slots__ = (
+        "failures", "failures_kept", "failures_most", "gone", "moved", "outcome", "settled_in", "written",
+        "written_now",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.written = self.written_now = 0
+        self.settled_in = -1
+        self.gone = self.moved = False
+        self.outcome: Outcome | None = None
+        self.failures = self.failures_kept = self.failures_most = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a consumer was done with it."""
+        return self.settled_in >= 0 or (self.outcome is not None and self.outcome.done is not False)
+
+    def crash(self) -> None:
+        """The broker forgot what was not confirmed."""
+        self.written_now = 0
+        self.failures = self.failures_kept
+
+
+class Draft(NamedTuple):
+    """What a client sends.
+
+    Attributes:
+        queue: where to.
+        body: what follows its name in the body.
+        persistent: whether it must survive a crash.
+        expiration: when it may become a dead letter or vanish by itself, in milliseconds since the epoch; 0 for never.
+        priority: 0 to 9.
+        group: its message group; empty for none.
+        color: a header that consumers select by.
+    """
+
+    queue: str
+    body: bytes = b""
+    persistent: bool = True
+    expiration: int = 0
+    priority: int = 4
+    group: str = ""
+    color: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """The headers of its SEND frame."""
+        headers = {
+            "persistent": "" if self.persistent else "false", "expires": str(self.expiration or ""),
+            "priority": str(self.priority), "JMSXGroupID": self.group, "color": self.color,
+        }  # fmt: skip
+        return {name: value for name, value in headers.items() if value}
+
+
 class Sent:
     """One message as its sender knows it.
 
-    Attributes:
-        name: what its body begins with; unique.
+    Args:
         producer: who sent it.
         number: its place among the messages of that producer.
-        queue: where to.
-        persistent: whether it must survive a crash.
-        expires: whether it may become a dead letter or vanish by itself.
+        draft: what was sent.
+
+    Attributes:
+        name: what its body begins with; unique.
         epoch: in which of the broker's lives it was sent last.
-        confirmed: whether its receipt, or that of its transaction, has come.
-        withdrawn: whether its transaction ended without a COMMIT.
+        receipted: whether its receipt has come.
+        outcome: what becomes of the transaction it was sent in, if it was.
         message_id: what the broker calls it, once it was seen.
-        written: how often it was written to a consumer, by queue.
-        settled: in which life the broker took an acknowledgement of it, by queue.
-        gone: the queues out of which it may never come again: its acknowledgement was confirmed.
+        copies: by queue.
     """
 
-    name: bytes
-    producer: int
-    number: int
-    queue: str
-    persistent: bool
-    expires: bool
-    epoch: int
-    confirmed: bool = False
-    withdrawn: bool = False
-    message_id: str = ""
-    written: Counter[str] = field(default_factory=Counter)
-    settled: dict[str, int] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    __slots__ = (
+        "copies", "draft", "epoch", "message_id", "name", "number", "outcome", "producer", "queue", "receipted",
+    )  # fmt: skip
+
+    def __init__(self, producer: str, number: int, draft: Draft) -> None:
+        self.name = f"{producer}-{number}"
+        self.producer = producer
+        self.number = number
+        self.draft = draft
+        self.queue = draft.queue
+        self.epoch = 0
+        self.receipted = False
+        self.outcome: Outcome | None = None
+        self.message_id = ""
+        self.copies: dict[str, Copy] = {}
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether its sender knows that it was taken."""
+        return self.receipted or (self.outcome is not None and self.outcome.done is True)
+
+    def copy_in(self, queue: str) -> Copy:
+        """The message in a queue."""
+        return self.copies.setdefault(queue, Copy())
 
 
 class Promises:
     """The ledger.
 
+    Args:
+        setup: the broker's limits.
+        clock: the time.
+
     Attributes:
         epoch: how often the broker has crashed.
         sent: all messages, by name.
+        back: by queue, what a consumer gave back and nobody has got again, with the number of the step.
+        step: the number of the step that is being made.
+        keeps_place: whether what is rejected comes again before later messages, and not after a delay.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, setup: Setup, clock: Clock) -> None:
         self.epoch = 0
-        self.sent: dict[bytes, Sent] = {}
+        self.step = 0
+        self.sent: dict[str, Sent] = {}
+        self.back: dict[str, dict[Sent, int]] = {}
+        self.keeps_place = not setup.redelivery_delay or setup.blocking_redelivery
+        self._clock = clock
+        self._setup = setup
+        self._numbers: Counter[str] = Counter()
 
-    def send(self, producer: int, number: int, queue: str, *, persistent: bool, expires: bool) -> Sent:
-        """A message is about to be sent."""
-        name = b"%d-%d;" % (producer, number)
-        sent = self.sent[name] = Sent(name, producer, number, queue, persistent, expires, self.epoch)
+    def send(self, producer: str, draft: Draft) -> Sent:
+        """A new message is about to be sent."""
+        self._numbers[producer] += 1
+        sent = Sent(producer, self._numbers[producer], draft)
+        sent.epoch = self.epoch
+        self.sent[sent.name] = sent
         return sent
+
+    def crash(self) -> None:
+        """The broker has crashed."""
+        self.epoch += 1
+        self.back.clear()
+        for sent in self.sent.values():
+            for copy in sent.copies.values():
+                copy.crash()
+
+    # Deliveries.
 
     def deliver(self, queue: str, frame: Frame) -> Sent:
-        """A message was written to a consumer of a queue. May it have been?"""
-        name = frame.body[: frame.body.index(b";") + 1]
-        sent = self.sent[name]
-        where = f"{name!r} out of {queue}"
-        if queue not in (sent.queue, DEAD_LETTERS):
-            raise Broken(f"{where}: it was sent to {sent.queue}")
-        if sent.withdrawn:
-            raise Broken(f"{where}: its transaction was not committed")
-        if queue in sent.gone:
-            raise Broken(f"{where} again: its acknowledgement was confirmed")
-        if sent.settled.get(queue) == self.epoch:
-            raise Broken(f"{where} again: its acknowledgement was taken")
-        if queue != DEAD_LETTERS and DEAD_LETTERS in sent.written:
-            raise Broken(f"{where}: it is a dead letter already")
-        if queue in sent.written and frame.headers.get("redelivered") != "true":
-            raise Broken(f"{where} without a flag: it was written before")
+        """A message was written to a consumer of a queue. May it have been?
+
+        Raises:
+            Broken: no.
+        """
+        sent = self.sent[frame.body[: frame.body.index(b";")].decode()]
+        copy = sent.copy_in(queue)
+        self._check_route(sent, queue)
+        self._check_settled(sent, copy, queue)
+        self._check_flag(sent, copy, frame)
         if sent.message_id not in ("", frame.headers["message-id"]):
-            raise Broken(f"{where}: it is stored twice, as {sent.message_id} and as {frame.headers['message-id']}")
+            raise Broken(Rule.ONCE, f"{sent} is stored as {sent.message_id} and as {frame.headers['message-id']}")
         sent.message_id = frame.headers["message-id"]
-        sent.written[queue] += 1
+        copy.written += 1
+        copy.written_now += 1
+        self.back.get(queue, {}).pop(sent, None)
         return sent
 
+    def _check_route(self, sent: Sent, queue: str) -> None:
+        letters = self._setup.dead_letters(sent.queue)
+        if queue == letters:
+            if not sent.draft.expiration and not self._may_be_dead(sent):
+                raise Broken(Rule.FAILED, f"{sent} is a dead letter, too early")
+        elif queue != sent.queue:
+            raise Broken(Rule.ROUTE, f"{sent} came out of {queue}, it was sent to {sent.queue}")
+        elif 0 < sent.draft.expiration <= self._clock.now_ms():
+            raise Broken(Rule.EXPIRED, f"{sent} came out of {queue}")
+        elif letters in sent.copies:
+            raise Broken(Rule.AGAIN, f"{sent} came out of {queue}, it is a dead letter already")
+        elif sent.copy_in(queue).failures > self._setup.maximum_redeliveries:
+            raise Broken(Rule.FAILED, f"{sent} came again, it should be a dead letter")
+
+    def _may_be_dead(self, sent: Sent) -> bool:
+        return sent.copy_in(sent.queue).failures_most > self._setup.maximum_redeliveries
+
+    def _check_settled(self, sent: Sent, copy: Copy, queue: str) -> None:
+        if sent.outcome is not None:
+            sent.outcome.decide(True, f"{sent} came out of {queue}")
+        if copy.gone:
+            raise Broken(Rule.AGAIN, f"{sent} came out of {queue} again, its acknowledgement was confirmed")
+        if copy.settled_in == self.epoch:
+            raise Broken(Rule.AGAIN, f"{sent} came out of {queue} again, its acknowledgement was taken")
+        if copy.outcome is not None:
+            copy.outcome.decide(False, f"{sent} came out of {queue} again")
+            copy.outcome = None
+
+    def _check_flag(self, sent: Sent, copy: Copy, frame: Frame) -> None:
+        flagged = frame.headers.get("redelivered") == "true"
+        if copy.written and not flagged:
+            raise Broken(Rule.FLAG, f"{sent} came without a flag, it was written before")
+        if flagged and int(frame.headers["JMSXDeliveryCount"]) <= copy.written_now:
+            count = frame.headers["JMSXDeliveryCount"]
+            raise Broken(Rule.FLAG, f"{sent} says it is delivered {count} times, but it was {copy.written_now + 1}")
+
+    # What comes back.
+
+    def order_of(self, sent: Sent) -> tuple[str, str, int]:
+        """What a message is in order with: its producer's others of its message group and, by priority, its lane."""
+        priority = sent.draft.priority if sent.queue in self._setup.prioritized else 0
+        return sent.producer, sent.draft.group, priority
+
+    def gave_back(self, queue: str, sent: Sent, *, rejected: bool) -> None:
+        """A consumer gave a message back; it has to come again before later ones, if it does not die.
+
+        Args:
+            queue: where it is.
+            sent: the message.
+            rejected: whether the consumer rejected it: then there may be a delay.
+        """
+        dies = queue == sent.queue and self._may_be_dead(sent)
+        if rejected and self._setup.redelivery_delay and self._setup.redelivery_at == "tail":
+            sent.copy_in(queue).moved = True
+        elif not sent.draft.expiration and not dies and (self.keeps_place or not rejected):
+            self.back.setdefault(queue, {})[sent] = self.step
+
+    def check_came_before(self, queue: str, color: str, fresh: list[Sent]) -> None:
+        """A consumer got messages, in this step and for the first time. Did any have to wait for others?
+
+        Args:
+            queue: where it consumes.
+            color: what it selects; empty for everything.
+            fresh: what it got.
+
+        Raises:
+            Broken: some that had come back should have been delivered before them.
+        """
+        for returned, step in self.back.get(queue, {}).items():
+            for later in fresh:
+                wants = color in ("", returned.draft.color)
+                precedes = returned.number < later.number and self.order_of(returned) == self.order_of(later)
+                if step < self.step and wants and precedes:
+                    raise Broken(Rule.ORDER, f"{later} came before {returned}, which had come back")
+
+    # The end.
+
     def check_nothing_lost(self) -> None:
-        """When everything is consumed: was every message delivered that must have been?"""
+        """When everything is consumed: was everybody done with every message that somebody must have got?
+
+        Raises:
+            Broken: a message is missing.
+        """
         for sent in self.sent.values():
-            kept = sent.persistent or (sent.epoch == self.epoch and not sent.expires)
-            if sent.confirmed and kept and not sent.written:
-                raise Broken(f"{sent.name!r} was confirmed and never delivered")
+            kept = sent.draft.persistent or (sent.epoch == self.epoch and not sent.draft.expiration)
+            if sent.confirmed and kept and not any([copy.is_settled for copy in sent.copies.values()]):
+                seen = "delivered, given back, and never again" if sent.copies else "never delivered"
+                raise Broken(Rule.LOST, f"{sent} was confirmed and {seen}")

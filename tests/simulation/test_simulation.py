@@ -1,15 +1,53 @@
-"""A number of random histories keep what was promised; ``python -m tests.simulation`` runs more of them."""
+"""A number of histories keep what was promised; ``make test-simulation`` runs many more of them."""
 
 import pytest
 
-from tests.simulation.simulation import Simulation
+from tests.simulation.__main__ import report
+from tests.simulation.generator import generate
+from tests.simulation.history import History
+from tests.simulation.run import crashing_everywhere, failure_of
+from tests.simulation.setup import Setup
+from tests.simulation.steps import Begin, End, Finish, Run, Send, Settle, Subscribe, Turn, Wait
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(300))
 def test_a_history_keeps_what_was_promised(seed: int) -> None:
-    simulation = Simulation(seed)
-    try:
-        simulation.run()
-    except Exception:
-        print(f"seed {seed}", *simulation.history, sep="\n")
-        raise
+    history = generate(seed)
+    if failure_of(history):
+        pytest.fail(f"seed {seed}\n{report(history)}", pytrace=False)
+
+
+PAGED = History(
+    Setup(memory_limit=2500, maximum_redeliveries=0, numbered=("p0",)),
+    (
+        Send("p0", "a", 200, 5),
+        Send("p1", "a", 900, 5, persistent=False),
+        Turn(),
+        Subscribe("c0", "a", "client", 5),
+        Finish(),
+        Run(),
+        Settle("c0", 2, receipt=True),
+        Begin("c0"),
+        Settle("c0", 1),
+        Send("c0", "b", 10, 2),
+        End("c0"),
+        Turn(),
+        Settle("c0", reject=True),
+        Finish(),
+        Run(verify=True),
+        Send("p0", "b", 200, 2),
+        Subscribe("c0", "a", "client", 5),
+        Subscribe("c1", "b", prefetch=1),
+        *[step for _ in range(4) for step in (Run(), Settle("c0", 4), Settle("c1"), Turn(), Finish(), Wait(1.0))],
+    ),
+)
+"""Paging, the spool, a transaction over two queues, a dead letter: every kind of call of the stores."""
+
+
+@pytest.mark.slow
+def test_a_broker_may_crash_at_any_call_of_its_stores() -> None:
+    histories = list(crashing_everywhere(PAGED))
+    assert len(histories) > 100
+    for history in histories:
+        if failure_of(history):
+            pytest.fail(report(history), pytrace=False)

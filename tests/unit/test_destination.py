@@ -13,6 +13,7 @@ from quire.destination import (
     split_options,
     split_prefix,
     topic,
+    written,
 )
 from quire.errors import InvalidDestination
 
@@ -137,3 +138,28 @@ def test_any_text_has_parts_with_names_or_is_refused(text: str) -> None:
         return
     assert len(set(parts)) == len(parts) <= text.count(",") + 1
     assert all(name and "," not in name and "://" not in name for _, name in parts)
+
+
+# As people write them.
+
+
+@pytest.mark.parametrize(
+    ("text", "destination"),
+    [
+        ("orders", "queue://orders"), ("queue://orders", "queue://orders"), ("/queue/a/b", "queue://a/b"),
+        ("topic://prices", "topic://prices"), ("/topic/prices", "topic://prices"), ("queue:///x", "queue:///x"),
+    ],
+)  # fmt: skip
+def test_destination_may_be_written_in_several_ways(text: str, destination: str) -> None:
+    assert str(written(text)) == destination
+
+
+def test_plain_name_is_of_the_kind_that_is_meant() -> None:
+    assert str(written("prices", DestinationKind.TOPIC)) == "topic://prices"
+    assert str(written("queue://prices", DestinationKind.TOPIC)) == "queue://prices"
+
+
+@pytest.mark.parametrize("text", ["", "/temp-queue/x", "/x", "stream://x", "a,b", "a?b=c", "/topic/", "orders.*"])
+def test_what_is_no_single_destination_is_refused(text: str) -> None:
+    with pytest.raises(InvalidDestination):
+        written(text)

@@ -12,12 +12,15 @@ from quire.cli.output import Output, output_option
 from quire.cli.perf.crew import Counts, Tick
 from quire.cli.perf.depth import Depth
 from quire.cli.perf.findings import Finding, report
+from quire.cli.perf.groups import Groups
 from quire.cli.perf.hostile import Hostile
 from quire.cli.perf.live import LiveFigures
 from quire.cli.perf.load import NUMBER_DIGITS, SCENARIOS, Load, Target
 from quire.cli.perf.measure import measure
 from quire.cli.perf.own_broker import OwnBroker, scenario_directory, unwind_on_sigterm
 from quire.cli.perf.reconnect import Reconnect
+from quire.cli.perf.selector import Selector
+from quire.cli.perf.wakeups import Wakeups
 from quire.clock import Clock, SystemClock
 from quire.settings import split_address
 from quire.units import parse_size
@@ -103,10 +106,9 @@ def scenario() -> None:
     """
 
 
-def _broker_options(messages: int, memory_limit: str) -> Callable[[Verb], Verb]:
-    """The options of every scenario, with its defaults."""
+def _broker_options(memory_limit: str) -> Callable[[Verb], Verb]:
+    """The options of every scenario, with its default."""
     options = [
-        _count("--messages", messages, "How many messages.", lowest=1000),
         click.option(
             "--memory-limit",
             callback=_size,
@@ -128,10 +130,19 @@ def _broker_options(messages: int, memory_limit: str) -> Callable[[Verb], Verb]:
     return decorate
 
 
+def _seed_option(text: str) -> Callable[[Any], Any]:
+    return click.option("--seed", type=int, default=1, show_default=True, help=f"Decides {text}.")
+
+
+def _messages_option(default: int) -> Callable[[Verb], Verb]:
+    return _count("--messages", default, "How many messages.", lowest=1000)
+
+
 @scenario.command()
-@_broker_options(messages=200_000, memory_limit="16MB")
+@_messages_option(200_000)
+@_broker_options("16MB")
 @_size_option
-@click.option("--seed", type=int, default=1, show_default=True, help="Decides when the consumer leaves.")
+@_seed_option("when the consumer leaves")
 @click.pass_context
 def reconnect(
     context: click.Context, messages: int, memory_limit: int, store: str | None, keep: bool, size: int, seed: int
@@ -151,7 +162,8 @@ def reconnect(
 
 
 @scenario.command()
-@_broker_options(messages=1_000_000, memory_limit="64MB")
+@_messages_option(1_000_000)
+@_broker_options("64MB")
 @click.pass_context
 def depth(context: click.Context, messages: int, memory_limit: int, store: str | None, keep: bool) -> None:
     """Fill a queue, kill the broker, start it again, drain the queue.
@@ -166,7 +178,8 @@ def depth(context: click.Context, messages: int, memory_limit: int, store: str |
 
 
 @scenario.command()
-@_broker_options(messages=100_000, memory_limit="64MB")
+@_messages_option(100_000)
+@_broker_options("64MB")
 @click.pass_context
 def hostile(context: click.Context, messages: int, memory_limit: int, store: str | None, keep: bool) -> None:
     """Measure a client alone and beside attackers, in turn; --messages is for each measurement.
@@ -178,6 +191,58 @@ def hostile(context: click.Context, messages: int, memory_limit: int, store: str
         return Hostile(broker, Load(messages), memory_limit, live).run()
 
     context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep, Hostile.ENVIRONMENT))
+
+
+@scenario.command()
+@_messages_option(1_000_000)
+@_broker_options("64MB")
+@click.pass_context
+def selector(context: click.Context, messages: int, memory_limit: int, store: str | None, keep: bool) -> None:
+    """Look for a few messages behind all others, after a kill and a restart.
+
+    Only the last ones match the selector of the first consumer. The others are for a second one, which has none.
+    """
+
+    def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
+        return Selector(broker, Load(messages), live).run()
+
+    context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep))
+
+
+@scenario.command()
+@_messages_option(200_000)
+@_broker_options("16MB")
+@_seed_option("who comes and goes, and when")
+@click.pass_context
+def groups(context: click.Context, messages: int, memory_limit: int, store: str | None, keep: bool, seed: int) -> None:
+    """Let consumers of a thousand message groups come and go.
+
+    Each group must keep its order and be with one consumer at a time; and consumers must have equally many groups.
+    """
+
+    def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
+        return Groups(broker, Load(messages), seed, live).run()
+
+    context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep, Groups.ENVIRONMENT))
+
+
+@scenario.command()
+@_count("--queues", 10_000, "How many queues get a message every second, and how many idle ones there are.", lowest=100)
+@click.option("--persistent/--non-persistent", default=True, show_default=True, help="Whether messages are stored.")
+@_broker_options("64MB")
+@click.pass_context
+def wakeups(
+    context: click.Context, queues: int, persistent: bool, memory_limit: int, store: str | None, keep: bool
+) -> None:
+    """Send a message every second to each of many queues, beside as many idle ones.
+
+    What the broker has to do must depend on how many messages move, not on how many queues and consumers there are.
+    """
+
+    def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
+        return Wakeups(broker, queues, persistent, live).run()
+
+    context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep))
 
 
 def _flags(memory_limit: int, store: str | None) -> dict[str, str]:

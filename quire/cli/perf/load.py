@@ -47,6 +47,8 @@ class Load:
         backlog: send all before the first is taken.
         latency: one message in flight, from its SEND to its MESSAGE.
         numbered: every body starts with the message's number, in ``NUMBER_DIGITS`` digits.
+        headers: more header lines of every message, each with its newline.
+        groups: how many message groups the messages belong to, in turn; 0 for none.
         queue: where to.
     """
 
@@ -62,6 +64,8 @@ class Load:
     backlog: bool = False
     latency: bool = False
     numbered: bool = False
+    headers: str = ""
+    groups: int = 0
     queue: str = field(default_factory=lambda: f"perf.{uuid.uuid4().hex[:12]}")
 
     @property
@@ -84,17 +88,18 @@ class Load:
             now: the time for their stamps, in seconds.
         """
         head = f"SEND\ndestination:/queue/{self.queue}\ncontent-length:{self.size}\n"
-        start = f"{head}persistent:{'true' if self.persistent else 'false'}\n".encode()
+        start = f"{head}persistent:{'true' if self.persistent else 'false'}\n{self.headers}".encode()
         filler = b"x" * self.size
         stamp = STAMP + b"%0*d" % (STAMP_DIGITS, round(now * 1e9))
         for number in range(first, first + count):
             receipt = b"receipt:%d\n" % number if self.receipts or number == last else b""
+            group = b"JMSXGroupID:%d\n" % (number % self.groups) if self.groups else b""
             body = filler
             if self.numbered:
                 body = b"%0*d" % (NUMBER_DIGITS, number) + filler[NUMBER_DIGITS:]
             elif number % STAMP_EVERY == 0 and self.is_stamped:
                 body = stamp + filler[len(stamp) :]
-            yield b"%b%b\n%b\0" % (start, receipt, body)
+            yield b"%b%b%b\n%b\0" % (start, group, receipt, body)
 
 
 class Scenario(NamedTuple):

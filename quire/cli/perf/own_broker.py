@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from quire.cli.api import Api
 from quire.cli.perf.load import Target
+from quire.client.connection import connect
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable
 from quire.settings import broker_file, split_address
@@ -74,6 +75,19 @@ class OwnBroker:
             self._process.kill()
             self._process.wait()
 
+    def restart(self) -> float:
+        """Kill it and start it again.
+
+        Returns:
+            After how many seconds a client was connected.
+        """
+        self.kill()
+        clock = SystemClock()
+        began = clock.monotonic()
+        self.start()
+        connect(self.target.host, self.target.port).close()
+        return clock.monotonic() - began
+
     def rss_anon(self) -> int:
         """The memory that is the process's own, in bytes: pages of its store's file do not count.
 
@@ -88,6 +102,22 @@ class OwnBroker:
         if found is None:
             raise BrokerUnreachable("cannot read the memory of the broker: it has ended, or this is no Linux")
         return int(found.group(1)) * 1024
+
+    def cpu_seconds(self) -> float:
+        """How much time its threads have spent on processors, in seconds.
+
+        Raises:
+            BrokerUnreachable: the system does not tell (it is Linux's ``/proc/PID/stat``), or the process is gone.
+        """
+        assert self._process
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError as error:
+            text = "cannot read the processor time of the broker: it has ended, or this is no Linux"
+            raise BrokerUnreachable(text) from error
+        # The name of the process, in brackets, may have spaces; utime and stime are the 12th and 13th field behind it.
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def memory_peak(self) -> int:
         """The most bytes of messages that were resident at once."""

@@ -1,11 +1,14 @@
 """What the tests of management share: its steps done to the end, and a queue with messages of every kind."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import strategies as st
 
-from quire.broker.management import STEP, Draft, Management
+from quire.broker.draft import Draft
+from quire.broker.management import Management
+from quire.broker.message_transfer import STEP, Choice
+from quire.destination import DestinationKind
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -14,7 +17,7 @@ KINDS = st.lists(st.sampled_from(["stored", "kept", "spooled"]), max_size=12)
 """Where the messages of a queue are, in their order."""
 
 
-def total(stepped: SteppedBroker, steps: Iterator[int]) -> int:
+def total(stepped: SteppedBroker, steps: Iterable[int]) -> int:
     """Do all steps, each with its commit."""
     done = 0
     for count in steps:
@@ -22,6 +25,11 @@ def total(stepped: SteppedBroker, steps: Iterator[int]) -> int:
         stepped.run()
         done += count
     return done
+
+
+def only(*ids: str, **choice: Any) -> Choice:
+    """A choice of messages."""
+    return Choice(ids=ids, **choice)
 
 
 def browsed(stepped: SteppedBroker, name: str = "q", page: int = 7) -> list[bytes]:
@@ -36,9 +44,12 @@ def browsed(stepped: SteppedBroker, name: str = "q", page: int = 7) -> list[byte
             return found
 
 
-def send(stepped: SteppedBroker, body: bytes, name: str = "q", **draft: Any) -> str:
+def send(
+    stepped: SteppedBroker, body: bytes, name: str = "q", headers: dict[str, str] | None = None,
+    kind: DestinationKind = DestinationKind.QUEUE, **draft: Any,
+) -> str:  # fmt: skip
     """Send a message and let it be committed."""
-    ids = [id for step in Management(stepped.broker).send(name, Draft(body, {}, **draft)) for id in step]
+    (ids,) = Management(stepped.broker).send(name, Draft(body, headers or {}, **draft), kind=kind)
     stepped.run()
     return ids[0]
 

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 
-from quire.broker.management import Draft, Management
+from quire.broker.draft import Draft
+from quire.broker.management import Management
 from quire.errors import DestinationExists, DestinationInUse, InvalidDestination
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
@@ -129,7 +130,7 @@ def test_purge_leaves_what_is_in_flight() -> None:
 
 def test_purge_ends_at_what_was_last_when_it_began() -> None:
     stepped = filled(3)
-    steps = Management(stepped.broker).purge("q")
+    steps = iter(Management(stepped.broker).purge("q"))
     assert next(steps) == 3
     send(stepped, b"later")
     assert list(steps) == []
@@ -139,7 +140,7 @@ def test_purge_ends_at_what_was_last_when_it_began() -> None:
 def test_purge_of_a_queue_that_is_deleted_meanwhile_ends() -> None:
     stepped = filled(3)
     management = Management(stepped.broker)
-    steps = management.purge("q")
+    steps = iter(management.purge("q"))
     next(steps)
     stepped.run()
     total(stepped, management.delete("q"))

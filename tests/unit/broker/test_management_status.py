@@ -2,12 +2,12 @@
 
 import pytest
 
+from quire.broker.consumer_status import held_producers
 from quire.broker.management import Management
-from quire.errors import StoreCorrupt, StoreError, UnknownDestination
-from quire.message import MESSAGE_OVERHEAD
+from quire.errors import UnknownDestination
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, filled, settings
-from tests.unit.broker.managed import send, total
+from tests.unit.broker.managed import only, send, total
 
 
 def test_status_tells_all_counts() -> None:
@@ -26,9 +26,21 @@ def test_status_tells_all_counts() -> None:
     assert status.bytes == stepped.broker.stored_bytes
     assert status.resident_bytes == stepped.queue("q").memory.used
     assert status.oldest_message_age_seconds == 30.0
-    assert status.blocked is None
     (subscription,) = status.subscriptions
     assert (subscription.prefetch, subscription.in_flight, subscription.connection) == (2, 2, "client-2")
+    assert (subscription.credit, subscription.extension, subscription.selector) == (0, 0, None)
+
+
+def test_consumer_s_selector_and_credit_are_told() -> None:
+    stepped = filled(3)
+    client = stepped.connect()
+    client.subscribe("q", headers={"selector": "JMSPriority = 4", "activemq.prefetchSize": "5"})
+    stepped.run()
+    client.frame("BEGIN", {"transaction": "t"})
+    client.ack(client.take("MESSAGE")[0], {"transaction": "t"})
+    (subscription,) = Management(stepped.broker).queue("q").subscriptions
+    assert (subscription.selector, subscription.in_flight) == ("JMSPriority = 4", 3)
+    assert (subscription.extension, subscription.credit) == (1, 3)
 
 
 def test_queues_are_listed_by_name() -> None:
@@ -44,7 +56,7 @@ def test_oldest_age_follows_the_head() -> None:
     send(stepped, b"later")
     stepped.advance(1)
     assert management.queue("q").oldest_message_age_seconds == 11.0
-    total(stepped, management.move("q", "r", limit=1))
+    total(stepped, management.move("q", "r", only(limit=1)))
     assert management.queue("q").oldest_message_age_seconds == 1.0
     assert management.queue("r").oldest_message_age_seconds == 11.0
     total(stepped, management.purge("q"))
@@ -68,39 +80,13 @@ def test_oldest_age_of_a_damaged_head_is_unknown() -> None:
     assert Management(stepped.broker).queue("q").oldest_message_age_seconds is None
 
 
-def test_queue_that_finds_no_memory_says_so() -> None:
-    stepped = filled(2, memory={"limit": 2 * MESSAGE_OVERHEAD})
-    consumer(stepped, prefetchSize="2")
-    stepped.advance(3)
-    blocked = Management(stepped.broker).queue("q").blocked
-    assert blocked is not None
-    assert (blocked.cause, blocked.age_seconds) == ("memory-limit", 3.0)
-
-
-@pytest.mark.parametrize(("error", "cause"), [(StoreCorrupt, "damaged-record"), (StoreError, "store-failed")])
-def test_queue_that_cannot_be_read_says_why(
-    error: type[StoreError], cause: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stepped = filled(1)
-
-    def page(lane: int, *arguments: int) -> None:
-        raise error("not to be read", lane=lane, sequence=1)
-
-    monkeypatch.setattr(stepped.store, "page", page)
-    consumer(stepped)
-    stepped.advance(4)
-    blocked = Management(stepped.broker).queue("q").blocked
-    assert blocked is not None
-    assert (blocked.cause, blocked.age_seconds) == (cause, 4.0)
-
-
 def test_held_producer_is_told_of_with_its_limit() -> None:
     stepped = filled(1, store={"limit": 1}, producer={"hold_limit": 30.0})
     stepped.clients[0].send("q", b"too much")
     stepped.advance(5)
     (held,) = Management(stepped.broker).queue("q").producers_held
     assert (held.connection, held.cause, held.age_seconds, held.limit_seconds) == ("client-1", "store-limit", 5.0, 30.0)
-    assert Management(stepped.broker).reader.held_producers() == [held]
+    assert held_producers(stepped.broker) == [held]
 
 
 def test_unknown_queue_is_an_error_everywhere() -> None:

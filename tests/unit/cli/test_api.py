@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.api import DEFAULT_URL, Api, find_url, queue_path
+from quire.cli.api import DEFAULT_URL, Api, destination_path, find_url, queue_path
 from quire.errors import BrokerUnreachable, InvalidArgument, InvalidDestination, QuireError, UnknownDestination
 from tests.unit.cli.conftest import FakeBroker
 
@@ -47,6 +47,11 @@ def test_a_queue_may_be_written_as_stomp_and_the_store_write_it(written: str) ->
 def test_what_is_no_name_is_refused_before_anybody_is_asked(written: str) -> None:
     with pytest.raises(InvalidDestination, match="is no name for a queue"):
         queue_path(written)
+
+
+def test_topics_have_paths_of_their_own() -> None:
+    assert destination_path("topic://a/b", "messages") == "/topics/a%2Fb/messages"
+    assert destination_path("orders") == "/queues/orders"
 
 
 def test_call_sends_json_and_leaves_absent_arguments_out(broker: FakeBroker) -> None:

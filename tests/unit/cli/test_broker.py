@@ -23,10 +23,12 @@ class FakeService(ModuleType):
     def __init__(self) -> None:
         super().__init__("quire.broker.service")
         self.started: list[tuple[Settings, bool]] = []
+        self.reload: Callable[[], Settings] = Settings
         self.result: int | Exception = 0
 
-    def run(self, settings: Settings, *, standby: bool, http: object) -> int:
+    def run(self, settings: Settings, *, standby: bool, http: object, reload: Callable[[], Settings]) -> int:
         self.started.append((settings, standby))
+        self.reload = reload
         if isinstance(self.result, Exception):
             raise self.result
         return self.result
@@ -68,6 +70,8 @@ def test_start_reads_file_and_environment(
     run("broker", "start", "--config", str(tmp_path / "c.toml"))
     settings = service.started[0][0]
     assert (settings.broker.name, settings.memory.limit) == ("b", 2_000_000)
+    (tmp_path / "c.toml").write_text("[policy]\nqueue_prefetch = 5\n")
+    assert service.reload().policies.base.queue_prefetch == 5
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,18 @@ def test_send_passes_its_options_on(orders: FakeBroker, run: Run, monkeypatch: p
     assert message["count"] == 3
 
 
+def test_send_has_options_for_groups_and_the_schedule(broker: FakeBroker, run: Run) -> None:
+    broker.answer("POST", "/topics/prices/messages", {"sent": 1, "ids": ["ID:1"]})
+    run(
+        "send", "topic://prices", "--body", "b", "--group", "g", "--delay", "1.5s", "--period", "1m", "--repeat", "-1",
+        "--cron", "0 6 * * 1", "--header", "a=b",
+    )  # fmt: skip
+    assert sent(broker)["headers"] == {
+        "a": "b", "JMSXGroupID": "g", "AMQ_SCHEDULED_DELAY": "1500", "AMQ_SCHEDULED_PERIOD": "60000",
+        "AMQ_SCHEDULED_REPEAT": "-1", "AMQ_SCHEDULED_CRON": "0 6 * * 1",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -108,12 +120,12 @@ class FakeConnection:
             for number, body in enumerate(bodies, 1)
         ]
 
-    def connect(self, host: str, port: int) -> Self:
-        self.done.append(("connect", host, port))
+    def connect(self, host: str, port: int, client_id: str) -> Self:
+        self.done.append(("connect", host, port, client_id))
         return self
 
-    def subscribe(self, destination: str, prefetch: int) -> None:
-        self.done.append(("subscribe", destination, prefetch))
+    def subscribe(self, destination: str, prefetch: int, headers: dict[str, str]) -> None:
+        self.done.append(("subscribe", destination, prefetch, headers))
 
     def receive(self, timeout: float) -> Frame | None:
         self.done.append(("receive", timeout))
@@ -144,8 +156,8 @@ def test_receive_shows_a_message_and_leaves_it(connection: FakeConnection, run: 
     result = run("receive", "orders")
     assert result.output == "message-id: ID:1\nack: 1\n\nfirst\n\\x1b[2J\n\n"
     assert connection.done == [
-        ("connect", "127.0.0.1", 5),
-        ("subscribe", "/queue/orders", 1),
+        ("connect", "127.0.0.1", 5, ""),
+        ("subscribe", "/queue/orders", 1, {}),
         ("receive", 5.0),
         "disconnect",
         "close",
@@ -159,8 +171,8 @@ def test_receive_acknowledges_each_message_after_it_is_printed(connection: FakeC
     assert [row["body"] for row in json.loads(result.output)] == ["first\n\x1b[2J", "/w=="]
     assert [row["body_encoding"] for row in json.loads(result.output)] == ["text", "base64"]
     assert connection.done == [
-        ("connect", "::1", 6),
-        ("subscribe", "/queue/orders", 3),
+        ("connect", "::1", 6, ""),
+        ("subscribe", "/queue/orders", 3, {}),
         ("receive", 0.5),
         ("ack", "1"),
         ("receive", 0.5),
@@ -169,6 +181,22 @@ def test_receive_acknowledges_each_message_after_it_is_printed(connection: FakeC
         "disconnect",
         "close",
     ]
+
+
+def test_receive_as_a_durable_subscription_with_a_selector(connection: FakeConnection, run: Run) -> None:
+    run(
+        "receive", "topic://prices.>", "--durable", "audit", "--client-id", "books", "--selector", "eur > 5"
+    )  # fmt: skip
+    headers = {"selector": "eur > 5", "activemq.subscriptionName": "audit"}
+    assert connection.done[:2] == [
+        ("connect", "127.0.0.1", 5, "books"), ("subscribe", "/topic/prices.>", 1, headers),
+    ]  # fmt: skip
+
+
+def test_durable_subscription_needs_a_client_id(connection: FakeConnection, run: Run) -> None:
+    assert run("receive", "topic://prices", "--durable", "audit").exit_code == 2
+    assert run("receive", "topic://prices", "--client-id", "books").exit_code == 2
+    assert connection.done == []
 
 
 def test_receive_from_an_empty_queue_says_so(connection: FakeConnection, run: Run) -> None:

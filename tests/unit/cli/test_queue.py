@@ -44,6 +44,38 @@ def test_show_prints_all_there_is(broker: FakeBroker, run: Run) -> None:
     assert "resident_bytes              1.0 KiB" in run("queue", "show", "orders").output
 
 
+def test_show_has_consumers_and_held_producers_as_tables(broker: FakeBroker, run: Run) -> None:
+    subscriptions = [{"connection": "c:1", "id": "0", "ack": "client", "selector": None, "slow_seconds": 2.5}]
+    held = [{"connection": "c:2", "destination": "orders", "cause": "store-limit", "age_seconds": 1.0}]
+    queue = {**ORDERS, "subscriptions": subscriptions, "producers_held": held}
+    broker.answer("GET", "/queues/orders", queue)
+    lines = run("queue", "show", "orders").output.splitlines()
+    consumers, producers = lines.index("Consumers"), lines.index("Producers held")
+    assert lines[consumers + 1].split()[:3] == ["Connection", "Id", "Ack"]
+    assert lines[consumers + 2].split() == ["c:1", "0", "client", "-", "-", "-", "-", "-", "-", "2.5", "s"]
+    assert lines[producers + 2].split() == ["c:2", "orders", "store-limit", "1.0", "s", "-"]
+    assert not any(line.startswith("subscriptions") for line in lines)
+    assert json.loads(run("queue", "show", "orders", "--output", "json").output) == queue
+
+
+def test_groups_are_listed_page_by_page(broker: FakeBroker, run: Run) -> None:
+    group = {"connection": "c:1", "subscription": "0", "in_flight": 1, "parked": 0, "moving": False}
+    broker.answer_in_turn(
+        "GET",
+        "/queues/q/groups",
+        {"groups": [{"name": "a", **group}], "next": "a"},
+        {"groups": [{"name": "b", **group}], "next": None},
+    )
+    lines = run("queue", "groups", "q").output.splitlines()
+    assert [line.split()[0] for line in lines] == ["Group", "a", "b"]
+    assert [query for _, _, query, _ in broker.calls] == [{"limit": "1000"}, {"limit": "1000", "after": "a"}]
+
+
+def test_topic_is_no_queue(broker: FakeBroker, run: Run) -> None:
+    assert run("queue", "show", "topic://orders").exit_code == 2
+    assert broker.calls == []
+
+
 def test_show_of_a_queue_that_is_not_there_exits_with_3(broker: FakeBroker, run: Run) -> None:
     error = {"code": "unknown-destination", "text": "there is no queue orders", "advice": "", "data": {}}
     broker.answer("GET", "/queues/orders", {"error": error}, status=404)
@@ -58,7 +90,25 @@ def test_show_of_a_queue_that_is_not_there_exits_with_3(broker: FakeBroker, run:
         (["create", "a/b"], ("PUT", "/queues/a%2Fb", {}, None), {}, "created a/b"),
         (["delete", "q"], ("DELETE", "/queues/q", {}, None), {}, "deleted q"),
         (["delete", "q", "--force"], ("DELETE", "/queues/q", {"force": "true"}, None), {}, "deleted q"),
-        (["purge", "q"], ("POST", "/queues/q/purge", {}, None), {"removed": 7}, "removed 7 messages from q"),
+        (["purge", "q"], ("POST", "/queues/q/purge", {}, {}), {"removed": 7}, "removed 7 messages from q"),
+        (
+            ["purge", "q", "--selector", "colour = 'red'", "--limit", "3"],
+            ("POST", "/queues/q/purge", {}, {"selector": "colour = 'red'", "limit": 3}),
+            {"removed": 1},
+            "removed 1 message from q",
+        ),
+        (
+            ["copy", "q", "topic://t", "--id", "ID:1"],
+            ("POST", "/queues/q/copy", {}, {"to": "topic://t", "ids": ["ID:1"]}),
+            {"copied": 1},
+            "copied 1 message from q to topic://t",
+        ),
+        (
+            ["group-close", "q", "a/b"],
+            ("DELETE", "/queues/q/groups/a%2Fb", {}, None),
+            {"closed": "a/b"},
+            "closed the group a/b of q",
+        ),
         (["pause", "q"], ("POST", "/queues/q/pause", {}, None), {}, "paused q"),
         (["resume", "q"], ("POST", "/queues/q/resume", {}, None), {}, "resumed q"),
         (
@@ -84,6 +134,12 @@ def test_show_of_a_queue_that_is_not_there_exits_with_3(broker: FakeBroker, run:
             ("POST", "/queues/q/redrive", {}, {"limit": 4}),
             {"moved": 4},
             "sent 4 messages of q back",
+        ),
+        (
+            ["redrive", "q", "--selector", "a = 1", "--to", "r"],
+            ("POST", "/queues/q/redrive", {}, {"selector": "a = 1", "to": "r"}),
+            {"moved": 4},
+            "sent 4 messages of q to r",
         ),
     ],
 )
@@ -145,3 +201,24 @@ def test_browse_stops_at_the_limit_and_says_that_there_is_more(broker: FakeBroke
     assert len(result.stdout.splitlines()) == 4
     assert result.stderr == "q has more messages: --limit 0 shows them all\n"
     assert [query["limit"] for _, _, query, _ in broker.calls] == ["3", "1"]
+
+
+def test_browse_passes_the_selector_on(broker: FakeBroker, run: Run) -> None:
+    broker.answer("GET", "/queues/q/messages", {"messages": [], "next": None})
+    run("queue", "browse", "q", "--selector", "a = 1")
+    assert broker.calls[0][2] == {"limit": "100", "selector": "a = 1"}
+
+
+@pytest.mark.parametrize(("rate", "per_second"), [("50/s", 50.0), ("6/m", 0.1), ("36/h", 0.01), ("2.5", 2.5)])
+def test_redrive_at_a_rate_takes_its_time(broker: FakeBroker, run: Run, rate: str, per_second: float) -> None:
+    broker.answer("POST", "/queues/q/redrive", {"moved": 12, "next": None})
+    result = run("queue", "redrive", "q", "--rate", rate, "--selector", "a = 1")
+    assert result.output == "sent 12 messages of q back\n"
+    assert broker.calls == [("POST", "/queues/q/redrive", {}, {"selector": "a = 1", "rate": per_second})]
+    assert broker.patience is None
+
+
+@pytest.mark.parametrize("rate", ["fast", "0/s", "5/d", "-1"])
+def test_what_is_no_rate_is_a_usage_error(broker: FakeBroker, run: Run, rate: str) -> None:
+    assert run("queue", "redrive", "q", "--rate", rate).exit_code == 2
+    assert broker.calls == []

@@ -228,3 +228,15 @@ def test_closed_connection_is_an_unreachable_broker(broker: ScriptedBroker, conn
     broker.closed = True
     with pytest.raises(BrokerUnreachable, match="the broker closed the connection"):
         connection.receive(1.0)
+
+
+def test_connection_may_have_a_client_id(broker: ScriptedBroker, clock: ManualClock) -> None:
+    Connection(broker, 10.0, clock).open("h", "", "", "books")
+    assert broker.sent[0][1]["client-id"] == "books"
+
+
+def test_subscription_may_have_headers_but_not_another_id(broker: ScriptedBroker, connection: Connection) -> None:
+    id = connection.subscribe("/topic/prices", headers={"selector": "eur > 5", "id": "mine"})
+    headers = broker.sent[-1][1]
+    assert (headers["selector"], headers["id"]) == ("eur > 5", id)
+    assert id != "mine"

@@ -7,7 +7,10 @@ import httpx
 import pytest
 
 from quire.broker.service import Service
+from quire.broker.stomp_route import route_of
+from quire.broker.xid import Xid
 from quire.console.app import Application
+from quire.protocols.stomp.frames import Head
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 
@@ -34,10 +37,12 @@ class Api:
         """Make a call and wait for its answer."""
         return asyncio.run(self._call(method, base + path, request))
 
-    async def _call(self, method: str, path: str, request: dict[str, Any]) -> httpx.Response:
+    async def _call(self, method: str, path: str, request: dict[str, Any], *, idle: bool = False) -> httpx.Response:
         transport = httpx.ASGITransport(app=self.application, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8161") as client:
             answer = asyncio.ensure_future(client.request(method, path, **request))
+            if idle:  # somebody else runs the broker
+                return await answer
             for _ in range(MAX_STEPS):
                 if answer.done():
                     return await answer
@@ -51,6 +56,17 @@ class Api:
         detail = answer.json()["error"]
         assert set(detail) == {"code", "text", "advice", "data"}
         return answer.status_code, detail["code"]
+
+
+def prepare(api: Api, xid: Xid) -> None:
+    """Have a prepared transaction that sends a message."""
+    broker = api.stepped.broker
+    branch = broker.xa.start(xid, api.stepped.connect().session)
+    route = route_of(broker, Head(b"SEND", (("destination", "/queue/q"),)))
+    branch.transaction.send(route, b"message-id:1\ntimestamp:1\n\n")
+    branch.end()
+    branch.prepare()
+    api.stepped.run()
 
 
 @pytest.fixture

@@ -7,21 +7,29 @@ from typing import Any
 import msgspec
 import pytest
 
+from quire.broker.xid import Xid
 from quire.console import broker as broker_endpoints
 from quire.console.app import ENDPOINTS
 from quire.console.endpoint import Endpoint
 from quire.errors import StoreFull
 from quire.store.urls import shown
-from tests.unit.broker.harness import consumer
-from tests.unit.console.conftest import Api
+from tests.unit.console.conftest import Api, prepare
+
+XID = Xid(1, b"global", b"branch")
 
 
 def test_status_has_what_an_operator_looks_for(api: Api) -> None:
     api.call("POST", "/queues/q/messages", json={"body": "b", "count": 3})
+    api.call("PUT", "/durables/c/d", json={"topic": "t"})
+    api.call("POST", "/topics/t/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "90000"}})
+    prepare(api, XID)
+    api.stepped.clients[-1].frame("SUBSCRIBE", {"destination": "/temp-queue/replies", "id": "0"})
     api.stepped.advance(60)
     status = api.call("GET", "/broker").json()
     assert (status["name"], status["state"], status["stomp"]) == ("quire", "running", "127.0.0.1:61613")
     assert (status["uptime_seconds"], status["queues"], status["messages"]) == (60.0, 1, 3)
+    assert status["temporaries"] == 1
+    assert (status["topics"], status["durables"], status["scheduled"], status["prepared"]) == (1, 1, 1, 1)
     assert status["store"] == {
         "url": "memory:", "bytes": api.stepped.broker.stored_bytes, "limit": 100 * 10**9, "sync": "always",
     }  # fmt: skip
@@ -48,13 +56,16 @@ def test_stop_asks_the_service_to_stop(api: Api) -> None:
 
 def test_connections_say_what_they_consume(api: Api) -> None:
     api.call("POST", "/queues/q/messages", json={"body": "b"})
-    client = consumer(api.stepped)
+    client = api.stepped.connect(headers={"client-id": "c"})
+    client.subscribe("q")
+    client.frame("SUBSCRIBE", {"destination": "/topic/t", "id": "1"})
+    api.stepped.run()
     api.service.connections[object()] = client.session  # type: ignore[index]
     api.stepped.advance(5)
     assert api.call("GET", "/connections").json()["connections"] == [
         {
-            "address": "client-1", "protocol": "stomp 1.2", "connected_seconds": 5.0, "queues": ["q"], "in_flight": 1,
-            "held": False, "writable": True,
+            "address": "client-1", "protocol": "stomp 1.2", "connected_seconds": 5.0, "client_id": "c",
+            "destinations": ["queue://q", "topic://t"], "in_flight": 1, "held": False, "writable": True,
         }
     ]  # fmt: skip
 
@@ -71,8 +82,8 @@ def test_request_that_nothing_answers_is_an_error_like_others(api: Api, method: 
 
 def test_body_where_none_is_taken_is_an_error(api: Api) -> None:
     api.call("PUT", "/queues/q")
-    assert api.error("POST", "/queues/q/purge", json={"limit": 5}) == (400, "invalid-argument")
-    assert api.call("POST", "/queues/q/purge", json={}).status_code == 200
+    assert api.error("POST", "/queues/q/pause", json={"limit": 5}) == (400, "invalid-argument")
+    assert api.call("POST", "/queues/q/pause", json={}).status_code == 200
 
 
 def test_defect_is_an_error_without_its_inside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +158,7 @@ def test_document_has_parameters_and_bodies(api: Api) -> None:
     browse = paths["/api/v1/queues/{name}/messages"]["get"]["parameters"]
     assert [(row["name"], row["in"], row["required"]) for row in browse] == [
         ("name", "path", True), ("limit", "query", False), ("after", "query", False),
+        ("selector", "query", False),
     ]  # fmt: skip
     move = paths["/api/v1/queues/{name}/move"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert move == {"$ref": "#/components/schemas/Move"}
@@ -157,9 +169,11 @@ def test_document_has_parameters_and_bodies(api: Api) -> None:
 )
 def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"original-destination": "/queue/x"}})
-    bodies = {"Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}}
+    api.call("PUT", "/durables/c/q", json={"topic": "q"})
+    prepare(api, XID)
+    bodies = {"Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}}
     body = bodies[row.body.__name__] if row.body else None
-    answer = api.call(row.method, row.path.replace("{name}", "q"), json=body)
+    answer = api.call(row.method, row.path.format(name="q", client="c", xid=XID), json=body)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)
 

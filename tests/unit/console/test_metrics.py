@@ -6,21 +6,22 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire.errors import StoreFull
+from quire.broker.xid import Xid
+from quire.errors import StoreError, StoreFull
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
-from tests.unit.console.conftest import Api
+from tests.unit.console.conftest import Api, prepare
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def scraped(api: Api) -> dict[tuple[str, str], float]:
-    """All samples by name and the value of their only label."""
+    """All samples by name and the values of their labels."""
     answer = api.call("GET", "/metrics", base="")
     assert answer.headers["content-type"].startswith("text/plain")
     return {
-        (sample.name, next(iter(sample.labels.values()), "")): sample.value
+        (sample.name, " ".join(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
     }
@@ -71,7 +72,7 @@ def test_waits_have_their_causes_and_ages() -> None:
     assert samples["quire_producers_held_longest_seconds", "store-limit"] == 3
     assert samples["quire_producer_holds_total", ""] == 1
     assert samples["quire_queues_blocked", "memory-limit"] == 1
-    assert samples["quire_queue_blocked_seconds", "q"] == 3
+    assert samples["quire_queue_blocked_seconds", "memory-limit q"] == 3
 
 
 def test_failure_of_the_store_shows() -> None:
@@ -92,6 +93,96 @@ def test_paused_queue_shows(api: Api) -> None:
     assert samples["quire_queues_blocked", "paused"] == 1
 
 
+def test_groups_and_what_is_parked_are_counted_and_no_group_is_named(api: Api) -> None:
+    consumer(api.stepped, prefetchSize="1")
+    consumer(api.stepped)
+    for group in ("a", "a", "b"):
+        api.call("POST", "/queues/q/messages", json={"body": "", "headers": {"JMSXGroupID": group}})
+    api.stepped.advance(4)
+    samples = scraped(api)
+    assert samples["quire_queue_message_groups", "q"] == 2
+    assert samples["quire_queue_parked_messages", "group-owner-busy q"] == 1
+    assert samples["quire_queue_parked_messages", "consumer-busy q"] == 0
+    assert samples["quire_queue_blocked_seconds", "group-owner-busy q"] == 4
+    assert samples["quire_queues_blocked", "group-owner-busy"] == 1
+    assert not any(label in ("a", "b") or label.startswith(("a ", "b ")) for _, label in samples)
+
+
+def test_slow_consumers_and_delayed_messages_are_counted() -> None:
+    stepped = filled(3, policy={"initial_redelivery_delay": 60.0})
+    client = consumer(stepped, prefetchSize="1")
+    client.nack(client.take("MESSAGE")[0])
+    stepped.run()
+    stepped.advance(1)
+    samples = scraped(Api(stepped))
+    assert samples["quire_queue_delayed_messages", "q"] == 1
+    assert samples["quire_queue_slow_consumers", "q"] == 1
+    assert samples["quire_slow_consumers_aborted_total", ""] == 0
+
+
+def test_topics_are_counted_with_what_they_lost_and_what_waits(api: Api) -> None:
+    client = api.stepped.connect()
+    limits = {"activemq.prefetchSize": "1", "activemq.maximumPendingMessageLimit": "2"}
+    client.frame("SUBSCRIBE", {"destination": "/topic/t", "id": "0", "ack": "client", **limits})
+    api.call("PUT", "/durables/c/d", json={"topic": "t"})
+    api.call("POST", "/topics/t/messages", json={"body": "b", "count": 10})
+    api.stepped.advance(1)
+    samples = scraped(api)
+    assert samples["quire_topic_enqueued_messages_total", "t"] == 10
+    assert samples["quire_topic_dispatched_messages_total", "t"] == 1
+    assert samples["quire_topic_discarded_messages_total", "pending-limit t"] == 7
+    assert samples["quire_topic_discarded_messages_total", "memory-limit t"] == 0
+    assert samples["quire_topic_pending_messages", "t"] == 2
+    assert samples["quire_topic_consumers", "t"] == samples["quire_topic_slow_consumers", "t"] == 1
+    assert samples["quire_topic_durable_subscriptions", "t"] == 1
+    assert samples["quire_topic_offline_durable_subscriptions", "t"] == 1
+    assert samples["quire_topic_backlog_messages", "t"] == samples["quire_topic_messages", "t"] == 10
+
+
+def test_schedule_is_counted_and_says_when_the_next_message_is_due(api: Api) -> None:
+    assert ("quire_scheduled_next_due_timestamp_seconds", "") not in scraped(api)
+    due = api.stepped.clock.now_ms() / 1000 + 5
+    for delay in ("60000", "5000"):
+        api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": delay}})
+    api.call("POST", "/queues/q/messages", json={"body": "b", "expiration": api.stepped.clock.now_ms() + 1000})
+    samples = scraped(api)
+    assert samples["quire_scheduled_messages", ""] == 2
+    assert samples["quire_scheduled_next_due_timestamp_seconds", ""] == due
+    api.stepped.advance(4)
+    api.stepped.run()
+    assert scraped(api)["quire_scheduled_next_due_timestamp_seconds", ""] == due
+    api.stepped.advance(2)
+    api.stepped.run()
+    samples = scraped(api)
+    assert (samples["quire_scheduled_messages", ""], samples["quire_scheduled_sent_messages_total", ""]) == (1, 1)
+
+
+def test_prepared_transactions_are_counted_with_the_age_of_the_oldest(api: Api) -> None:
+    for number in (b"1", b"2"):
+        prepare(api, Xid(1, number, b""))
+        api.stepped.advance(10)
+    samples = scraped(api)
+    assert samples["quire_xa_prepared_transactions", ""] == 2
+    assert samples["quire_xa_oldest_prepared_age_seconds", ""] == 20
+    api.call("POST", f"/xa/{Xid(1, b'1', b'')}/commit")
+    samples = scraped(api)
+    assert samples["quire_xa_prepared_transactions", ""] == samples["quire_xa_decided_transactions", ""] == 1
+    assert samples["quire_xa_oldest_prepared_age_seconds", ""] == 10
+
+
+def test_store_that_cannot_be_read_does_not_silence_the_metrics(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
+    api.call("POST", "/queues/q/messages", json={"body": "b"})
+
+    def fail(*arguments: object) -> None:
+        raise StoreError("not to be read")
+
+    for name in ("links", "load", "page", "expired"):
+        monkeypatch.setattr(api.stepped.store, name, fail)
+    samples = scraped(api)
+    assert samples["quire_queue_messages", "q"] == samples["quire_scheduled_messages", ""] == 1
+
+
 @pytest.mark.parametrize("unit", ["bytes", "seconds"])
 def test_names_end_with_their_unit(api: Api, unit: str) -> None:
     names = {name for name, _ in scraped(api)}
@@ -100,6 +191,9 @@ def test_names_end_with_their_unit(api: Api, unit: str) -> None:
 
 
 def test_page_names_every_metric(api: Api) -> None:
-    api.call("PUT", "/queues/q")
+    api.call("POST", "/queues/q/messages", json={"body": "b"})
+    api.call("POST", "/queues/q/pause")
+    api.call("PUT", "/topics/t")
+    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
     exported = {name for name, _ in scraped(api)}
     assert set(re.findall(r"`(quire_\w+)`", PAGE.read_text(encoding="utf-8"))) == exported

@@ -1,7 +1,6 @@
 """The API's queues."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -40,7 +39,7 @@ def test_created_queue_is_durable_before_the_answer(api: Api) -> None:
 )
 def test_names_are_percent_encoded_in_the_path(api: Api, path: str, name: str) -> None:
     assert api.call("PUT", f"/queues/{path}").json()["name"] == name
-    assert api.call("POST", f"/queues/{path}/purge").json() == {"removed": 0}
+    assert api.call("POST", f"/queues/{path}/purge").json() == {"removed": 0, "next": None}
     assert list(api.stepped.broker.queues) == [name]
 
 
@@ -67,7 +66,7 @@ def test_delete_needs_force_while_there_are_consumers(api: Api) -> None:
 
 def test_purge_says_how_many_it_removed_when_they_are_gone(api: Api) -> None:
     fill(api, 2500)
-    assert api.call("POST", "/queues/q/purge").json() == {"removed": 2500}
+    assert api.call("POST", "/queues/q/purge").json() == {"removed": 2500, "next": None}
     assert api.stepped.store.lane_state(api.stepped.queue("q").lanes[0].id).count == 0
 
 
@@ -78,32 +77,6 @@ def test_pause_and_resume_answer_with_the_queue(api: Api) -> None:
     assert paused["blocked"]["cause"] == "paused"
     assert api.stepped.store.destinations()[0].settings["paused"] is True
     assert not api.call("POST", "/queues/q/resume").json()["paused"]
-
-
-def test_move_takes_some_or_all(api: Api) -> None:
-    fill(api, 5)
-    assert api.call("POST", "/queues/q/move", json={"to": "r", "limit": 2}).json() == {"moved": 2}
-    assert api.call("POST", "/queues/q/move", json={"to": "r", "ids": ["4"]}).json() == {"moved": 1}
-    assert api.error("POST", "/queues/q/move", json={"to": "r", "ids": ["4"]}) == (404, "unknown-message")
-    assert api.call("POST", "/queues/q/move", json={"to": "r"}).json() == {"moved": 2}
-    assert api.stepped.queue("r").depth == 5
-
-
-@pytest.mark.parametrize(
-    "body", [{}, {"to": 5}, {"to": "r", "limit": 0}, {"to": "r", "selector": "a"}, {"to": "q"}, ["r"]]
-)
-def test_move_refuses_what_it_does_not_understand(api: Api, body: object) -> None:
-    fill(api, 1)
-    assert api.error("POST", "/queues/q/move", json=body) == (400, "invalid-argument")
-    assert api.stepped.queue("q").depth == 1
-
-
-def test_redrive_sends_dead_letters_back(api: Api) -> None:
-    headers = {"original-destination": "/queue/orders"}
-    api.call("POST", "/queues/ActiveMQ.DLQ/messages", json={"body": "b", "headers": headers, "count": 3})
-    assert api.call("POST", "/queues/ActiveMQ.DLQ/redrive", json={"limit": 1}).json() == {"moved": 1}
-    assert api.call("POST", "/queues/ActiveMQ.DLQ/redrive").json() == {"moved": 2}
-    assert api.stepped.queue("orders").depth == 3
 
 
 def test_change_that_the_store_refuses_is_an_error(api: Api) -> None:
@@ -132,10 +105,61 @@ def test_long_change_ends_early_when_the_broker_stops(api: Api) -> None:
     assert api.stepped.queue("q").depth == 1500
 
 
-def test_body_that_comes_in_pieces_is_read_whole(api: Api) -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        for piece in (b'{"to"', b': "r"}'):
-            yield piece
+# Message groups.
 
-    fill(api, 1)
-    assert api.call("POST", "/queues/q/move", content=pieces()).json() == {"moved": 1}
+
+def test_groups_are_listed_with_their_consumers_and_closed_one_by_one(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, other = consumer(api.stepped, prefetchSize="1"), consumer(api.stepped)
+    for group in ("a/b", "c", "a/b"):
+        api.call("POST", "/queues/q/messages", json={"body": group, "headers": {"JMSXGroupID": group}})
+    page = api.call("GET", "/queues/q/groups").json()
+    assert page == {
+        "groups": [
+            {
+                "name": "a/b", "connection": "client-1", "subscription": "0", "in_flight": 1, "parked": 1,
+                "moving": False,
+            },
+            {
+                "name": "c", "connection": "client-2", "subscription": "0", "in_flight": 1, "parked": 0,
+                "moving": False,
+            },
+        ],
+        "next": None,
+    }  # fmt: skip
+    with caplog.at_level("INFO", "quire"):
+        assert api.call("DELETE", "/queues/q/groups/a%2Fb").json() == {"closed": "a/b"}
+    (record,) = caplog.records
+    assert (record.event, record.data["group"], record.data["queue"]) == ("group.closed", "a/b", "q")  # type: ignore[attr-defined]
+    assert client.messages() == [b"a/b"]
+    api.stepped.run()
+    assert other.messages() == [b"c", b"a/b"]
+    assert api.error("DELETE", "/queues/q/groups/none") == (404, "unknown-group")
+
+
+def test_groups_come_in_pages(api: Api) -> None:
+    consumer(api.stepped)
+    for group in ("c", "a", "b"):
+        api.call("POST", "/queues/q/messages", json={"body": "", "headers": {"JMSXGroupID": group}})
+    first = api.call("GET", "/queues/q/groups?limit=2").json()
+    assert ([group["name"] for group in first["groups"]], first["next"]) == (["a", "b"], "b")
+    rest = api.call("GET", "/queues/q/groups?limit=2&after=b").json()
+    assert ([group["name"] for group in rest["groups"]], rest["next"]) == (["c"], None)
+    assert api.error("GET", "/queues/q/groups?limit=0") == (400, "invalid-argument")
+    assert api.error("GET", "/queues/none/groups") == (404, "unknown-destination")
+
+
+def test_what_an_operator_changes_is_logged_with_who_did_it(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "quire"):
+        api.call("PUT", "/queues/q")
+        fill(api, 3)
+        api.call("POST", "/queues/q/pause")
+        api.call("POST", "/queues/q/resume")
+        api.call("DELETE", "/queues/q")
+    audit = [(record.event, record.data) for record in caplog.records]  # type: ignore[attr-defined]
+    by = {"by": "127.0.0.1:123"}
+    assert audit == [
+        ("queue.created", {"queue": "q", **by}), ("queue.paused", {"queue": "q", **by}),
+        ("queue.resumed", {"queue": "q", **by}), ("queue.deleted", {"queue": "q", "messages": 3, "whole": True, **by}),
+    ]  # fmt: skip

@@ -1,0 +1,223 @@
+"""Advisories: messages in which the broker tells of what happens to it, on topics ``ActiveMQ.Advisory.*``.
+
+Their topics and headers have ActiveMQ's names (``AdvisorySupport``); the body is a JSON object. An advisory is sent
+only if somebody would get it: its topic has subscriptions, or a wildcard subscription is waiting for it to come. Of the
+advisory topics themselves nothing is told. A policy decides about those that come with messages (``advisory_*``).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quire.destination import Destination, DestinationKind
+from quire.destination_pattern import Pattern
+from quire.message import Message, header_lines
+from quire.settings import Policy
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.session import Session
+    from quire.broker.subscription import Subscription
+
+PREFIX = "ActiveMQ.Advisory."
+"""How the names of advisory topics begin."""
+
+_KINDS = {DestinationKind.QUEUE: "Queue", DestinationKind.TOPIC: "Topic"}
+
+
+class Advisories:
+    """Sends advisories: one method for each kind of event. With nobody listening, a call costs next to nothing.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._patterns: dict[Pattern, int] = {}
+
+    def watch(self, pattern: Pattern) -> None:
+        """A wildcard subscription comes: topics that it matches are made when there is something to tell."""
+        self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
+
+    def unwatch(self, pattern: Pattern) -> None:
+        """A wildcard subscription goes."""
+        self._patterns[pattern] -= 1
+        if not self._patterns[pattern]:
+            del self._patterns[pattern]
+
+    # Connections, destinations, consumers, producers.
+
+    def connection_started(self, session: "Session", client_id: str | None) -> None:
+        """A client has connected."""
+        self._connection("started", session, client_id)
+
+    def connection_stopped(self, session: "Session", client_id: str | None) -> None:
+        """A client that had connected is gone."""
+        self._connection("stopped", session, client_id)
+
+    def _connection(self, event: str, session: "Session", client_id: str | None) -> None:
+        if self._is_heard("Connection"):
+            self._send("Connection", {}, {"event": event, "connection": session.name, "clientId": client_id})
+
+    def destination_created(self, destination: Destination, *, temporary: bool = False) -> None:
+        """A queue or a topic was made."""
+        self._destination("created", destination, temporary)
+
+    def destination_deleted(self, destination: Destination, *, temporary: bool = False) -> None:
+        """A queue or a topic was deleted."""
+        self._destination("deleted", destination, temporary)
+
+    def _destination(self, event: str, destination: Destination, temporary: bool) -> None:
+        name = ("Temp" if temporary else "") + _KINDS[destination.kind]
+        if self._is_heard(name) and not is_advisory(destination):
+            self._send(name, {}, {"event": event, "destination": str(destination)})
+
+    def consumer_started(self, subscription: "Subscription", consumers: int) -> None:
+        """A consumer came.
+
+        Args:
+            subscription: the consumer.
+            consumers: how many its destination has now.
+        """
+        self._consumer("started", subscription, consumers)
+
+    def consumer_stopped(self, subscription: "Subscription", consumers: int) -> None:
+        """A consumer went; ``consumers`` are left."""
+        self._consumer("stopped", subscription, consumers)
+
+    def _consumer(self, event: str, subscription: "Subscription", consumers: int) -> None:
+        if name := self._name("Consumer", subscription.source.destination):
+            selector = None if subscription.selector is None else subscription.selector.text
+            details = {"prefetch": subscription.prefetch, "priority": subscription.priority, "selector": selector}
+            body = {"event": event, **_of(subscription), **details, "exclusive": subscription.exclusive}
+            self._send(name, {"consumerCount": consumers, "consumerId": _id(subscription)}, body)
+
+    def producer_started(self, session: "Session", destination: Destination, producers: int) -> None:
+        """A producer came.
+
+        Args:
+            session: whose it is.
+            destination: where it sends.
+            producers: how many that destination has now.
+        """
+        self._producer("started", session, destination, producers)
+
+    def producer_stopped(self, session: "Session", destination: Destination, producers: int) -> None:
+        """A producer went; ``producers`` are left."""
+        self._producer("stopped", session, destination, producers)
+
+    def _producer(self, event: str, session: "Session", destination: Destination, producers: int) -> None:
+        if name := self._name("Producer", destination):
+            body = {"event": event, "connection": session.name, "destination": str(destination)}
+            self._send(name, {"producerCount": producers}, body)
+
+    # Consumers and limits that are in trouble.
+
+    def slow_consumer(self, subscription: "Subscription") -> None:
+        """A consumer has become slow (policy ``advisory_for_slow_consumers``)."""
+        source = subscription.source
+        if source.policy.advisory_for_slow_consumers and (name := self._name("SlowConsumer", source.destination)):
+            self._send(name, {"consumerId": _id(subscription)}, _of(subscription))
+
+    def full(self, destination: Destination, policy: Policy, usage: str, used: int) -> None:
+        """A limit is reached (policy ``advisory_when_full``).
+
+        Args:
+            destination: where messages wait for it.
+            policy: what applies there.
+            usage: which limit.
+            used: how many bytes are in use.
+        """
+        if policy.advisory_when_full and (name := self._name("FULL", destination)):
+            headers: dict[str, object] = {"usageName": usage, "usageCount": used}
+            self._send(name, headers, {"destination": str(destination), "usage": usage, "used": used})
+
+    # Messages that nobody gets.
+
+    def no_consumer(self, destination: Destination, policy: Policy, messages: list[Message]) -> None:
+        """Messages were sent while nobody consumed (policy ``send_advisory_if_no_consumers``)."""
+        if policy.send_advisory_if_no_consumers and (name := self._name("NoConsumer", destination)):
+            for message in messages:
+                self._send_about(name, destination, message, {}, {})
+
+    def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
+        """A message has expired (policy ``advisory_for_expired``)."""
+        if policy.advisory_for_expired and (name := self._name("Expired", destination)):
+            self._send_about(name, destination, message, {}, {"expiration": message.expiration})
+
+    def dead_lettered(
+        self, destination: Destination, policy: Policy, message: Message, letters: Destination, cause: str
+    ) -> None:
+        """A message became a dead letter (policy ``advisory_for_dead_letters``).
+
+        Args:
+            destination: where it was.
+            policy: what applies there.
+            message: the message.
+            letters: where it is now.
+            cause: why.
+        """
+        if policy.advisory_for_dead_letters and (name := self._name("MessageDLQd", destination)):
+            self._send_about(name, destination, message, {}, {"deadLetterDestination": str(letters), "cause": cause})
+
+    def message_discarded(self, subscription: "Subscription", message: Message, discarded: int) -> None:
+        """A message was discarded for a slow subscription (policy ``advisory_for_discarding_messages``).
+
+        Args:
+            subscription: whose it was.
+            message: the message.
+            discarded: how many it has lost so far, this one included.
+        """
+        source = subscription.source
+        asked_for = source.policy.advisory_for_discarding_messages
+        if asked_for and (name := self._name("MessageDiscarded", source.destination)):
+            headers = {"discardedCount": discarded, "consumerId": _id(subscription)}
+            self._send_about(name, source.destination, message, headers, _of(subscription))
+
+    # How they are sent.
+
+    def _name(self, event: str, destination: Destination) -> str:
+        """What stands behind the prefix in the name of a destination's topic; empty if nobody is to be told."""
+        name = f"{event}.{_KINDS[destination.kind]}.{destination.name}"
+        return name if self._is_heard(name) and not is_advisory(destination) else ""
+
+    def _is_heard(self, name: str) -> bool:
+        topic = self._broker.destinations.topics.get(PREFIX + name)
+        if topic is not None:
+            return topic.is_subscribed
+        return bool(self._patterns) and any([pattern.matches(PREFIX + name) for pattern in self._patterns])
+
+    def _send_about(
+        self, name: str, destination: Destination, message: Message, headers: Mapping[str, object],
+        body: Mapping[str, object],
+    ) -> None:  # fmt: skip
+        about = {"orignalMessageId": message.id, "orignalDestination": str(destination)}  # ActiveMQ's spelling
+        facts = {"destination": str(destination), "messageId": message.id, "size": message.size}
+        self._send(name, {**about, **headers}, {**facts, **body})
+
+    def _send(self, name: str, headers: Mapping[str, object], body: Mapping[str, object]) -> None:
+        broker = self._broker
+        lines = {"type": "Advisory", "content-type": "application/json"}
+        lines |= {"originBrokerName": broker.settings.broker.name}
+        lines |= {header: str(value) for header, value in headers.items()}
+        start = b"%b%d\ntimestamp:%d\n" % (broker.id_prefix, broker.next_message_id(), broker.clock.now_ms())
+        content = start + header_lines(lines) + b"\n" + msgspec.json.encode(body)
+        broker.topic(PREFIX + name).send(content, persistent=False)
+
+
+def is_advisory(destination: Destination) -> bool:
+    """Whether it is an advisory topic."""
+    return destination.kind is DestinationKind.TOPIC and destination.name.startswith(PREFIX)
+
+
+def _id(subscription: "Subscription") -> str:
+    """What tells a consumer from all others: its connection and its id."""
+    return f"{subscription.session.name}:{subscription.id}"
+
+
+def _of(subscription: "Subscription") -> dict[str, object]:
+    """Which consumer it is."""
+    destination = str(subscription.source.destination)
+    return {"connection": subscription.session.name, "subscription": subscription.id, "destination": destination}

@@ -1,0 +1,39 @@
+"""Client ids: the names that clients give themselves, each for one connection at a time."""
+
+from quire.broker.session import Session
+from quire.errors import InvalidHeader
+
+MAX_CLIENT_ID = 200
+"""The longest client id, in characters: it is part of keys in every store."""
+
+
+class ClientIds:
+    """Who is connected under which client id.
+
+    A durable subscription belongs to a client id, so two connections may not have the same one. As in ActiveMQ the
+    second one is refused; the first one stays.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+
+    def claim(self, client_id: str, session: Session) -> None:
+        """A connection takes a client id.
+
+        Raises:
+            InvalidHeader: it is too long, or another connection has it.
+        """
+        if not 0 < len(client_id) <= MAX_CLIENT_ID:
+            raise InvalidHeader(f"client-id needs 1 to {MAX_CLIENT_ID} characters", header="client-id")
+        other = self._sessions.setdefault(client_id, session)
+        if other is not session:
+            raise InvalidHeader(
+                f"client-id {client_id[:60]!r} is connected already, from {other.name}: end that connection first, "
+                "or take another client-id",
+                header="client-id", connection=other.name,
+            )  # fmt: skip
+
+    def release(self, client_id: str, session: Session) -> None:
+        """A connection gives its client id back; if it never had it, nothing changes."""
+        if self._sessions.get(client_id) is session:
+            del self._sessions[client_id]

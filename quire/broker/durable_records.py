@@ -1,0 +1,159 @@
+"""A topic's lane as one durable subscription sees it: without what it has finished, with its own delivery states."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from quire.cursors.ack_set import AckSet
+from quire.errors import StoreCorrupt
+from quire.message import Message
+from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+
+_encode = msgspec.msgpack.encode
+
+
+class DurableKeys(NamedTuple):
+    """The keys of the marks of one durable subscription.
+
+    Attributes:
+        number: the subscription's number.
+    """
+
+    number: int
+
+    @property
+    def definition(self) -> str:
+        """What it is."""
+        return f"sub/h/{self.number}"
+
+    @property
+    def progress(self) -> str:
+        """How far it has come, in numbers."""
+        return f"sub/c/{self.number}"
+
+    @property
+    def pages(self) -> str:
+        """What the keys of the pages of its ack set begin with."""
+        return f"sub/a/{self.number}/"
+
+    @property
+    def states(self) -> str:
+        """What the keys of its delivery states begin with."""
+        return f"sub/d/{self.number}/"
+
+    def page(self, page: int) -> str:
+        """A page of its ack set."""
+        return f"{self.pages}{page}"
+
+    def state(self, sequence: int) -> str:
+        """The delivery state of a message; in the order of their keys they are in the order of the lane."""
+        return f"{self.states}{sequence:016x}"
+
+
+def encode_state(state: Delivery) -> bytes:
+    """The value of a delivery state's mark."""
+    return _encode(tuple(state))
+
+
+class DurableRecords(StoreReader):
+    """Reads a topic's lane for a durable subscription.
+
+    Args:
+        store: the store.
+        lane: the topic's lane.
+        finished: what the subscription has finished.
+        keys: the keys of its marks.
+        state: what a queue would find in its lane at the start.
+    """
+
+    def __init__(self, store: StoreReader, lane: int, finished: AckSet, keys: DurableKeys, state: LaneState) -> None:
+        self.lane = lane
+        self._store = store
+        self._finished = finished
+        self._keys = keys
+        self._state = state
+
+    def lane_state(self, lane: int) -> LaneState:
+        """What was there at the start: how much was not finished, how far it may have been delivered."""
+        return self._state
+
+    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
+        """Read what is not finished, in order."""
+        while True:
+            page = self._page(lane, self._finished.next_unfinished(start - 1), byte_budget, limit)
+            messages = [message for message in page.messages if message.sequence not in self._finished]
+            if messages or page.end:
+                self._set_states(messages)
+                return Page(messages, page.end)
+            start = page.messages[-1].sequence + 1
+
+    def _page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
+        """A page of the lane. A damaged record that is finished is of no concern here: it is left out."""
+        try:
+            return self._store.page(lane, start, byte_budget, limit)
+        except StoreCorrupt as damage:
+            damaged = damage.data["sequence"]
+            if damaged not in self._finished:
+                raise
+            sound = [link for link in self._store.links(lane, start, limit) if link.sequence < damaged]
+            if sound:
+                return self._store.page(lane, start, byte_budget, len(sound))._replace(end=False)
+            return self._page(lane, self._finished.next_unfinished(damaged), byte_budget, limit)
+
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        """Read messages by sequence; those that are not there, or are finished, are left out."""
+        messages = self._store.load(lane, [sequence for sequence in sequences if sequence not in self._finished])
+        self._set_states(messages)
+        return messages
+
+    def links(self, lane: int, start: int, limit: int) -> list[Link]:
+        """Read links of what is not finished. What they link to may be."""
+        found: list[Link] = []
+        while len(found) < limit:
+            start = self._finished.next_unfinished(start - 1)
+            links = self._store.links(lane, start, limit)
+            found += [link for link in links if link.sequence not in self._finished]
+            if len(links) < limit:
+                break
+            start = links[-1].sequence + 1
+        return found[:limit]
+
+    def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
+        """Delivery states of the subscription from a sequence on."""
+        prefix = self._keys.states
+        marks = self._store.marks(prefix, self._keys.state(start), limit)
+        return [(int(key.removeprefix(prefix), 16), Delivery(*msgspec.msgpack.decode(value))) for key, value in marks]
+
+    def _set_states(self, messages: list[Message]) -> None:
+        """Tell messages what the subscription knows of their deliveries."""
+        wanted = {message.sequence: message for message in messages}
+        start, last = min(wanted, default=1), max(wanted, default=0)
+        while start <= last:
+            states = self.deliveries(self.lane, start, len(wanted))
+            for sequence, state in states:
+                if message := wanted.get(sequence):
+                    message.deliveries, message.failures, message.not_before = state[:3]
+                    message.redelivered = state.deliveries > 0
+            start = states[-1][0] + 1 if len(states) == len(wanted) else last + 1
+
+    # Everything else is the store's.
+
+    def destinations(self) -> list[StoredDestination]:
+        """All destinations."""
+        return self._store.destinations()
+
+    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+        """Records of all lanes that have expired."""
+        return self._store.expired(now_ms, limit)
+
+    def producer(self, producer_id: str) -> int:
+        """A producer's highest send sequence."""
+        return self._store.producer(producer_id)
+
+    def mark(self, key: str) -> bytes | None:
+        """A mark's value, or None."""
+        return self._store.mark(key)
+
+    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
+        """Marks with their values, by key."""
+        return self._store.marks(prefix, start, limit)

@@ -1,0 +1,59 @@
+"""Deletes destinations that are empty and that nobody uses, if their policy says so."""
+
+from typing import TYPE_CHECKING
+
+from quire.destination import DestinationKind
+from quire.logs import event
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.queue import Queue
+    from quire.broker.topic import Topic
+
+CHECK_PERIOD = 5.0
+"""How often destinations are looked at, in seconds."""
+
+
+class IdleDestinations:
+    """Looks at destinations every five seconds; only while a policy asks for it.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._idle: dict[Queue | Topic, tuple[int, float]] = {}
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+
+    def _check(self) -> None:
+        self.start()
+        policies = self._broker.settings.policies
+        if not (policies.base.gc_inactive_destinations or policies.entries):
+            return
+        now = self._broker.clock.monotonic()
+        destinations = self._broker.destinations
+        unused: list[Queue | Topic] = [queue for queue in destinations.queues.values() if not queue.subscriptions]
+        unused += [topic for topic in destinations.topics.values() if not topic.is_subscribed]
+        candidates = [d for d in unused if d.policy.gc_inactive_destinations and not d.depth]
+        self._idle = {candidate: self._idle_since(candidate, now) for candidate in candidates}
+        for idle, (_, since) in list(self._idle.items()):
+            if now - since >= idle.policy.inactive_timeout_before_gc:
+                self._collect(idle)
+
+    def _collect(self, idle: "Queue | Topic") -> None:
+        destination = str(idle.destination)
+        event("destination.collected", f"{destination} was empty and unused: deleted", destination=destination)
+        kind, name = idle.destination.kind, idle.destination.name
+        if kind is DestinationKind.QUEUE:
+            self._broker.destinations.delete_queue(self._broker.queues[name])
+        else:
+            self._broker.destinations.delete_topic(self._broker.destinations.topics[name])
+
+    def _idle_since(self, candidate: "Queue | Topic", now: float) -> tuple[int, float]:
+        """How many messages had come, and since when no other has."""
+        known = self._idle.get(candidate)
+        return known if known is not None and known[0] == candidate.enqueued else (candidate.enqueued, now)

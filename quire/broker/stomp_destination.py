@@ -1,0 +1,101 @@
+"""Destinations as STOMP clients write them: ``/queue/orders``, ``/topic/a,b``, ``/queue/c?consumer.exclusive=true``."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from quire.destination import DestinationKind, split_options, split_prefix
+from quire.errors import InvalidDestination
+
+
+class Scope(Enum):
+    """Who knows a destination by a name."""
+
+    COMMON = "common"
+    """Everybody: it is no temporary one."""
+    OWN = "own"
+    """The connection that has the temporary destination: it chose the name."""
+    REMOTE = "remote"
+    """Everybody: the name that the broker gave a temporary destination."""
+
+
+class Address(NamedTuple):
+    """One part of a destination as it is written.
+
+    Attributes:
+        kind: queue or topic.
+        name: its name, or a pattern of names.
+        scope: whose name that is.
+    """
+
+    kind: DestinationKind
+    name: str
+    scope: Scope = Scope.COMMON
+
+    def __str__(self) -> str:
+        return f"{_PREFIX_OF[self.kind, self.scope]}{self.name}"
+
+
+_PREFIXES = {
+    "/queue/": (DestinationKind.QUEUE, Scope.COMMON),
+    "/topic/": (DestinationKind.TOPIC, Scope.COMMON),
+    "/temp-queue/": (DestinationKind.QUEUE, Scope.OWN),
+    "/temp-topic/": (DestinationKind.TOPIC, Scope.OWN),
+    "/remote-temp-queue/": (DestinationKind.QUEUE, Scope.REMOTE),
+    "/remote-temp-topic/": (DestinationKind.TOPIC, Scope.REMOTE),
+}
+_PREFIX_OF = {meaning: prefix for prefix, meaning in _PREFIXES.items()}
+
+CONSUMER_OPTIONS = {
+    "consumer.prefetchSize": "activemq.prefetchSize",
+    "consumer.exclusive": "activemq.exclusive",
+    "consumer.priority": "activemq.priority",
+    "consumer.selector": "selector",
+    "consumer.noLocal": "activemq.noLocal",
+    "consumer.retroactive": "activemq.retroactive",
+    "consumer.maximumPendingMessageLimit": "activemq.maximumPendingMessageLimit",
+    "consumer.dispatchAsync": "activemq.dispatchAsync",
+}
+"""The options that a written destination may have (ActiveMQ's destination options), and the header each stands for."""
+
+
+def read_destination(text: str) -> tuple[list[Address], dict[str, str]]:
+    """Read a destination header.
+
+    Commas join the parts of a composite destination. A part without a prefix is of the kind of the first one; a part
+    that comes twice counts once.
+
+    Args:
+        text: what the header says.
+
+    Returns:
+        The parts, in order, and the consumer options as the headers of SUBSCRIBE that they stand for.
+
+    Raises:
+        InvalidDestination: a part is no destination, or an option is unknown.
+    """
+    names, options = split_options(text)
+    for option in options:
+        if option not in CONSUMER_OPTIONS:
+            raise InvalidDestination(
+                f"{option[:60]!r} is no option of a destination; there are {', '.join(CONSUMER_OPTIONS)}",
+                destination=text[:100], option=option[:60],
+            )  # fmt: skip
+    first, *others = names.split(",")
+    addresses = [_address(first.strip() if others else first, text, None)]
+    addresses += [_address(part.strip(), text, addresses[0]) for part in others]
+    return list(dict.fromkeys(addresses)), {CONSUMER_OPTIONS[option]: value for option, value in options.items()}
+
+
+def _address(part: str, text: str, first: Address | None) -> Address:
+    if part.startswith("/"):
+        prefix = part[: part.find("/", 1) + 1]
+        if prefix in _PREFIXES:
+            return Address(_PREFIXES[prefix][0], part.removeprefix(prefix), _PREFIXES[prefix][1])
+    elif first is not None and part:
+        kind, name = split_prefix(part)
+        if name:
+            return Address(kind, name) if kind else first._replace(name=name)
+    raise InvalidDestination(
+        f"{text[:100]!r} is no destination here: write /queue/NAME, /topic/NAME, /temp-queue/NAME or /temp-topic/NAME",
+        destination=text[:100],
+    )

@@ -1,0 +1,81 @@
+"""The metrics of queues. None has a message group or a consumer as a label: there may be any number of those."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from quire.broker.blocked import CAUSES
+from quire.broker.queue_status import QueueStatus
+
+
+class _Row(NamedTuple):
+    """A metric of a queue."""
+
+    name: str
+    text: str
+    value: Callable[[QueueStatus], float]
+
+
+_GAUGES = [
+    _Row("quire_queue_messages", "Messages in the queue, those in flight included.", lambda q: q.depth),
+    _Row("quire_queue_in_flight_messages", "Messages that consumers have.", lambda q: q.in_flight),
+    _Row("quire_queue_delayed_messages", "Messages that wait for the time of their redelivery.", lambda q: q.delayed),
+    _Row("quire_queue_bytes", "Size of the queue's messages.", lambda q: q.bytes),
+    _Row("quire_queue_resident_bytes", "What its messages take in memory.", lambda q: q.resident_bytes),
+    _Row("quire_queue_consumers", "Consumers of the queue.", lambda q: q.consumers),
+    _Row("quire_queue_slow_consumers", "Those that have no credit while messages wait.", lambda q: q.slow_consumers),
+    _Row("quire_queue_message_groups", "Message groups that consumers have.", lambda q: q.groups),
+    _Row("quire_queue_paused", "1 while its deliveries are stopped.", lambda q: q.paused),
+    _Row(
+        "quire_queue_oldest_message_age_seconds",
+        "Age of the first message; 0 in an empty queue.",
+        lambda q: q.oldest_message_age_seconds or 0.0,
+    ),
+]
+_COUNTERS = [
+    _Row("quire_queue_enqueued_messages", "Messages that came.", lambda q: q.enqueued),
+    _Row("quire_queue_dequeued_messages", "Messages that were acknowledged.", lambda q: q.dequeued),
+    _Row("quire_queue_dispatched_messages", "Deliveries to consumers.", lambda q: q.dispatched),
+    _Row("quire_queue_redelivered_messages", "Deliveries that came back.", lambda q: q.redelivered),
+    _Row("quire_queue_expired_messages", "Messages that expired.", lambda q: q.expired),
+    _Row("quire_queue_dead_lettered_messages", "Messages that became dead letters.", lambda q: q.dead_lettered),
+]
+
+
+def queue_metrics(queues: Sequence[QueueStatus]) -> Iterator[Metric]:
+    """All metrics of queues.
+
+    Args:
+        queues: all queues.
+    """
+    for row in _GAUGES:
+        gauge = GaugeMetricFamily(row.name, row.text, labels=["queue"])
+        for queue in queues:
+            gauge.add_metric([queue.name], row.value(queue))
+        yield gauge
+    for row in _COUNTERS:
+        counter = CounterMetricFamily(row.name, row.text, labels=["queue"])
+        for queue in queues:
+            counter.add_metric([queue.name], row.value(queue))
+        yield counter
+    yield from _waits(queues)
+
+
+def _waits(queues: Sequence[QueueStatus]) -> Iterator[Metric]:
+    parked = GaugeMetricFamily(
+        "quire_queue_parked_messages", "Messages that wait for a consumer that is busy.", labels=["queue", "cause"]
+    )
+    blocked = GaugeMetricFamily(
+        "quire_queue_blocked_seconds", "For how long its messages cannot be given out, while that is so.",
+        labels=["queue", "cause"],
+    )  # fmt: skip
+    for queue in queues:
+        parked.add_metric([queue.name, "consumer-busy"], queue.parked_for_consumers)
+        parked.add_metric([queue.name, "group-owner-busy"], queue.parked_for_groups)
+        if queue.blocked:
+            blocked.add_metric([queue.name, queue.blocked.cause], queue.blocked.age_seconds)
+    count = GaugeMetricFamily("quire_queues_blocked", "Queues whose messages cannot be given out.", labels=["cause"])
+    for cause in CAUSES:
+        count.add_metric([cause], len([q for q in queues if q.blocked and q.blocked.cause == cause]))
+    yield from (parked, blocked, count)

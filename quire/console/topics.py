@@ -1,0 +1,43 @@
+"""The API's topics: list, look, create, delete."""
+
+import msgspec
+
+from quire.broker.topic_status import TopicStatus
+from quire.console.endpoint import Call, DeleteQuery, Endpoint, Removed
+
+
+class TopicList(msgspec.Struct, frozen=True):
+    """All topics, by name."""
+
+    topics: list[TopicStatus]
+
+
+async def _list(call: Call) -> TopicList:
+    return TopicList(call.topics.topics())
+
+
+async def _show(call: Call) -> TopicStatus:
+    return call.topics.topic(call.name)
+
+
+async def _create(call: Call) -> TopicStatus:
+    status = call.topics.create(call.name)
+    call.audit("topic.created", f"topic {call.name} was created", topic=call.name)
+    await call.durable()
+    return status
+
+
+async def _delete(call: Call) -> Removed:
+    steps = call.topics.delete(call.name, force=call.query.force)
+    return Removed(await call.total(steps, "topic.deleted", f"topic {call.name} was deleted", topic=call.name))
+
+
+ENDPOINTS = [
+    Endpoint("GET", "/topics", "All topics with their counts.", _list, TopicList),
+    Endpoint("GET", "/topics/{name}", "A topic: counts, subscriptions, what they lost.", _show, TopicStatus),
+    Endpoint("PUT", "/topics/{name}", "Create a topic, as sending to it does.", _create, TopicStatus, status=201),
+    Endpoint(
+        "DELETE", "/topics/{name}", "Delete a topic; with force also its consumers and durable subscriptions.",
+        _delete, Removed, DeleteQuery,
+    ),
+]  # fmt: skip

@@ -1,0 +1,245 @@
+"""Bugs planted by hand: each breaks a rule of the cursors or a promise of the broker, and the simulation must see it.
+
+A bug replaces one method by a wrong one, which mostly calls the right one and then spoils what it did.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from quire.broker.broker import Broker
+from quire.broker.commit import Commit, QueuePart
+from quire.broker.dispatch_mark import DispatchMark
+from quire.broker.dispatcher import Dispatcher
+from quire.broker.flow import ProducerFlow
+from quire.broker.message_groups import MessageGroups
+from quire.broker.queue import Queue
+from quire.broker.queue_lane import QueueLane
+from quire.broker.round_robin import RoundRobin
+from quire.broker.session import Session
+from quire.broker.subscription import Subscription
+from quire.broker.transaction import Transaction
+from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.queue_cursor import QueueCursor
+from quire.errors import QuireError
+from quire.message import MESSAGE_OVERHEAD, Message
+
+PLANTED: "dict[str, Bug]" = {}
+"""All bugs, by what is wrong."""
+
+EVERYTHING = 1 << 40
+"""More bytes than there are."""
+
+Method = Callable[..., Any]
+
+
+class Bug(NamedTuple):
+    """A wrong method.
+
+    Attributes:
+        owner: the class.
+        method: the method's name.
+        spoil: makes the wrong one out of the right one.
+    """
+
+    owner: type
+    method: str
+    spoil: Callable[[Method], Any]
+
+    def plant(self) -> AbstractContextManager[Any]:
+        """Have the wrong method in place of the right one."""
+        return patch.object(self.owner, self.method, self.spoil(getattr(self.owner, self.method)))
+
+
+def _bug(name: str, owner: type, method: str) -> Callable[[Callable[[Method], Any]], None]:
+    def register(spoil: Callable[[Method], Any]) -> None:
+        PLANTED[name] = Bug(owner, method, spoil)
+
+    return register
+
+
+# The cursor and memory.
+
+
+@_bug("the cursor goes on after a refusal", QueueCursor, "_read")
+def _(right: Method) -> Method:
+    def read(self: QueueCursor, budget: int) -> Iterator[Message]:
+        given = False
+        for message in right(self, EVERYTHING):
+            charge = message.size + MESSAGE_OVERHEAD if message.stored else 0
+            if charge <= budget or not given:
+                budget -= charge
+                given = True
+                yield message
+
+    return read
+
+
+@_bug("the position moves over a refused record", QueueCursor, "page_in")
+def _(right: Method) -> Method:
+    def page_in(self: QueueCursor) -> bool:
+        admitted: bool = right(self)
+        self.position += self.blocked_since is not None
+        return admitted
+
+    return page_in
+
+
+@_bug("a release wakes nobody", MemoryUsage, "wake")
+def _(right: Method) -> Method:
+    return lambda self: None
+
+
+@_bug("of several messages that are done with, the memory of one is released", QueueCursor, "release")
+def _(right: Method) -> Method:
+    return lambda self, messages: right(self, messages[-1:])
+
+
+@_bug("expiry moves the live cursor", QueueCursor, "discard")
+def _(right: Method) -> Method:
+    def discard(self: QueueCursor, sequences: set[int]) -> list[Message]:
+        gone: list[Message] = right(self, sequences)
+        self.position = max([self.position, *sequences])
+        return gone
+
+    return discard
+
+
+# Commits.
+
+
+@_bug("a receipt comes before its commit is durable", Broker, "confirm")
+def _(right: Method) -> Method:
+    def confirm(self: Broker, session: Session, receipts: list[bytes]) -> None:
+        session.confirmed(receipts)
+
+    return confirm
+
+
+@_bug("the dispatch mark is not written ahead", DispatchMark, "reach")
+def _(right: Method) -> Method:
+    def reach(self: DispatchMark, sequence: int) -> bool:
+        wants: bool = right(self, sequence)
+        self.stored = max(self.stored, sequence)
+        return wants
+
+    return reach
+
+
+@_bug("acknowledgements of a failed commit are not tried again", Queue, "commit_failed")
+def _(right: Method) -> Method:
+    def commit_failed(self: Queue, part: QueuePart, restored: set[int]) -> None:
+        part.removals.clear()
+        right(self, part, restored)
+
+    return commit_failed
+
+
+@_bug("a numbered send counts as taken though its commit failed", Broker, "_fail")
+def _(right: Method) -> Method:
+    def fail(self: Broker, commit: Commit, error: QuireError) -> None:
+        known = dict(self._producers)
+        right(self, commit, error)
+        self._producers.update(known)
+
+    return fail
+
+
+@_bug("a numbered send is taken twice", Broker, "take_producer_sequence")
+def _(right: Method) -> Method:
+    def take(self: Broker, producer: str, sequence: int) -> bool:
+        right(self, producer, sequence)
+        return True
+
+    return take
+
+
+@_bug("dead letters are not sent again when their commit fails", Queue, "bring")
+def _(right: Method) -> Method:
+    def bring(self: Queue, *arguments: Any) -> Message:
+        message: Message = right(self, *arguments)
+        self._open.brought.clear()
+        return message
+
+    return bring
+
+
+@_bug("acknowledgements of a transaction are done at once", Transaction, "acknowledge")
+def _(right: Method) -> Method:
+    def acknowledge(self: Transaction, subscription: Subscription, sequences: list[int]) -> None:
+        subscription.source.acknowledge(subscription.take(sequences))
+
+    return acknowledge
+
+
+# What comes back.
+
+
+@_bug("the redelivered flag is lost", Queue, "take_back")
+def _(right: Method) -> Method:
+    def take_back(self: Queue, messages: list[Message], *arguments: Any, **options: Any) -> None:
+        right(self, messages, *arguments, **options)
+        for message in messages:
+            message.redelivered = False
+
+    return take_back
+
+
+@_bug("returned messages go behind later ones", QueueLane, "come_back")
+def _(right: Method) -> Method:
+    def come_back(self: QueueLane, messages: list[Message]) -> None:
+        self.cursor.window.extend(messages)
+
+    return come_back
+
+
+@_bug("delivery states are not stored", QueuePart, "write")
+def _(right: Method) -> Method:
+    def write(self: QueuePart, *arguments: Any) -> None:
+        self.deliveries.clear()
+        right(self, *arguments)
+
+    return write
+
+
+@_bug("a queue is read before what was settled is known to the store", Queue, "_rest")
+def _(right: Method) -> Method:
+    def rest(self: Queue) -> None:
+        right(self)
+        self._settles_with = 0
+
+    return rest
+
+
+@_bug("nobody wakes for a message whose delay is over", Dispatcher, "_wake_when_due")
+def _(right: Method) -> Method:
+    return lambda self, lane: None
+
+
+# Producers and consumers.
+
+
+@_bug("held producers are not released", ProducerFlow, "release")
+def _(right: Method) -> Method:
+    return lambda self: None
+
+
+@_bug("a consumer gets one message too many", Subscription, "credit")
+def _(right: Any) -> Any:
+    return property(lambda self: right.fget(self) + (len(self.in_flight) == self.prefetch))
+
+
+@_bug("an exclusive consumer shares its queue", RoundRobin, "eligible")
+def _(right: Method) -> Method:
+    return lambda self, policy: self._subscriptions
+
+
+@_bug("a message group goes to whoever is free", MessageGroups, "owner")
+def _(right: Method) -> Method:
+    return lambda self, name: None
+
+
+@_bug("a new consumer does not get what was parked before it came", QueueLane, "rewind")
+def _(right: Method) -> Method:
+    return lambda self, out: None

@@ -1,0 +1,273 @@
+"""The steps that a history is made of: what each does to a world. Without anything to act on it does nothing."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from quire.errors import StoreError, StoreFull
+from tests.simulation.promises import Draft
+from tests.simulation.subscribed import AckMode, Subscribed
+from tests.simulation.world import World
+
+
+class Step(Struct, frozen=True, omit_defaults=True, tag_field="do", tag=str.lower):
+    """A step. It is written as a line of JSON, ``do`` being the name of its class."""
+
+    def act(self, world: World) -> None:
+        """Do it."""
+        raise NotImplementedError
+
+
+# Clients.
+
+
+class Send(Step, frozen=True):
+    """A client sends messages, and connects before if it has to.
+
+    Attributes:
+        client: who.
+        queue: where to.
+        size: how long each body is, in bytes.
+        count: how many.
+        persistent: whether they must survive a crash.
+        receipt: whether it asks for receipts.
+        ttl: in how many seconds they expire; 0 for never.
+        priority: 0 to 9.
+        group: their message group; empty for none.
+        color: a header that consumers may select by.
+    """
+
+    client: str
+    queue: str
+    size: int = 0
+    count: int = 1
+    persistent: bool = True
+    receipt: bool = False
+    ttl: float = 0
+    priority: int = 4
+    group: str = ""
+    color: str = ""
+
+    def act(self, world: World) -> None:
+        """Send."""
+        expiration = world.clock.now_ms() + round(self.ttl * 1000) if self.ttl else 0
+        draft = Draft(self.queue, b"x" * self.size, self.persistent, expiration, self.priority, self.group, self.color)
+        for _ in range(self.count):
+            world.client(self.client).send(draft, receipt=self.receipt)
+
+
+class Subscribe(Step, frozen=True):
+    """A client subscribes, unless it has a subscription.
+
+    Attributes:
+        client: who.
+        queue: to which queue.
+        ack: how it acknowledges.
+        prefetch: how many messages it may have in flight.
+        version: the version of STOMP that it speaks, if it connects now.
+        color: what it selects; empty for everything.
+        exclusive: whether it wants everything for itself.
+        priority: consumers with a higher one come first.
+    """
+
+    client: str
+    queue: str
+    ack: AckMode = "client-individual"
+    prefetch: int = 100
+    version: str = "1.2"
+    color: str = ""
+    exclusive: bool = False
+    priority: int = 0
+
+    def act(self, world: World) -> None:
+        """Subscribe."""
+        client = world.client(self.client, self.version)
+        if client.subscribed is None and not client.is_stuck:
+            subscribed = Subscribed(
+                world.promises, self.queue, ack=self.ack, prefetch=self.prefetch, color=self.color,
+                exclusive=self.exclusive, priority=self.priority,
+            )  # fmt: skip
+            world.subscribe(client, subscribed)
+
+
+class Settle(Step, frozen=True):
+    """A consumer acknowledges messages, or rejects them.
+
+    Attributes:
+        client: who.
+        pick: which of the messages in flight, counted around.
+        count: how many times.
+        reject: whether it rejects.
+        receipt: whether it asks for receipts.
+    """
+
+    client: str
+    pick: int = 0
+    count: int = 1
+    reject: bool = False
+    receipt: bool = False
+
+    def act(self, world: World) -> None:
+        """Settle."""
+        if client := world.clients.get(self.client):
+            for _ in range(self.count):
+                client.settle(self.pick, reject=self.reject, receipt=self.receipt)
+
+
+class Begin(Step, frozen=True):
+    """A client begins a transaction.
+
+    Attributes:
+        client: who.
+    """
+
+    client: str
+
+    def act(self, world: World) -> None:
+        """Begin."""
+        world.client(self.client).begin()
+
+
+class End(Step, frozen=True):
+    """A client ends its transaction.
+
+    Attributes:
+        client: who.
+        commit: whether it commits; it aborts otherwise.
+    """
+
+    client: str
+    commit: bool = True
+
+    def act(self, world: World) -> None:
+        """End."""
+        if client := world.clients.get(self.client):
+            client.end(commit=self.commit)
+
+
+class Leave(Step, frozen=True):
+    """A client goes.
+
+    Attributes:
+        client: who.
+        how: without a word, with one, or only as a consumer.
+    """
+
+    client: str
+    how: Literal["vanish", "disconnect", "unsubscribe"] = "vanish"
+
+    def act(self, world: World) -> None:
+        """Go."""
+        if client := world.clients.get(self.client):
+            client.leave(self.how)
+
+
+class Read(Step, frozen=True):
+    """A client's connection takes output, or takes none.
+
+    Attributes:
+        client: who.
+        on: whether it does.
+    """
+
+    client: str
+    on: bool = True
+
+    def act(self, world: World) -> None:
+        """Take output or not."""
+        if client := world.clients.get(self.client):
+            client.read(on=self.on)
+
+
+# The broker.
+
+
+class Turn(Step, frozen=True):
+    """The broker has one turn, if it wants one."""
+
+    def act(self, world: World) -> None:
+        """Turn."""
+        world.stepped.turn()
+
+
+class Finish(Step, frozen=True):
+    """The commit under way ends, if there is one.
+
+    Attributes:
+        fails: whether the store refuses it.
+    """
+
+    fails: bool = False
+
+    def act(self, world: World) -> None:
+        """End it."""
+        if world.stepped.writer.batch is not None:
+            world.note(f"the commit {'fails' if self.fails else 'is done'}")
+            world.stepped.commit(StoreFull("no space") if self.fails else None)
+
+
+class Run(Step, frozen=True):
+    """The broker does all it can do at this time; then everything must have gone on that can.
+
+    Attributes:
+        verify: whether the store is verified too.
+    """
+
+    verify: bool = False
+
+    def act(self, world: World) -> None:
+        """Run."""
+        world.note("the broker comes to rest")
+        world.rest(verify=self.verify)
+
+
+class Wait(Step, frozen=True):
+    """Time goes by.
+
+    Attributes:
+        seconds: how much.
+    """
+
+    seconds: float
+
+    def act(self, world: World) -> None:
+        """Wait."""
+        world.note(f"{self.seconds} s go by")
+        world.stepped.advance(self.seconds)
+
+
+class Fail(Step, frozen=True):
+    """The next call of a kind fails.
+
+    Attributes:
+        what: a read of the store, or a write of the spool.
+    """
+
+    what: Literal["read", "spool"]
+
+    def act(self, world: World) -> None:
+        """Fail."""
+        world.note(f"the next {self.what} fails")
+        if self.what == "read":
+            world.store.read_error = StoreError("a read failed")
+        else:
+            world.spool_store.write_error = StoreFull("no space in the spool")
+
+
+class Crash(Step, frozen=True):
+    """The broker dies, and starts again.
+
+    Attributes:
+        at: at which of the next calls of its stores; 0 for now.
+        written: whether the commit under way is written, though nobody hears of it.
+    """
+
+    at: int = 0
+    written: bool = False
+
+    def act(self, world: World) -> None:
+        """Crash."""
+        world.plan_crash(self.at, written=self.written)
+
+
+AnyStep = Send | Subscribe | Settle | Begin | End | Leave | Read | Turn | Finish | Run | Wait | Fail | Crash

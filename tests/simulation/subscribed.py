@@ -1,0 +1,127 @@
+"""A subscription as its client sees it: what it may get, and in which order."""
+
+from typing import Literal
+
+from quire.testing.stepped import Frame
+from tests.simulation.promises import Broken, Promises, Rule, Sent
+
+AckMode = Literal["auto", "client", "client-individual"]
+
+
+class Subscribed:
+    """A subscription.
+
+    Args:
+        promises: the ledger.
+        queue: which queue.
+        ack: how it acknowledges.
+        prefetch: how many messages it may have in flight.
+        color: what it selects; empty for everything.
+        exclusive: whether it wants everything for itself.
+        priority: of its consumer.
+
+    Attributes:
+        alone: whether nobody else gets anything of the queue; then all comes in order, until something was given back.
+        number: its place among all subscriptions.
+        in_flight: what it was given and has not settled, in order.
+        held: what of it is settled in the open transaction, and whether it is rejected there.
+        got_now: what came and was not looked at yet, and whether it came without a flag.
+    """
+
+    def __init__(
+        self, promises: Promises, queue: str, *, ack: AckMode = "client", prefetch: int = 100, color: str = "",
+        exclusive: bool = False, priority: int = 0,
+    ) -> None:  # fmt: skip
+        self.queue = queue
+        self.ack = ack
+        self.prefetch = prefetch
+        self.color = color
+        self.exclusive = exclusive
+        self.priority = priority
+        self.alone = False
+        self.number = 0
+        self.in_flight: dict[Sent, Frame] = {}
+        self.held: dict[Sent, bool] = {}
+        self.got_now: dict[Sent, bool] = {}
+        self._promises = promises
+        self._newest: dict[tuple[str, str, int], Sent] = {}
+        self._now: dict[tuple[str, str, int], Sent] = {}
+
+    def headers(self) -> dict[str, str]:
+        """The headers of its SUBSCRIBE frame."""
+        headers = {"activemq.prefetchSize": str(self.prefetch)}
+        if self.color:
+            headers["selector"] = f"color = '{self.color}'"
+        if self.exclusive:
+            headers["activemq.exclusive"] = "true"
+        if self.priority:
+            headers["activemq.priority"] = str(self.priority)
+        return headers
+
+    @property
+    def free(self) -> list[Sent]:
+        """What is in flight and not settled in the open transaction."""
+        return [sent for sent in self.in_flight if sent not in self.held]
+
+    @property
+    def credit(self) -> int:
+        """How many messages it may be given."""
+        return self.prefetch - len(self.in_flight) + len(self.held)
+
+    def wants(self, color: str) -> bool:
+        """Whether its selector matches."""
+        return self.color in ("", color)
+
+    def covered(self, pick: int) -> list[Sent]:
+        """What an acknowledgement of one of the free messages is about: in ``client`` mode all up to it."""
+        free = self.free
+        index = pick % len(free)
+        return free[: index + 1] if self.ack == "client" else [free[index]]
+
+    # What comes.
+
+    def got(self, sent: Sent, frame: Frame) -> None:
+        """A message came.
+
+        Raises:
+            Broken: it is out of order, or not for this consumer.
+        """
+        if not self.wants(sent.draft.color):
+            raise Broken(Rule.SELECTOR, f"{sent} is {sent.draft.color or 'of no color'}, {self.color} is selected")
+        is_fresh = frame.headers.get("redelivered") != "true"
+        if self.queue == sent.queue:  # dead letters come as messages fail, in no order of their senders
+            self._check_order(sent, is_fresh=is_fresh)
+        self.got_now[sent] = is_fresh
+        if self.ack != "auto":
+            self.in_flight[sent] = frame
+
+    def _check_order(self, sent: Sent, *, is_fresh: bool) -> None:
+        """What comes at once is in order, what comes for the first time is, and all is if nobody else gets anything."""
+        copy = sent.copy_in(self.queue)
+        if not is_fresh and (copy.moved or not self._promises.keeps_place):
+            return
+        order = self._promises.order_of(sent)
+        self._check_after(sent, self._now, order)
+        if is_fresh or self.alone:
+            self._check_after(sent, self._newest, order)
+
+    def _check_after(self, sent: Sent, newest: dict[tuple[str, str, int], Sent], order: tuple[str, str, int]) -> None:
+        before = newest.get(order, sent)
+        if before.number > sent.number:
+            raise Broken(Rule.ORDER, f"{sent} came after {before}")
+        newest[order] = sent
+
+    def check_credit(self) -> None:
+        """Is there no more in flight than may be?
+
+        Raises:
+            Broken: there is.
+        """
+        if self.credit < 0:
+            raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
+
+    def take_fresh(self) -> list[Sent]:
+        """What came since the last call for the first time."""
+        came, self.got_now = self.got_now, {}
+        self._now.clear()
+        return [sent for sent, is_fresh in came.items() if is_fresh]

@@ -1,0 +1,61 @@
+"""What tests of XA transactions share."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from quire.broker.acknowledgement import AckType, acknowledge
+from quire.broker.routing import Target
+from quire.broker.session import Session
+from quire.broker.xa_branch import XaBranch
+from quire.broker.xid import Xid
+from quire.message import header_lines
+from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.core_consumer import CoreConsumer
+from tests.unit.broker.harness import filled
+from tests.unit.broker.recipients import Recipient
+
+
+def xid(branch: bytes) -> Xid:
+    """The name of a branch of the transaction that these tests are about."""
+    return Xid(55, b"transaction", branch)
+
+
+XID = xid(b"1")
+
+
+@dataclass
+class Send:
+    """How a message is sent."""
+
+    destination: str
+    target: Target
+    expiration: int = 0
+    priority: int = 4
+    persistent: bool = True
+    producer: str | None = None
+    producer_sequence: int = 0
+
+
+def start(stepped: SteppedBroker, session: Session | None = None, *, branch: bytes = b"1") -> XaBranch:
+    """Begin a branch, or go on with it."""
+    return stepped.broker.xa.start(xid(branch), session or Recipient(stepped))
+
+
+def send_in(stepped: SteppedBroker, branch: XaBranch, destination: str, body: bytes, **how: Any) -> None:
+    """Send a message in a branch; ``how`` has fields of ``Send``."""
+    content = header_lines({"message-id": f"ID:{body.decode()}", "timestamp": "1"}) + b"\n" + body
+    branch.transaction.send(Send(destination, stepped.broker.target(destination), **how), content)
+
+
+def depths(stepped: SteppedBroker) -> dict[str, int]:
+    """How many messages there are, by queue; empty queues are left out."""
+    return {name: queue.depth for name, queue in stepped.broker.queues.items() if queue.depth}
+
+
+def acknowledged(count: int, **changes: Any) -> tuple[SteppedBroker, CoreConsumer, XaBranch]:
+    """A queue whose first messages a branch has acknowledged, and which has one more message."""
+    stepped = filled(count + 1, **changes)
+    receiver = CoreConsumer(stepped, prefetch=count)
+    branch = start(stepped, receiver.session)
+    acknowledge(receiver.subscription, AckType.STANDARD, 1, count, transaction=branch.transaction)
+    return stepped, receiver, branch
