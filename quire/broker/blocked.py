@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quire.broker.durable_subscription import DurableSubscription
-from quire.broker.parking import PARKED_LIMIT
 from quire.errors import StoreCorrupt
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _by_policy(queue: "Queue") -> tuple[str, float] | None:
 def _by_parking(queue: "Queue") -> tuple[str, float] | None:
     """What the first message of a lane waits for, if it is parked."""
     for lane in queue.lanes:
-        if lane.parking.count >= PARKED_LIMIT:
+        if lane.parking.is_full:
             return "parked-limit", lane.parking.full_since
         sequence, cause, since = lane.parking.first()
         if cause and sequence < _first_unparked(lane):

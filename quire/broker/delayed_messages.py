@@ -9,14 +9,14 @@ class DelayedMessages:
     """Messages that may not be delivered before a time. Those that are stored take no memory meanwhile.
 
     Attributes:
-        groups: how many of them each message group has; a group waits for them.
         kept: those of them that are nowhere but in memory, by sequence.
     """
 
     def __init__(self) -> None:
-        self.groups: dict[str, int] = {}
         self.kept: dict[int, Message] = {}
+        self._lowest: int | None = None
         self._heap: list[tuple[int, int, int]] = []
+        self._groups: dict[str, set[int]] = {}
         self._group_of: dict[int, str] = {}
 
     def __bool__(self) -> bool:
@@ -30,6 +30,13 @@ class DelayedMessages:
         """When the first of them is due, in milliseconds since the epoch; there must be one."""
         return self._heap[0][0]
 
+    @property
+    def lowest(self) -> int:
+        """The lowest sequence; there must be one."""
+        if self._lowest is None:
+            self._lowest = min([entry[1] for entry in self._heap])
+        return self._lowest
+
     def add(self, message: Message, group: str | None) -> None:
         """A message waits until its ``not_before``.
 
@@ -37,17 +44,31 @@ class DelayedMessages:
             message: set aside by the cursor.
             group: its message group, if it has one.
         """
+        if self._lowest is not None or not self._heap:
+            self._lowest = min(self._lowest or message.sequence, message.sequence)
         heapq.heappush(self._heap, (message.not_before, message.sequence, message.size))
         if not message.stored:
             self.kept[message.sequence] = message
         if group is not None:
-            self.groups[group] = self.groups.get(group, 0) + 1
+            self._groups.setdefault(group, set()).add(message.sequence)
             self._group_of[message.sequence] = group
 
-    def due(self, now_ms: int, limit: int) -> tuple[list[int], list[int]]:
-        """The sequences and sizes of messages that are due, the longest due first; they stay until ``drop``."""
+    def holds(self, group: str, sequence: int) -> bool:
+        """Whether a message of a group has to wait for an earlier one."""
+        return group in self._groups and min(self._groups[group]) < sequence
+
+    def due(self, now_ms: int, limit: int, unsettled: set[int]) -> tuple[list[int], list[int]]:
+        """The sequences and sizes of messages that are due, the longest due first; they stay until ``drop``.
+
+        Args:
+            now_ms: the time, in milliseconds since the epoch.
+            limit: how many at the most.
+            unsettled: those of which the store does not know yet why they wait; the first of them ends it.
+        """
         found: list[tuple[int, int, int]] = []
         while self._heap and self._heap[0][0] <= now_ms and len(found) < limit:
+            if self._heap[0][1] in unsettled:
+                break
             found.append(heapq.heappop(self._heap))
         for entry in found:
             heapq.heappush(self._heap, entry)
@@ -55,6 +76,7 @@ class DelayedMessages:
 
     def drop(self, count: int) -> None:
         """The first of them wait no more."""
+        self._lowest = None
         for _ in range(count):
             self._leave_group(heapq.heappop(self._heap)[1])
 
@@ -66,6 +88,7 @@ class DelayedMessages:
         """
         gone = self.sequences() & sequences
         if gone:
+            self._lowest = None
             self._heap = [entry for entry in self._heap if entry[1] not in gone]
             heapq.heapify(self._heap)
             for sequence in gone:
@@ -83,7 +106,8 @@ class DelayedMessages:
             Those that were nowhere but in memory.
         """
         kept = list(self.kept.values())
-        self.groups.clear()
+        self._lowest = None
+        self._groups.clear()
         self.kept.clear()
         self._heap.clear()
         self._group_of.clear()
@@ -92,6 +116,6 @@ class DelayedMessages:
     def _leave_group(self, sequence: int) -> None:
         group = self._group_of.pop(sequence, None)
         if group is not None:
-            self.groups[group] -= 1
-            if not self.groups[group]:
-                del self.groups[group]
+            self._groups[group].discard(sequence)
+            if not self._groups[group]:
+                del self._groups[group]

@@ -96,7 +96,7 @@ class Destinations:
         policy = self._broker.settings.policies.of(destination)
         lanes = self._take_ids(PRIORITIES if policy.prioritized_messages else 1)
         stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
-        queue = self._add_queue(stored)
+        queue = self._add_queue(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
         return queue
@@ -108,8 +108,8 @@ class Destinations:
         self._broker.change_destination(stored.id, stored)
         return stored
 
-    def _add_queue(self, stored: StoredDestination) -> Queue:
-        queue = self.queues[stored.name] = Queue(self._broker, stored)
+    def _add_queue(self, stored: StoredDestination, *, new: bool = False) -> Queue:
+        queue = self.queues[stored.name] = Queue(self._broker, stored, new=new)
         self._broker.stored_bytes += queue.bytes
         return queue
 

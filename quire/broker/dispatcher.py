@@ -4,12 +4,13 @@ Mostly any consumer may have any message: then runs of them are dealt out in tur
 groups each message is looked at (``quire.broker.selective_dispatch``).
 """
 
+import heapq
 from typing import TYPE_CHECKING
 
 from quire.broker.message_groups import MessageGroups
-from quire.broker.queue_lane import QueueLane
+from quire.broker.queue_lane import RECALL_LIMIT, QueueLane
 from quire.broker.round_robin import RoundRobin
-from quire.broker.selective_dispatch import SelectiveDispatch
+from quire.broker.selective_dispatch import NO_BARRIER, SelectiveDispatch
 from quire.broker.start_gate import StartGate
 from quire.broker.subscription import AckMode, Subscription
 from quire.message import Message
@@ -44,7 +45,7 @@ class Dispatcher:
         self.round_robin = RoundRobin(queue.subscriptions)
         self.looks = False
         self._selective = SelectiveDispatch(broker, queue, self)
-        self._due_at = 0
+        self._planned: list[int] = []
 
     def dispatch(self) -> None:
         """Give out what can be given out now.
@@ -54,10 +55,8 @@ class Dispatcher:
         """
         if self.gate.is_closed:
             return
-        now = self._broker.clock.now_ms()
         for lane in self._queue.lanes:
             if lane.delayed:
-                lane.recall_due(now)
                 self._wake_when_due(lane)
         if self.looks:
             self._selective.dispatch()
@@ -98,7 +97,9 @@ class Dispatcher:
     def _next_run(self, limit: int) -> list[Message]:
         """The next messages in order, up to the dispatch mark."""
         for lane in self._queue.lanes:
-            if not self.is_held(lane) and (run := self.take(lane, limit)):
+            if lane.delayed and not lane.returned and self.recall_due(lane) is None:
+                continue
+            if run := self._in_time(lane, lane.take(limit)):
                 mark = lane.mark
                 if mark.reach(run[-1].sequence):
                     self._queue.write_mark()
@@ -109,9 +110,47 @@ class Dispatcher:
                 return run
         return []
 
+    def next_of_window(self, lane: QueueLane, limit: int) -> list[Message]:
+        """The next messages of a lane's window; expired and delayed ones are taken out."""
+        return self._in_time(lane, lane.take_from_window(limit), from_window=True)
+
+    def _in_time(self, lane: QueueLane, run: list[Message], *, from_window: bool = False) -> list[Message]:
+        """What may be delivered now of messages just taken, or of the next ones if that is nothing."""
+        limit = len(run)
+        while run:
+            if any([message.expiration or message.not_before for message in run]):
+                run = self.without_late_ones(lane, run)
+            if lane.delayed and run and run[-1].sequence > (barrier := self.barrier(lane)):
+                allowed = len([message for message in run if message.sequence < barrier])
+                lane.put_back(run[allowed:])
+                return run[:allowed]
+            if run:
+                return run
+            run = lane.take_from_window(limit) if from_window else lane.take(limit)
+        if lane.cursor.blocked_since is not None:
+            lane.memory.wait(self._queue.memory_released)
+        return []
+
+    def without_late_ones(self, lane: QueueLane, run: list[Message]) -> list[Message]:
+        """What of a run is neither expired nor to be delivered later."""
+        now = self._broker.clock.now_ms()
+        expired = [message for message in run if message.expiration and message.expiration <= now]
+        run = [message for message in run if not message.expiration or message.expiration > now]
+        if expired:
+            self._queue.bury(expired, "expired", "expired before it could be delivered")
+        if delayed := [message for message in run if message.not_before > now]:
+            self.delay(lane, delayed)
+        return [message for message in run if message.not_before <= now]
+
+    # What has to wait.
+
     def is_held(self, lane: QueueLane) -> bool:
-        """Whether a message that waits for its redelivery holds back all others of its lane."""
+        """Whether a message that waits for its redelivery holds back all later ones of its lane."""
         return bool(lane.delayed) and (self._queue.policy.blocking_redelivery or self.keeps_order)
+
+    def barrier(self, lane: QueueLane) -> int:
+        """The sequence of the message that holds back all later ones; ``NO_BARRIER`` if none does."""
+        return lane.delayed.lowest if self.is_held(lane) else NO_BARRIER
 
     @property
     def keeps_order(self) -> bool:
@@ -123,44 +162,55 @@ class Dispatcher:
             or any([s.exclusive for s in self._queue.subscriptions])
         )
 
-    def take(self, lane: QueueLane, limit: int) -> list[Message]:
-        """The next messages of a lane, expired and delayed ones taken out."""
-        run = lane.take(limit)
-        if not run and lane.cursor.blocked_since is not None:
-            lane.memory.wait(self._queue.memory_released)
-        while run and any([message.expiration or message.not_before for message in run]):
-            if rest := self.without_late_ones(lane, run):
-                return rest
-            run = lane.take(limit)
-        return run
-
-    def without_late_ones(self, lane: QueueLane, run: list[Message]) -> list[Message]:
-        """What of a run is neither expired nor to be delivered later."""
-        now = self._broker.clock.now_ms()
-        expired = [message for message in run if message.expiration and message.expiration <= now]
-        run = [message for message in run if not message.expiration or message.expiration > now]
-        if expired:
-            self._queue.bury(expired, "expired", "expired before it could be delivered")
-        delayed = [message for message in run if message.not_before > now]
-        if not delayed:
-            return run
-        self.delay(lane, delayed)
-        if self.is_held(lane):
-            first = delayed[0].sequence
-            lane.put_back([message for message in run if message.not_before <= now and message.sequence > first])
-            return [message for message in run if message.sequence < first]
-        return [message for message in run if message.not_before <= now]
-
     def delay(self, lane: QueueLane, messages: list[Message]) -> None:
         """Let messages wait until they may be delivered."""
         lane.delay(messages, grouped=self._queue.grouped)
         self._wake_when_due(lane)
 
     def _wake_when_due(self, lane: QueueLane) -> None:
+        """Dispatch when the first delayed message is due, unless that is planned already."""
+        now, earliest = self._broker.clock.now_ms(), lane.delayed.earliest
+        if earliest > now and (not self._planned or earliest < self._planned[0]):
+            heapq.heappush(self._planned, earliest)
+            self._broker.scheduler.call_later((earliest - now) / 1000, self._some_are_due)
+
+    def _some_are_due(self) -> None:
+        heapq.heappop(self._planned)
+        self._queue.wake()
+
+    def recall_due(self, lane: QueueLane) -> int | None:
+        """Bring delayed messages back that are due, some at a time.
+
+        Returns:
+            How many of them wait no more; None if they wait for memory.
+        """
         now = self._broker.clock.now_ms()
-        if lane.delayed and (lane.delayed.earliest < self._due_at or self._due_at <= now):
-            self._due_at = max(lane.delayed.earliest, now + 1)
-            self._broker.scheduler.call_later((self._due_at - now) / 1000, self._queue.wake)
+        if lane.delayed.earliest > now:
+            return 0
+        sequences, sizes = lane.delayed.due(now, RECALL_LIMIT, self._queue.unsettled())
+        if not sequences:
+            return 0
+        messages, count = self.recall(lane, sequences, sizes, lane.delayed.kept)
+        lane.delayed.drop(count)
+        lane.come_back(messages)
+        if lane.delayed:
+            self._wake_when_due(lane)
+        return count or None
+
+    def recall(
+        self, lane: QueueLane, sequences: list[int], sizes: list[int], kept: dict[int, Message]
+    ) -> tuple[list[Message], int]:
+        """Bring messages back that were set aside, as ``QueueLane.recall``; they go before the window, for memory too.
+
+        If memory refuses them all the same, dispatch is tried again when some is released.
+        """
+        messages, count = lane.recall(sequences, sizes, kept)
+        if not count and lane.cursor.window:
+            lane.give_up_window(self._queue.out_sequences())
+            messages, count = lane.recall(sequences, sizes, kept)
+        if not count:
+            lane.memory.wait(self._queue.memory_released)
+        return messages, count
 
     # Consumers come and go.
 
@@ -169,31 +219,36 @@ class Dispatcher:
         queue = self._queue
         self.gate.consumer_came(queue.policy, len(queue.subscriptions))
         self.consumers_changed()
-        if self.looks and queue.policy.rebalance_message_groups:
-            self.groups.rebalance(queue.subscriptions)
+        if queue.grouped and queue.policy.rebalance_message_groups:
+            self.groups.rebalance(self.round_robin.eligible(queue.policy))
 
     def consumer_left(self, subscription: Subscription) -> None:
         """A consumer left."""
         self.groups.leave(subscription)
+        for lane in self._queue.lanes:
+            lane.parking.leave(subscription)
         self.consumers_changed()
 
     def consumers_changed(self) -> None:
-        """Look at each message from now on, or not any more."""
+        """Consumers came or went, or other ones may have messages: see what that means for those that wait."""
         queue = self._queue
         self.looks = queue.grouped or any([s.selector is not None for s in queue.subscriptions])
-        if self._selective.consumers_changed():
+        eligible = self.round_robin.eligible(queue.policy)
+        if len(eligible) < len(queue.subscriptions):
+            self.groups.keep_to(eligible)
+        if self._selective.consumers_changed(eligible):
             out = queue.out_sequences()
             for lane in queue.lanes:
                 lane.rewind(out)
 
     def rest(self) -> None:
-        """Nobody consumes any more."""
-        self.gate.all_gone()
-        self._selective.forget()
+        """Everything begins at the head with the next dispatch: nobody consumes any more, as a rule."""
+        if not self._queue.subscriptions:
+            self.gate.all_gone()
         for lane in self._queue.lanes:
             lane.memory.stop_waiting(self._queue.memory_released)
             lane.rest()
 
-    def _group_owned(self, name: str, before: Subscription | None, owner: Subscription | None) -> None:
+    def _group_owned(self, name: str, owner: Subscription | None) -> None:
         for lane in self._queue.lanes:
-            lane.parking.owned(name, before, owner)
+            lane.parking.owned(name, owner)

@@ -115,7 +115,7 @@ class DurableSubscription(Queue):
         super().__init__(topic.broker, topic.stored)
         self.policy = _own_policy(topic.policy)
 
-    def _make_lanes(self) -> list[QueueLane]:
+    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
         """One lane: what is left of the topic's."""
         count = size = 0
         if self.definition.appended >= 0:

@@ -5,6 +5,7 @@ forgotten, however many there are; of the others the oldest are, beyond a limit,
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from quire.broker.subscription import Subscription
 from quire.message import Message
@@ -13,22 +14,27 @@ GROUP_ID = b"JMSXGroupID"
 GROUP_SEQUENCE = b"JMSXGroupSeq"
 
 GROUP_LIMIT = 100_000
-"""With more groups than this, owners of groups that have nothing in flight are forgotten, the oldest first."""
+"""With so many groups, owners of groups that have nothing in flight are forgotten, the oldest first."""
 
 _LOOK = 100
 """How many of the oldest groups are looked at when there are too many."""
 
 
 def restarts_group(message: Message) -> bool:
-    """Whether a message begins its group anew (JMSXGroupSeq is 1), for whichever consumer."""
+    """Whether a message begins its group anew (JMSXGroupSeq is 1), for whichever consumer; not when it comes again."""
     return not message.redelivered and message.header(GROUP_SEQUENCE) == "1"
+
+
+def closes_group(message: Message) -> bool:
+    """Whether a message is the last one of its group (JMSXGroupSeq is negative); not when it comes again."""
+    return not message.redelivered and (message.header(GROUP_SEQUENCE) or "").startswith("-")
 
 
 class Group:
     """One group.
 
     Attributes:
-        name: its name. After it was closed there may be another group of that name.
+        name: its JMSXGroupID.
         owner: the consumer that has it.
         in_flight: how many of its messages are in flight.
         moving: whether it is to get another owner when nothing of it is in flight any more.
@@ -47,13 +53,13 @@ class MessageGroups:
     """The groups of one queue.
 
     Args:
-        changed: told of every change of an owner: the group, the owner before, the owner now; None is nobody.
+        changed: told of every change of an owner: the group and its owner now; None is nobody.
 
     Attributes:
         groups: by name.
     """
 
-    def __init__(self, changed: Callable[[str, Subscription | None, Subscription | None], None]) -> None:
+    def __init__(self, changed: Callable[[str, Subscription | None], None]) -> None:
         self.groups: dict[str, Group] = {}
         self._changed = changed
         self._owned: dict[Subscription, int] = {}
@@ -73,27 +79,32 @@ class MessageGroups:
         """How many groups a consumer has."""
         return self._owned.get(subscription, 0)
 
-    def assign(self, name: str, owner: Subscription) -> None:
+    def assign(self, name: str, owner: Subscription) -> Group:
         """A group gets an owner, instead of the one it has if it has one."""
         group = self.groups.get(name)
-        before = None
         if group is None:
-            self.groups[name] = Group(name, owner)
-            if len(self.groups) > GROUP_LIMIT:
+            if len(self.groups) >= GROUP_LIMIT:
                 self._forget_idle()
+            group = self.groups[name] = Group(name, owner)
         else:
-            before = group.owner
-            self._owned[before] -= 1
+            self._owned[group.owner] -= 1
             group.owner, group.moving = owner, False
         self._owned[owner] = self._owned.get(owner, 0) + 1
-        self._changed(name, before, owner)
+        self._changed(name, owner)
+        return group
 
     def close(self, name: str) -> None:
         """A group has no owner any more."""
         group = self.groups.pop(name, None)
         if group is not None:
             self._owned[group.owner] -= 1
-            self._changed(name, group.owner, None)
+            self._changed(name, None)
+
+    def move(self, name: str) -> None:
+        """A group is to have another owner: it loses the one it has when nothing of it is in flight any more."""
+        self.groups[name].moving = True
+        if not self.groups[name].in_flight:
+            self.close(name)
 
     def take(self, name: str, owner: Subscription, message: Message) -> bool:
         """A consumer is given a message of a group, and has the group from now on.
@@ -104,11 +115,10 @@ class MessageGroups:
             Whether it is the first one of the group for this consumer.
         """
         first = self.owner(name) is not owner or restarts_group(message)
-        if first:
-            self.assign(name, owner)
-        group = self._in_flight[message.sequence] = self.groups[name]
+        group = self.assign(name, owner) if first else self.groups[name]
         group.in_flight += 1
-        if (message.header(GROUP_SEQUENCE) or "").startswith("-"):
+        self._in_flight[message.sequence] = group
+        if closes_group(message):
             self.close(name)
         return first
 
@@ -124,29 +134,42 @@ class MessageGroups:
     def leave(self, subscription: Subscription) -> None:
         """A consumer goes: its groups have no owner any more."""
         if self._owned.get(subscription):
-            for name in [name for name, group in self.groups.items() if group.owner is subscription]:
+            for name in [group.name for group in self.groups.values() if group.owner is subscription]:
                 self.close(name)
         self._owned.pop(subscription, None)
+
+    def keep_to(self, eligible: list[Subscription]) -> None:
+        """Take groups from consumers that are given nothing any more.
+
+        Args:
+            eligible: the others.
+        """
+        for group in list(self.groups.values()):
+            if group.owner not in eligible:
+                self.move(group.name)
 
     def rebalance(self, present: list[Subscription]) -> None:
         """Take groups from those that have more than their share: there is somebody new.
 
-        A group with messages in flight changes hands when they are settled.
+        Groups without messages in flight change hands at once, and rather than others.
 
         Args:
             present: the consumers, the new one among them.
         """
         share = -(-len(self.groups) // len(present))
         surplus = {s: self.count(s) - share for s in present}
-        for name, group in list(self.groups.items()):
-            if surplus.get(group.owner, 0) > 0 and not group.moving:
+        for group in self.groups.values():
+            if group.moving and group.owner in surplus:
                 surplus[group.owner] -= 1
-                group.moving = True
-                if group.in_flight <= 0:
-                    self.close(name)
+        for group in sorted(self.groups.values(), key=lambda group: group.in_flight > 0):
+            if not group.moving and surplus.get(group.owner, 0) > 0:
+                surplus[group.owner] -= 1
+                self.move(group.name)
 
     def _forget_idle(self) -> None:
-        """Forget some groups that have nothing in flight."""
-        for name in [name for _, name in zip(range(_LOOK), self.groups, strict=False)]:
-            if self.groups[name].in_flight <= 0:
+        """Forget the oldest groups that have nothing in flight; the others of the oldest are looked at last again."""
+        for name in list(islice(self.groups, _LOOK)):
+            if not self.groups[name].in_flight:
                 self.close(name)
+            else:
+                self.groups[name] = self.groups.pop(name)

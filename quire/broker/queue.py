@@ -16,13 +16,16 @@ from quire.broker.redelivery import redelivery_delay
 from quire.broker.subscription import Subscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
-from quire.errors import StoreError
+from quire.errors import StoreCorrupt, StoreError
 from quire.logs import event
 from quire.message import Message
-from quire.store.base import Delivery, StoredDestination
+from quire.store.base import Delivery, LaneState, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
+
+READ_AGAIN = 1.0
+"""How many seconds after a failed read the store is read again."""
 
 GROUPED = "grouped"
 """The setting of a stored queue that says whether messages of groups were ever sent to it."""
@@ -34,6 +37,7 @@ class Queue:
     Args:
         broker: the broker it belongs to.
         stored: the destination as the store has it.
+        new: whether it is made now: then nothing is read, and nothing can fail.
 
     Attributes:
         broker: as given.
@@ -50,14 +54,14 @@ class Queue:
         fault_since: since when, on the monotonic clock.
     """
 
-    def __init__(self, broker: "Broker", stored: StoredDestination) -> None:
+    def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
         self.broker = broker
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
         self.policy = broker.settings.policies.of(self.destination)
         self.paused = bool(stored.settings.get("paused"))
         self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
-        self.lanes = self._make_lanes()
+        self.lanes = self._make_lanes(new=new)
         states = [lane.state for lane in self.lanes]
         self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.subscriptions: list[Subscription] = []
@@ -69,13 +73,13 @@ class Queue:
         self._open = QueuePart(self)
         self.dispatcher = Dispatcher(broker, self)
 
-    def _make_lanes(self) -> list[QueueLane]:
+    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
         """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
-        ids = self.stored.lanes
+        ids, state = self.stored.lanes, LaneState() if new else None
         if len(ids) == 1:
-            return [QueueLane(self.broker, ids[0], self.memory)]
+            return [QueueLane(self.broker, ids[0], self.memory, state=state)]
         nodes = [MemoryUsage(0, self.memory) for _ in ids]
-        return [QueueLane(self.broker, ids[p], nodes[p], p) for p in reversed(range(len(ids)))]
+        return [QueueLane(self.broker, ids[p], nodes[p], p, state) for p in reversed(range(len(ids)))]
 
     def policy_changed(self) -> None:
         """Another policy applies from now on. Whether it is prioritized changes at the next start, if it is empty."""
@@ -170,6 +174,8 @@ class Queue:
                         lane.cursor.committed(own)
             if part.mixed and not self.subscriptions:
                 self.broker.idle_residents[self] = None
+            if self.policy.send_advisory_if_no_consumers and not self.subscriptions:
+                self.broker.advisories.no_consumer(self.destination, self.policy, appends)
         self.wake()
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
@@ -190,7 +196,6 @@ class Queue:
             self._carry_state(message, again)
         for lane in self.lanes:
             lane.mark.failed()
-            lane.settles_with = self.broker.open_commit_number
         if self._settles_with == self.broker.commits_done:
             self._settles_with = self.broker.open_commit_number
         self.broker.list_part(following)
@@ -224,6 +229,8 @@ class Queue:
             text = f"queue {self.destination.name}: {fault} {fault.entry.advice}"
             event("queue.damaged", text, logging.ERROR, queue=self.destination.name, **fault.data)
             self.fault_since = self.broker.clock.monotonic()
+        if not isinstance(fault, StoreCorrupt):
+            self.broker.scheduler.call_later(READ_AGAIN, self.wake)
         self.fault = fault
 
     def memory_released(self) -> bool:
@@ -295,7 +302,7 @@ class Queue:
         self.redelivered += len(messages)
         self.dispatcher.groups.settled(messages)
         maximum = self.policy.maximum_redeliveries
-        poison = []
+        poison: list[Message] = []
         for index, message in enumerate(messages):
             message.redelivered = True
             message.deliveries += 1
@@ -310,7 +317,12 @@ class Queue:
         if poison:
             text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
             self.bury(poison, "failed", text)
-            messages = [message for message in messages if message not in poison]
+            buried = {message.sequence for message in poison}
+            failed -= len([message for message in messages[:failed] if message.sequence in buried])
+            messages = [message for message in messages if message.sequence not in buried]
+        if self.policy.redelivery_at == "tail" and not at_once:
+            self._move_to_tail(messages[:failed])
+            messages = messages[failed:]
         self._return(messages)
         self.broker.list_part(self._open)
         self.wake()
@@ -328,16 +340,11 @@ class Queue:
         return self.broker.clock.now_ms() + delay_ms if delay_ms else 0
 
     def _return(self, messages: list[Message]) -> None:
-        """Put messages where they wait for their next delivery: before all others, beside them, or at the tail."""
-        if self.policy.redelivery_at == "tail":
-            failed = [message for message in messages if message.not_before]
-            self._move_to_tail(failed)
-            messages = [message for message in messages if not message.not_before]
+        """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
         for lane in self.lanes:
             own = messages if len(self.lanes) == 1 else lane.own(messages)
             if now := [message for message in own if not message.not_before]:
                 lane.come_back(now)
-                lane.settles_with = self.broker.open_commit_number
             if later := [message for message in own if message.not_before]:
                 self.dispatcher.delay(lane, later)
 
@@ -462,6 +469,10 @@ class Queue:
         for lane in self.lanes:
             found += lane.unstored()
         return sorted(found, key=attrgetter("sequence"))
+
+    def unsettled(self) -> set[int]:
+        """The sequences of messages that came back and of which the store does not know it yet."""
+        return {sequence for part in (self._open, *self.broker.parts_of(self)) for sequence in part.deliveries}
 
     def out_sequences(self) -> set[int]:
         """The sequences of messages that consumers have or that are being removed."""

@@ -12,7 +12,7 @@ from quire.broker.parking import Parking
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.message import Message
-from quire.store.base import StoreReader
+from quire.store.base import LaneState, StoreReader
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -31,6 +31,7 @@ class QueueLane:
         id: the lane's id in the store.
         memory: the queue's node of the memory tree, or this lane's own below it.
         priority: of its messages, if the queue has a lane for each.
+        state: what the store knows of it; None if it is to be asked.
 
     Attributes:
         reader: reads its stored messages.
@@ -40,16 +41,17 @@ class QueueLane:
         delayed: messages that may not be delivered before a time.
         delayed_since: since when there are some, on the monotonic clock.
         parking: messages that no present consumer can take now.
-        settles_with: the number of the commit that has the delivery states of what came back last.
         state: what the store knew of it at the start.
     """
 
-    def __init__(self, broker: "Broker", id: int, memory: MemoryUsage, priority: int = 4) -> None:
+    def __init__(
+        self, broker: "Broker", id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None
+    ) -> None:
         self.id = id
         self.priority = priority
         self.memory = memory
         self.reader: StoreReader = broker.store
-        self.state = state = broker.store.lane_state(id)
+        self.state = state = broker.store.lane_state(id) if state is None else state
         self.cursor = QueueCursor(broker.store, broker.spool, id, memory, broker.clock, state.next_sequence - 1)
         # The mark is written ahead: what comes in from now on was not delivered before the crash.
         self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
@@ -58,7 +60,7 @@ class QueueLane:
         self.delayed = DelayedMessages()
         self.delayed_since = 0.0
         self.parking = Parking(broker.clock)
-        self.settles_with = 0
+        self._taken_from = self.returned
         self._clock = broker.clock
 
     def own(self, messages: list[Message]) -> list[Message]:
@@ -66,18 +68,23 @@ class QueueLane:
         return [message for message in messages if message.priority == self.priority]
 
     def take(self, limit: int) -> list[Message]:
-        """The next messages in order: what came back, else the window, paged in when it is empty."""
-        source = self.returned or self.cursor.window
-        if not source:
-            if not self.cursor.page_in():
-                return []
-            source = self.cursor.window
+        """The next messages in order: what came back, else the window."""
+        return self._take_from(self.returned, limit) if self.returned else self.take_from_window(limit)
+
+    def take_from_window(self, limit: int) -> list[Message]:
+        """The next messages of the window, paged in when it is empty."""
+        if not self.cursor.window and not self.cursor.page_in():
+            return []
+        return self._take_from(self.cursor.window, limit)
+
+    def _take_from(self, source: deque[Message], limit: int) -> list[Message]:
+        self._taken_from = source
         popleft = source.popleft
         return [popleft() for _ in range(min(len(source), limit))]
 
     def put_back(self, run: list[Message]) -> None:
-        """Messages that were just taken out of the window go back to its front."""
-        self.cursor.window.extendleft(reversed(run))
+        """The last of the messages that were just taken go back to where they were."""
+        self._taken_from.extendleft(reversed(run))
 
     def come_back(self, messages: list[Message]) -> None:
         """Messages come back from consumers; they go before the window, in their order."""
@@ -96,15 +103,6 @@ class QueueLane:
             group = message.header(GROUP_ID) if grouped else None
             self.cursor.set_aside(message)
             self.delayed.add(message, group)
-
-    def recall_due(self, now_ms: int) -> None:
-        """Bring delayed messages back that are due, as many as fit."""
-        while self.delayed and self.delayed.earliest <= now_ms:
-            messages, count = self.recall(*self.delayed.due(now_ms, RECALL_LIMIT), self.delayed.kept)
-            if count == 0:
-                return
-            self.delayed.drop(count)
-            self.come_back(messages)
 
     def recall(self, sequences: list[int], sizes: list[int], kept: dict[int, Message]) -> tuple[list[Message], int]:
         """Bring messages back that were set aside, as many of the first as fit.
@@ -127,7 +125,7 @@ class QueueLane:
         return messages, count
 
     def set_aside_again(self, messages: list[Message]) -> None:
-        """Parked messages that were recalled found nobody: they are still on their lists."""
+        """Parked messages that were recalled found nobody: they are put back into the parking."""
         for message in messages:
             self.cursor.set_aside(message)
             if not message.stored:
@@ -139,10 +137,22 @@ class QueueLane:
         Args:
             out: sequences of the queue that consumers have, or that are being removed.
         """
-        if self.parking.matched or self.parking.unwanted:
+        if self.parking:
             kept = self._take_up(self.parking.clear())
-            out = out | {message.sequence for message in self.returned} | self.delayed.sequences()
-            self.cursor.rewind(kept, out)
+            self.cursor.rewind(kept, out | self._waiting())
+
+    def give_up_window(self, out: set[int]) -> None:
+        """Read the window again later: what comes before it needs its memory.
+
+        Args:
+            out: as for ``rewind``.
+        """
+        out = out | self._waiting() | self.parking.above(self.cursor.window[0].sequence)
+        self.cursor.give_up_window(out)
+
+    def _waiting(self) -> set[int]:
+        """The sequences of what waits beside the window and the parked ones."""
+        return {message.sequence for message in self.returned} | self.delayed.sequences()
 
     def rest(self) -> None:
         """Nobody consumes any more: give the memory back, and begin at the head with the next consumer."""

@@ -50,7 +50,7 @@ class ReturnedMessages:
     def recall_due(self) -> None:
         """Those whose time has come can be given out."""
         if self.delayed:
-            sequences, _ = self.delayed.due(self._broker.clock.now_ms(), len(self.delayed))
+            sequences, _ = self.delayed.due(self._broker.clock.now_ms(), len(self.delayed), set())
             due = [self.delayed.kept.pop(sequence) for sequence in sequences]
             self.delayed.drop(len(due))
             self.add(due)

@@ -2,15 +2,15 @@
 
 What nobody present can take now is parked, and the scan goes on (rule 9): a full consumer, or one that wants other
 messages, keeps nothing from the rest. A consumer gets what is parked for it before anything later, so its order holds.
+Within a group, nothing that a present consumer wants is overtaken.
 """
 
 from collections import deque
-from heapq import merge
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.broker.message_groups import GROUP_ID, restarts_group
-from quire.broker.parking import PARKED_LIMIT, Entry, Fifo
+from quire.broker.parked_fifo import ANYBODY, Entry, Fifo, Takers
 from quire.broker.queue_lane import RECALL_LIMIT, QueueLane
 from quire.broker.subscription import Subscription
 from quire.message import Message
@@ -30,8 +30,29 @@ RUN = 128
 FIRST_OF_GROUP = b"JMSXGroupFirstForConsumer:true\n"
 """The header of a message that is the first one of its group for its consumer."""
 
+NO_BARRIER = 1 << 63
+"""Above all sequences."""
+
 ALL = ""
 """Stands for the selector of a consumer that has none."""
+
+
+Held = dict[str, int]
+"""By group, the first message that came back and found nobody: later ones of the group wait for it."""
+
+
+class _Choice(NamedTuple):
+    """What becomes of a message.
+
+    Attributes:
+        taker: who gets it now; None if it has to wait.
+        group: the message group it is of; None if of none, or if nobody wants it.
+        takers: who may take it later.
+    """
+
+    taker: Subscription | None
+    group: str | None
+    takers: Takers
 
 
 class SelectiveDispatch:
@@ -49,27 +70,25 @@ class SelectiveDispatch:
         self._dispatcher = dispatcher
         self._selectors: dict[str, Selector | None] = {}
         self._credit: dict[Subscription, int] = {}
-        self._levels: list[dict[str, deque[Subscription]]] = []
+        self._levels: list[dict[str, deque[Subscription]]] = []  # by priority and selector: who has credit, in turn
+        self._waiting: dict[Subscription, deque[Subscription]] = {}
         self._given: dict[Subscription, list[tuple[Message, bool]]] = {}
         self._turn = 0
         self._looked_at = 0
+        self._has_more = False
 
-    # Consumers come and go.
-
-    def consumers_changed(self) -> bool:
+    def consumers_changed(self, eligible: list[Subscription]) -> bool:
         """Note the selectors there are now.
+
+        Args:
+            eligible: the consumers that may have messages.
 
         Returns:
             Whether what is parked has to be scanned again: there is a selector that was not there, or one whose last
             consumer left.
         """
-        eligible = self._dispatcher.round_robin.eligible(self._queue.policy)
         before, self._selectors = self._selectors, {_text(s): s.selector for s in eligible}
         return before.keys() != self._selectors.keys()
-
-    def forget(self) -> None:
-        """Nobody consumes any more."""
-        self._selectors = {}
 
     # A pass.
 
@@ -80,157 +99,215 @@ class SelectiveDispatch:
             StoreError: the next message cannot be read.
         """
         self._begin()
-        self._looked_at = 0
+        self._looked_at, self._has_more = 0, False
         try:
             for lane in self._queue.lanes:
-                if self._credit and not self._dispatcher.is_held(lane):
+                if self._credit:
                     self._serve(lane)
         finally:
             self._hand_out()
-        if self._looked_at >= SCAN_LIMIT:
+        if self._has_more:
             self._queue.wake()
 
     def _begin(self) -> None:
         """See who has credit, by priority and selector; who had a message least recently comes first."""
         policy = self._queue.policy
         ready = [s for s in self._dispatcher.round_robin.eligible(policy) if s.credit > 0]
+        if policy.strict_order_dispatch:
+            for turn, subscription in enumerate(ready):
+                subscription.turn = turn
+        else:
+            ready.sort(key=_turn)
         self._credit = {s: s.credit for s in ready}
-        if not policy.strict_order_dispatch:
-            ready.sort(key=lambda s: s.turn)
+        self._waiting = {}
         levels: dict[int, dict[str, deque[Subscription]]] = {}
         for subscription in ready:
             level = levels.setdefault(subscription.priority if policy.use_consumer_priority else 0, {})
-            level.setdefault(_text(subscription), deque()).append(subscription)
+            self._waiting[subscription] = level.setdefault(_text(subscription), deque())
+            self._waiting[subscription].append(subscription)
         self._levels = [levels[priority] for priority in sorted(levels, reverse=True)]
 
     def _serve(self, lane: QueueLane) -> None:
         """One lane: what came back, what is parked for those that have credit, then the window."""
-        held = self._offer_returned(lane)
-        if not self._offer_parked(lane, held):
+        held: Held = {}
+        if not self._offer_returned(lane, held) or not self._offer_parked(lane, held):
             return
-        while self._credit and self._looked_at < SCAN_LIMIT:
-            if lane.parking.count >= PARKED_LIMIT:
-                return
-            run = self._dispatcher.take(lane, RUN)
+        lane.parking.forget_empty()
+        while self._may_go_on() and not lane.parking.is_full:
+            run = self._dispatcher.next_of_window(lane, RUN)
             if not run:
                 return
-            self._looked_at += len(run)
-            for index, message in enumerate(run):
-                if not self._credit:
-                    lane.put_back(run[index:])
-                    return
-                taker, group = self._taker(lane, message, held)
-                if taker is None:
-                    self._park(lane, message, group)
-                elif not self._may_give(lane, message):
-                    lane.put_back(run[index:])
-                    return
-                else:
-                    self._give(taker, message, group)
+            handled = self._offer_run(lane, held, run)
+            self._looked_at += handled
+            if handled < len(run):
+                lane.put_back(run[handled:])
+                return
 
-    def _offer_returned(self, lane: QueueLane) -> set[str]:
-        """Offer what came back. What nobody wants is parked when the store knows that it came back.
+    def _may_go_on(self) -> bool:
+        """Whether anybody has credit, and others need not have their turn first."""
+        if self._looked_at >= SCAN_LIMIT:
+            self._has_more = True
+        return bool(self._credit) and not self._has_more
+
+    def _offer_run(self, lane: QueueLane, held: Held, run: list[Message]) -> int:
+        """Give or park messages of the window, until nobody has credit or the mark ends.
 
         Returns:
-            The groups whose later messages have to wait: for one that came back and found nobody, or for its delay.
+            How many.
         """
-        held = set(lane.delayed.groups)
-        if not lane.returned:
-            return held
+        for index, message in enumerate(run):
+            if not self._credit:
+                return index
+            choice = self._choose(lane, message, held)
+            if choice.taker is None:
+                self._park(lane, message, choice)
+            elif not self._may_give(lane, message):
+                return index
+            else:
+                self._give(choice.taker, message, choice.group)
+        return len(run)
+
+    def _offer_returned(self, lane: QueueLane, held: Held) -> bool:
+        """Offer what came back, delayed or not. What nobody takes is parked when the store knows that it came back.
+
+        Args:
+            lane: the lane.
+            held: takes the groups whose later messages have to wait for one that came back and found nobody.
+
+        Returns:
+            Whether it was all offered.
+        """
+        while self._may_go_on():
+            if lane.returned:
+                self._offer(lane, held)
+            recalled = self._dispatcher.recall_due(lane) if lane.delayed else 0
+            if not recalled:
+                return recalled is not None
+            self._looked_at += recalled
+        return False
+
+    def _offer(self, lane: QueueLane, held: Held) -> None:
         returned, lane.returned = list(lane.returned), deque()
-        settled = self._broker.commits_done >= lane.settles_with
+        unsettled, barrier = self._queue.unsettled(), self._dispatcher.barrier(lane)
         for message in self._dispatcher.without_late_ones(lane, returned):
-            taker, group = self._taker(lane, message, held, behind_parked=False)
-            if taker is not None:
-                self._give(taker, message, group)
-            elif settled and group is None and not self._wanted_by(message):
-                self._park(lane, message, None)
+            if message.sequence > barrier:
+                lane.returned.append(message)
+                continue
+            is_next = self._offer_parked(lane, held, message.sequence)
+            choice = self._choose(lane, message, held)
+            if choice.taker is not None and is_next:
+                self._give(choice.taker, message, choice.group)
+            elif message.sequence not in unsettled:
+                self._park(lane, message, choice)
             else:
                 lane.returned.append(message)
-                if group is not None:
-                    held.add(group)
-        held.update(lane.delayed.groups)
-        return held
+                if choice.group is not None:
+                    held.setdefault(choice.group, message.sequence)
 
-    def _offer_parked(self, lane: QueueLane, held: set[str]) -> bool:
+    def _offer_parked(self, lane: QueueLane, held: Held, below: int = NO_BARRIER) -> bool:
         """Offer what is parked for those that have credit, in its order.
 
+        Args:
+            lane: the lane.
+            held: as ``_offer_returned``.
+            below: only what comes before this sequence.
+
         Returns:
-            Whether the window may be looked at: nothing that comes before it waits for memory or for the mark.
+            Whether the next one may be looked at: nothing that comes before it waits for memory or for the mark.
         """
-        stuck: set[Fifo] = set()
-        while self._credit and (fifos := self._servable(lane, held, stuck)):
-            entries = list(islice(merge(*fifos), min(sum(self._credit.values()), RECALL_LIMIT)))
-            messages, settled = lane.recall([e[0] for e in entries], [e[1] for e in entries], lane.parking.kept)
-            if not settled:
-                lane.memory.wait(self._queue.memory_released)
+        parking, below = lane.parking, min(below, self._dispatcher.barrier(lane))
+        while parking.count and self._may_go_on():
+            texts = {text for level in self._levels for text, waiting in level.items() if waiting}
+            limit = min(sum(self._credit.values()), RECALL_LIMIT)
+            entries = parking.take(self._credit, texts, self._is_held(lane, held), below, limit)
+            if not entries:
+                return True
+            settled = 0
+            try:
+                messages, settled = self._dispatcher.recall(
+                    lane, [entry[0] for entry in entries], [entry[1] for entry in entries], parking.kept
+                )
+            finally:
+                parking.put_back(entries[settled:])
+            if not settled or not self._offer_recalled(lane, held, entries[:settled], messages):
                 return False
-            if not self._offer_recalled(lane, held, entries[:settled], messages, stuck):
-                return False
-        return True
+        return not self._has_more
 
-    def _servable(self, lane: QueueLane, held: set[str], stuck: set[Fifo]) -> list[Fifo]:
-        """What is parked for somebody who has credit, or for nobody in particular."""
-        parking = lane.parking
-        parking.forget_empty()
-        texts = {text for level in self._levels for text in level}
-        fifos = [fifo for key, fifo in parking.matched.items() if not texts.isdisjoint(key)]
-        for owner in (*self._credit, None):
-            fifos += [parking.groups[name] for name in parking.groups_of(owner) if name not in held]
-        return [fifo for fifo in fifos if fifo not in stuck]
+    def _is_held(self, lane: QueueLane, held: Held) -> Callable[[str, int], bool]:
+        """Whether a parked message of a group has to wait, whoever owns it."""
+        delayed, groups = lane.delayed, self._dispatcher.groups
+        return lambda name, first: held.get(name, first) < first or delayed.holds(name, first) or groups.is_moving(name)
 
-    def _offer_recalled(
-        self, lane: QueueLane, held: set[str], entries: list[Entry], messages: list[Message], stuck: set[Fifo]
-    ) -> bool:
+    def _offer_recalled(self, lane: QueueLane, held: Held, entries: list[Entry], messages: list[Message]) -> bool:
         """Offer messages that were parked; those that find nobody stay so. False if they wait for the mark."""
-        there = {message.sequence: message for message in messages}
-        back: list[Message] = []
+        there = {message.sequence: message for message in self._dispatcher.without_late_ones(lane, messages)}
+        stuck: dict[Fifo, Takers] = {}
+        back: list[Entry] = []
         covered = True
-        for sequence, _, fifo in entries:
+        for entry in entries:
+            sequence, _, fifo = entry
             message = there.get(sequence)
             if fifo in stuck or not covered:
-                back += [message] if message else []
+                back.append(entry)
                 continue
             if message is not None:
-                taker, group = self._taker(lane, message, held, behind_parked=False)
-                covered = taker is None or self._may_give(lane, message)
-                if taker is None or not covered:
-                    stuck.add(fifo)
-                    back.append(message)
+                choice = self._choose(lane, message, held)
+                covered = choice.taker is None or self._may_give(lane, message)
+                if choice.taker is None or not covered:
+                    if covered:
+                        stuck[fifo] = choice.takers
+                    back.append(entry)
                     continue
-                self._give(taker, message, group)
-            lane.parking.drop(fifo)
-        lane.set_aside_again(back)
+                self._give(choice.taker, message, choice.group)
+            lane.parking.done(entry)
+        self._looked_at += len(entries) - len(back) + len(stuck)
+        lane.parking.put_back(back)
+        for fifo, takers in stuck.items():
+            lane.parking.wait_for(fifo, takers)
+        lane.set_aside_again([there[entry[0]] for entry in back if entry[0] in there])
         return covered
 
     # One message.
 
-    def _taker(
-        self, lane: QueueLane, message: Message, held: set[str], *, behind_parked: bool = True
-    ) -> tuple[Subscription | None, str | None]:
-        """Who gets a message now, if anybody; and the group it is of, if any."""
-        group = message.header(GROUP_ID) if self._queue.grouped else None
+    def _choose(self, lane: QueueLane, message: Message, held: Held) -> _Choice:
+        """Who gets a message, now or later."""
+        texts = self._wanted_by(message)
+        group = message.header(GROUP_ID) if texts and self._queue.grouped else None
         if not group:
-            return self._next_taker(message), None
-        if group in held or (behind_parked and group in lane.parking.groups):
-            return None, group
-        groups = self._dispatcher.groups
+            return _Choice(self._next_taker(texts), None, texts)
+        groups, sequence = self._dispatcher.groups, message.sequence
         owner = groups.owner(group)
-        if owner is not None and not restarts_group(message) and _matches(owner, message):
+        if held.get(group, sequence) < sequence or lane.delayed.holds(group, sequence) or lane.parking.holds(group, sequence):
+            return _Choice(None, group, owner or ANYBODY)
+        if owner is None or restarts_group(message):
+            return _Choice(self._next_owner(texts), group, texts)
+        if _text(owner) in texts:
             free = owner in self._credit and not groups.is_moving(group)
-            return (owner if free else None), group
-        return self._next_taker(message, by_groups=True), group
+            return _Choice(owner if free else None, group, owner)
+        groups.move(group)
+        if groups.owner(group) is owner:
+            return _Choice(None, group, owner)
+        return _Choice(self._next_owner(texts), group, texts)
 
-    def _next_taker(self, message: Message, *, by_groups: bool = False) -> Subscription | None:
-        """Of those that have credit and want a message: one of the highest priority, whose turn it is."""
+    def _next_taker(self, texts: Iterable[str]) -> Subscription | None:
+        """Of those that have credit and one of some selectors: one of the highest priority, whose turn it is."""
         for level in self._levels:
-            found = [s for waiting in level.values() for s in (waiting if by_groups else (waiting[0],))]
-            wanting = [s for s in found if _matches(s, message)]
-            if wanting and by_groups:
-                return min(wanting, key=lambda s: (self._dispatcher.groups.count(s), s.turn))
-            if wanting:
-                return min(wanting, key=lambda s: s.turn) if len(wanting) > 1 else wanting[0]
+            first = [waiting[0] for text in texts if (waiting := level.get(text))]
+            if first:
+                return min(first, key=_turn) if len(first) > 1 else first[0]
         return None
+
+    def _next_owner(self, texts: Iterable[str]) -> Subscription | None:
+        """Of those that have credit and one of some selectors: one of the highest priority that has the fewest groups."""
+        count = self._dispatcher.groups.count
+        for level in self._levels:
+            if found := [subscription for text in texts for subscription in level.get(text, ())]:
+                return min(found, key=lambda subscription: (count(subscription), subscription.turn))
+        return None
+
+    def _wanted_by(self, message: Message) -> tuple[str, ...]:
+        """The selectors of present consumers that match a message."""
+        return tuple([text for text, wants in self._selectors.items() if wants is None or wants.matches(message)])
 
     def _may_give(self, lane: QueueLane, message: Message) -> bool:
         """Whether the dispatch mark covers a message; it is written further ahead if need be."""
@@ -239,22 +316,19 @@ class SelectiveDispatch:
         return message.sequence <= lane.mark.stored
 
     def _give(self, taker: Subscription, message: Message, group: str | None) -> None:
-        first = False
-        if group is not None:
-            first = self._dispatcher.groups.take(group, taker, message)
+        first = group is not None and self._dispatcher.groups.take(group, taker, message)
         self._given.setdefault(taker, []).append((message, first))
-        self._turn += 1
-        taker.turn = self._turn
         self._credit[taker] -= 1
-        level = next(level for level in self._levels if taker in level.get(_text(taker), ()))
-        waiting = level[_text(taker)]
+        waiting, in_turn = self._waiting[taker], not self._queue.policy.strict_order_dispatch
+        if in_turn:
+            self._turn += 1
+            taker.turn = self._turn
         if not self._credit[taker]:
             del self._credit[taker]
             waiting.remove(taker)
-            if not waiting:
-                del level[_text(taker)]
-        elif not self._queue.policy.strict_order_dispatch and waiting[0] is taker:
-            waiting.rotate(-1)
+        elif in_turn:
+            waiting.remove(taker)
+            waiting.append(taker)
 
     def _hand_out(self) -> None:
         given, self._given = self._given, {}
@@ -269,23 +343,14 @@ class SelectiveDispatch:
             if start < len(messages):
                 self._dispatcher.give(subscription, [m for m, _ in messages[start:]])
 
-    def _park(self, lane: QueueLane, message: Message, group: str | None) -> None:
+    def _park(self, lane: QueueLane, message: Message, choice: _Choice) -> None:
         lane.cursor.set_aside(message)
-        if group is not None:
-            lane.parking.park_group(message, group, self._dispatcher.groups.owner(group))
-            return
-        lane.parking.park_matched(message, self._wanted_by(message))
-
-    def _wanted_by(self, message: Message) -> tuple[str, ...]:
-        """The selectors of present consumers that match a message."""
-        return tuple(
-            sorted([text for text, wants in self._selectors.items() if wants is None or wants.matches(message)])
-        )
+        lane.parking.park(message, choice.group, choice.takers)
 
 
 def _text(subscription: Subscription) -> str:
     return ALL if subscription.selector is None else subscription.selector.text
 
 
-def _matches(subscription: Subscription, message: Message) -> bool:
-    return subscription.selector is None or subscription.selector.matches(message)
+def _turn(subscription: Subscription) -> int:
+    return subscription.turn

@@ -44,7 +44,7 @@ class TemporaryQueue(Queue):
     """
 
     def __init__(self, broker: "Broker", stored: StoredDestination, temporaries: "Temporaries") -> None:
-        super().__init__(broker, stored)
+        super().__init__(broker, stored, new=True)
         self.policy = replace(self.policy, dead_letter_strategy="discarding")
         self._temporaries = temporaries
         for lane in self.lanes:

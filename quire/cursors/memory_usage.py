@@ -10,6 +10,10 @@ Waiter = Callable[[], bool]
 """Called after a release: try again, and say whether the wait is over."""
 
 
+ROUNDS = 16
+"""After so many rounds in which nobody got anywhere, waiters wait for another release."""
+
+
 class MemoryUsage:
     """A node of the tree.
 
@@ -86,12 +90,16 @@ class MemoryUsage:
 
     def wake(self) -> None:
         """After a release: let every waiter try again, in the order of refusal. The broker calls it once a turn."""
-        root = self._root()
-        while root._released and root._waiters:
+        root, in_vain = self._root(), 0
+        while root._released and root._waiters and in_vain < ROUNDS:
             root._released = False
+            before, waiting = root.used, len(root._waiters)
             for waiter in list(root._waiters):
                 if waiter in root._waiters and waiter():
                     root._waiters.pop(waiter, None)
+            # What they give back that they had taken themselves must not wake them for ever.
+            in_vain = in_vain + 1 if root.used >= before and len(root._waiters) >= waiting else 0
+        root._released = False
 
     def _root(self) -> "MemoryUsage":
         node = self

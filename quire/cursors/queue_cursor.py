@@ -19,7 +19,7 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import StoreReader
+from quire.store.base import Link, StoreReader
 
 PAGE_LIMIT = 1000
 """Most messages of one read."""
@@ -119,10 +119,20 @@ class QueueCursor:
         self.skipped = out
         self._go_back(set_aside)
 
-    def _go_back(self, back: list[Message]) -> None:
-        """To the head; what is resident is given up or kept."""
+    def give_up_window(self, out: set[int]) -> None:
+        """Go back to the first message of the window, which may not be empty: what comes before it needs its memory.
+
+        Args:
+            out: sequences that were admitted and are still out, or are set aside.
+        """
+        first = self.window[0].sequence
+        self.skipped |= {sequence for sequence in out if sequence > first}
+        self._go_back([], first - 1)
+
+    def _go_back(self, back: list[Message], position: int = 0) -> None:
+        """To the head, or further on; what is resident behind it is given up or kept."""
         self.blocked_since = None
-        self.position = 0
+        self.position = position
         resident = list(heapq.merge(back, self.window, key=_sequence))
         self.window.clear()
         self.release([message for message in resident if message.stored])
@@ -239,6 +249,8 @@ class QueueCursor:
                 return False
             self.blocked_since = None
             self._admit_page(budget)
+        if not self.has_more:
+            self.blocked_since = None
         return len(self.window) > before
 
     def discard(self, sequences: set[int]) -> list[Message]:
@@ -329,13 +341,20 @@ class QueueCursor:
 
     def _first_fits(self, budget: int) -> bool:
         """Whether the message at the position fits, told from its indexed size, before anything is read."""
-        links = self._store.links(self._lane, self.position + 1, 1)
+        links = self._next_links(self._store)
         if not self._spool.is_empty(self._lane):
-            links += self._spool.links(self._lane, self.position + 1, 1)
+            links += self._next_links(self._spool)
         first = min(links, default=None)
         if first is None or (self._kept and self._kept[0].sequence < first.sequence):
             return True
         return first.size + MESSAGE_OVERHEAD <= budget
+
+    def _next_links(self, source: StoreReader | Spool) -> list[Link]:
+        """The links of a source from the position on, the first one that is not skipped among them, if there is one."""
+        links = source.links(self._lane, self.position + 1, 1)
+        if links and links[0].sequence in self.skipped:
+            links = source.links(self._lane, self.position + 1, 1 + len(self.skipped))
+        return [link for link in links if link.sequence not in self.skipped]
 
     def _read(self, budget: int) -> Iterator[Message]:
         """The messages from the position on that fit, joined from all sources; moves the position over what is gone.

@@ -78,3 +78,27 @@ def test_hostile_clients_are_refused_and_take_no_memory() -> None:
     assert set(broken(found)) <= {"attacked_to_alone"}
     assert values(found)["hostile_connections"] > 1000
     assert values(found)["errors"] > 0
+
+
+def test_a_selector_finds_the_last_messages_and_another_consumer_gets_the_rest() -> None:
+    # Too few messages to tell how long others wait while so many are looked at.
+    found = perf("scenario", "selector", "--messages", "20000", exit_codes=(0, 1))
+    assert set(broken(found)) <= {"other_queue_p99_ms"}
+    assert values(found)["lost"] == 0
+    assert values(found)["other_queue_messages"] > 0
+
+
+def test_message_groups_keep_their_order_and_are_shared_evenly() -> None:
+    found = perf("scenario", "groups", "--messages", "40000", "--memory-limit", "4MB")
+    assert broken(found) == []
+    assert values(found)["received"] == 40_000
+    assert values(found)["duplicates"] > 0
+    assert values(found)["connections"] > 8
+
+
+def test_wakeups_reach_every_queue() -> None:
+    # Too few queues to compare processor times.
+    found = perf("scenario", "wakeups", "--queues", "500", "--seconds", "1", exit_codes=(0, 1))
+    assert set(broken(found)) <= {"idle_cores", "half_to_full", "with_to_without_idle"}
+    assert values(found)["missing"] == 0
+    assert values(found)["messages"] > 1000

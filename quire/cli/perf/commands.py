@@ -229,10 +229,17 @@ def groups(context: click.Context, messages: int, memory_limit: int, store: str 
 @scenario.command()
 @_count("--queues", 10_000, "How many queues get a message every second, and how many idle ones there are.", lowest=100)
 @click.option("--persistent/--non-persistent", default=True, show_default=True, help="Whether messages are stored.")
+@click.option("--seconds", type=click.FloatRange(1), default=5, show_default=True, help="How long a measurement takes.")
 @_broker_options("64MB")
 @click.pass_context
 def wakeups(
-    context: click.Context, queues: int, persistent: bool, memory_limit: int, store: str | None, keep: bool
+    context: click.Context,
+    queues: int,
+    persistent: bool,
+    seconds: float,
+    memory_limit: int,
+    store: str | None,
+    keep: bool,
 ) -> None:
     """Send a message every second to each of many queues, beside as many idle ones.
 
@@ -240,7 +247,7 @@ def wakeups(
     """
 
     def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
-        return Wakeups(broker, queues, persistent, live).run()
+        return Wakeups(broker, queues, persistent, seconds, live).run()
 
     context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep))
 

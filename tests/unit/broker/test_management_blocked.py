@@ -2,7 +2,6 @@
 
 import pytest
 
-from quire.broker import blocked as blocked_module
 from quire.broker import parking
 from quire.broker.blocked import CAUSES, Blocked
 from quire.broker.management import Management
@@ -160,8 +159,7 @@ def test_consumers_that_are_full_are_the_cause_once_they_are_seen_to_be() -> Non
 
 
 def test_too_much_that_is_parked_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (parking, blocked_module):
-        monkeypatch.setattr(module, "PARKED_LIMIT", 2)
+    monkeypatch.setattr(parking, "PARKED_LIMIT", 2)
     stepped = SteppedBroker()
     consumer(stepped, prefetchSize="1")
     consumer(stepped)
