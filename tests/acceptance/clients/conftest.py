@@ -16,8 +16,10 @@ Connect = Callable[..., Client]
 
 @pytest.fixture(scope="module")
 def broker(start_broker: StartBroker) -> BrokerProcess:
-    """A broker that gives up a message after two redeliveries."""
-    return start_broker(POLICY__MAXIMUM_REDELIVERIES="2")
+    """A broker that gives up a message after two redeliveries, which come at once."""
+    return start_broker(
+        POLICY__MAXIMUM_REDELIVERIES="2", POLICY__INITIAL_REDELIVERY_DELAY="0s", POLICY__REDELIVERY_DELAY="0s"
+    )
 
 
 @pytest.fixture(params=KINDS, ids=str)

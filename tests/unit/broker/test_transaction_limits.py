@@ -1,7 +1,10 @@
 """What a transaction may not exceed: how many messages, how many bytes, how long."""
 
+from collections.abc import Callable
+
 import pytest
 
+from quire.scheduler import Timer
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, settings
 
@@ -143,9 +146,12 @@ def test_transactions_that_end_leave_no_timers_behind(monkeypatch: pytest.Monkey
     client = stepped.connect()
     timers: list[float] = []
     call_later = stepped.scheduler.call_later
-    monkeypatch.setattr(
-        stepped.scheduler, "call_later", lambda delay, call: timers.append(delay) or call_later(delay, call)
-    )
+
+    def noting(delay: float, call: Callable[[], None]) -> Timer:
+        timers.append(delay)
+        return call_later(delay, call)
+
+    monkeypatch.setattr(stepped.scheduler, "call_later", noting)
     for _ in range(100):
         client.frame("BEGIN", IN_T)
         client.frame("COMMIT", IN_T)
