@@ -8,9 +8,9 @@ import heapq
 from typing import TYPE_CHECKING
 
 from quire.broker.message_groups import MessageGroups
-from quire.broker.queue_lane import RECALL_LIMIT, QueueLane
+from quire.broker.queue_lane import END, RECALL_LIMIT, QueueLane
 from quire.broker.round_robin import RoundRobin
-from quire.broker.selective_dispatch import NO_BARRIER, SelectiveDispatch
+from quire.broker.selective_dispatch import SelectiveDispatch
 from quire.broker.start_gate import StartGate
 from quire.broker.subscription import AckMode, Subscription
 from quire.message import Message
@@ -97,39 +97,39 @@ class Dispatcher:
     def _next_run(self, limit: int) -> list[Message]:
         """The next messages in order, up to the dispatch mark."""
         for lane in self._queue.lanes:
-            if lane.delayed and not lane.returned and self.recall_due(lane) is None:
+            if lane.delayed and len(lane.returned) < RECALL_LIMIT and self.recall_due(lane) is None:
                 continue
-            if run := self._in_time(lane, lane.take(limit)):
-                mark = lane.mark
-                if mark.reach(run[-1].sequence):
-                    self._queue.write_mark()
-                if run[-1].sequence > mark.stored:
-                    allowed = len([message for message in run if message.sequence <= mark.stored])
-                    lane.put_back(run[allowed:])
-                    run = run[:allowed]
-                return run
+            is_held = False
+            while not is_held and (run := lane.take(limit)):
+                run, is_held = self.in_time(lane, run)
+                if run:
+                    mark = lane.mark
+                    if mark.reach(run[-1].sequence):
+                        self._queue.write_mark()
+                    return lane.cut(run, mark.stored + 1) if run[-1].sequence > mark.stored else run
+            self.wait_if_refused(lane)
         return []
 
-    def next_of_window(self, lane: QueueLane, limit: int) -> list[Message]:
-        """The next messages of a lane's window; expired and delayed ones are taken out."""
-        return self._in_time(lane, lane.take_from_window(limit), from_window=True)
-
-    def _in_time(self, lane: QueueLane, run: list[Message], *, from_window: bool = False) -> list[Message]:
-        """What may be delivered now of messages just taken, or of the next ones if that is nothing."""
-        limit = len(run)
-        while run:
-            if any([message.expiration or message.not_before for message in run]):
-                run = self.without_late_ones(lane, run)
-            if lane.delayed and run and run[-1].sequence > (barrier := self.barrier(lane)):
-                allowed = len([message for message in run if message.sequence < barrier])
-                lane.put_back(run[allowed:])
-                return run[:allowed]
-            if run:
-                return run
-            run = lane.take_from_window(limit) if from_window else lane.take(limit)
+    def wait_if_refused(self, lane: QueueLane) -> None:
+        """Try again when memory is released, if a lane's next message found none."""
         if lane.cursor.blocked_since is not None:
             lane.memory.wait(self._queue.memory_released)
-        return []
+
+    def in_time(self, lane: QueueLane, run: list[Message]) -> tuple[list[Message], bool]:
+        """Take out of a run what has expired or is to be delivered later, and what such a message holds back.
+
+        Args:
+            lane: the lane.
+            run: messages just taken.
+
+        Returns:
+            The others, and whether the next ones are held back.
+        """
+        if any([message.expiration or message.not_before for message in run]):
+            run = self.without_late_ones(lane, run)
+        if lane.delayed and run and run[-1].sequence > (barrier := self.barrier(lane)):
+            return lane.cut(run, barrier), True
+        return run, False
 
     def without_late_ones(self, lane: QueueLane, run: list[Message]) -> list[Message]:
         """What of a run is neither expired nor to be delivered later."""
@@ -149,8 +149,8 @@ class Dispatcher:
         return bool(lane.delayed) and (self._queue.policy.blocking_redelivery or self.keeps_order)
 
     def barrier(self, lane: QueueLane) -> int:
-        """The sequence of the message that holds back all later ones; ``NO_BARRIER`` if none does."""
-        return lane.delayed.lowest if self.is_held(lane) else NO_BARRIER
+        """The sequence of the message that holds back all later ones; ``END`` if none does."""
+        return lane.delayed.lowest if self.is_held(lane) else END
 
     @property
     def keeps_order(self) -> bool:

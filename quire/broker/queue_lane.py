@@ -1,6 +1,7 @@
 """One lane of a queue as dispatch sees it: what comes next, and what waits beside it."""
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
 _sequence = attrgetter("sequence")
+
+END = 1 << 63
+"""Above all sequences."""
 
 RECALL_LIMIT = 64
 """How many messages that were set aside are brought back at once."""
@@ -37,7 +41,7 @@ class QueueLane:
         reader: reads its stored messages.
         cursor: pages them in.
         mark: its dispatch mark.
-        returned: messages that came back, in order; they go before the window.
+        returned: messages that came back, in order; they go before the window, as far as it is behind them.
         delayed: messages that may not be delivered before a time.
         delayed_since: since when there are some, on the monotonic clock.
         parking: messages that no present consumer can take now.
@@ -68,14 +72,39 @@ class QueueLane:
         return [message for message in messages if message.priority == self.priority]
 
     def take(self, limit: int) -> list[Message]:
-        """The next messages in order: what came back, else the window."""
-        return self._take_from(self.returned, limit) if self.returned else self.take_from_window(limit)
+        """The next messages in order, of what came back and of the window, which is paged in when it is empty."""
+        if not self.returned:
+            return self.take_from_window(limit)
+        first = self.scanned + 1 if self.returned[0].sequence <= self.scanned else self.first_of_window()
+        if self.returned[0].sequence < first:
+            return self.cut(self._take_from(self.returned, limit), first)
+        return self.take_from_window(limit)
 
     def take_from_window(self, limit: int) -> list[Message]:
-        """The next messages of the window, paged in when it is empty."""
+        """The next messages of the window, paged in when it is empty, up to the first one that came back behind them."""
         if not self.cursor.window and not self.cursor.page_in():
             return []
-        return self._take_from(self.cursor.window, limit)
+        run = self._take_from(self.cursor.window, limit)
+        if self.returned and self.returned[-1].sequence > run[0].sequence:
+            return self.cut(run, next(m.sequence for m in self.returned if m.sequence > run[0].sequence))
+        return run
+
+    @property
+    def scanned(self) -> int:
+        """Up to which sequence all messages were looked at since the lane was scanned from its head last."""
+        window = self.cursor.window
+        return window[0].sequence - 1 if window else self.cursor.position
+
+    def first_of_window(self) -> int:
+        """The first sequence of the window, paged in when it is empty; ``END`` if there is none."""
+        window = self.cursor.window
+        return window[0].sequence if window or self.cursor.page_in() else END
+
+    def cut(self, run: list[Message], below: int) -> list[Message]:
+        """What comes before a sequence; the rest goes back to where it was."""
+        count = bisect_left(run, below, key=_sequence)
+        self.put_back(run[count:])
+        return run[:count]
 
     def _take_from(self, source: deque[Message], limit: int) -> list[Message]:
         self._taken_from = source
@@ -87,7 +116,7 @@ class QueueLane:
         self._taken_from.extendleft(reversed(run))
 
     def come_back(self, messages: list[Message]) -> None:
-        """Messages come back from consumers; they go before the window, in their order."""
+        """Messages come back from consumers."""
         self.returned = deque(heapq.merge(sorted(messages, key=_sequence), self.returned, key=_sequence))
 
     def delay(self, messages: list[Message], *, grouped: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.broker.message_groups import GROUP_ID, restarts_group
 from quire.broker.parked_fifo import ANYBODY, Entry, Fifo, Takers
-from quire.broker.queue_lane import RECALL_LIMIT, QueueLane
+from quire.broker.queue_lane import END, RECALL_LIMIT, QueueLane
 from quire.broker.subscription import Subscription
 from quire.message import Message
 from quire.selectors import Selector
@@ -29,9 +29,6 @@ RUN = 128
 
 FIRST_OF_GROUP = b"JMSXGroupFirstForConsumer:true\n"
 """The header of a message that is the first one of its group for its consumer."""
-
-NO_BARRIER = 1 << 63
-"""Above all sequences."""
 
 ALL = ""
 """Stands for the selector of a consumer that has none."""
@@ -134,13 +131,18 @@ class SelectiveDispatch:
             return
         lane.parking.forget_empty()
         while self._may_go_on() and not lane.parking.is_full:
-            run = self._dispatcher.next_of_window(lane, RUN)
-            if not run:
+            first = lane.first_of_window()
+            moved = self._offer(lane, held, first)
+            if first == END and not moved:
+                self._dispatcher.wait_if_refused(lane)
                 return
+            run, is_held = self._dispatcher.in_time(lane, lane.take_from_window(RUN))
             handled = self._offer_run(lane, held, run)
             self._looked_at += handled
             if handled < len(run):
                 lane.put_back(run[handled:])
+                return
+            if is_held:
                 return
 
     def _may_go_on(self) -> bool:
@@ -178,19 +180,25 @@ class SelectiveDispatch:
             Whether it was all offered.
         """
         while self._may_go_on():
-            if lane.returned:
-                self._offer(lane, held)
+            self._offer(lane, held, lane.scanned + 1)
             recalled = self._dispatcher.recall_due(lane) if lane.delayed else 0
             if not recalled:
                 return recalled is not None
             self._looked_at += recalled
         return False
 
-    def _offer(self, lane: QueueLane, held: Held) -> None:
+    def _offer(self, lane: QueueLane, held: Held, below: int) -> int:
+        """Offer what came back, what comes before a sequence of it.
+
+        Returns:
+            How many messages were given to somebody or parked.
+        """
+        if not lane.returned:
+            return 0
         returned, lane.returned = list(lane.returned), deque()
-        unsettled, barrier = self._queue.unsettled(), self._dispatcher.barrier(lane)
+        unsettled, below = self._queue.unsettled(), min(below, self._dispatcher.barrier(lane))
         for message in self._dispatcher.without_late_ones(lane, returned):
-            if message.sequence > barrier:
+            if message.sequence >= below:
                 lane.returned.append(message)
                 continue
             is_next = self._offer_parked(lane, held, message.sequence)
@@ -203,8 +211,9 @@ class SelectiveDispatch:
                 lane.returned.append(message)
                 if choice.group is not None:
                     held.setdefault(choice.group, message.sequence)
+        return len(returned) - len(lane.returned)
 
-    def _offer_parked(self, lane: QueueLane, held: Held, below: int = NO_BARRIER) -> bool:
+    def _offer_parked(self, lane: QueueLane, held: Held, below: int = END) -> bool:
         """Offer what is parked for those that have credit, in its order.
 
         Args:

@@ -48,13 +48,14 @@ def rows_of(page: str) -> list[Row]:
 
 @cache
 def names_in(path: str) -> frozenset[str]:
-    """The names of the tests in a file; none if there is no such file."""
+    """The names of the tests in a file, state machines among them; none if there is no such file."""
     file = ROOT / path
     if not file.is_file():
         return frozenset()
     body = ast.parse(file.read_text("utf-8")).body
     functions = {part.name for part in body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
-    return frozenset(name for name in functions if name.startswith("test_"))
+    machines = {ast.unparse(part.targets[0]) for part in body if isinstance(part, ast.Assign)}
+    return frozenset(name for name in functions | machines if re.match(r"test_\w+$|Test\w+$", name))
 
 
 def faults_of(row: Row) -> list[str]:
@@ -102,6 +103,7 @@ THIS = f"`{HERE}::test_a_row_that_is_wrong_is_found`"
         (f"| a | b | c | same | {THIS} |", ""),
         (f"| a | b | c | better | {THIS}<br>{THIS} |", ""),
         ("| a | b | c | not yet | none |", ""),
+        ("| a | b | c | same | `tests/property/test_cursor_machine.py::TestCursorMachine` |", ""),
         (f"| a | b | c | equal | {THIS} |", "'equal' is none of"),
         ("| a | b | c | same |  |", "missing or empty"),
         ("| a | b | c | same |", "missing or empty"),

@@ -468,4 +468,4 @@ class DispatchMachine(RuleBasedStateMachine):
 
 
 TestDispatchMachine = pytest.mark.slow(DispatchMachine.TestCase)
-TestDispatchMachine.settings = hypothesis_settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestDispatchMachine.settings = hypothesis_settings(max_examples=40, stateful_step_count=50, deadline=None)

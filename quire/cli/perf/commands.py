@@ -228,7 +228,7 @@ def groups(context: click.Context, messages: int, memory_limit: int, store: str 
 
 @scenario.command()
 @_count("--queues", 10_000, "How many queues get a message every second, and how many idle ones there are.", lowest=100)
-@click.option("--persistent/--non-persistent", default=True, show_default=True, help="Whether messages are stored.")
+@click.option("--persistent/--non-persistent", default=False, show_default=True, help="Whether messages are stored.")
 @click.option("--seconds", type=click.FloatRange(1), default=5, show_default=True, help="How long a measurement takes.")
 @_broker_options("64MB")
 @click.pass_context
