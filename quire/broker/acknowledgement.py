@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from quire.broker.dead_letter import is_dead_letter_queue
 from quire.broker.subscription import Subscription
-from quire.broker.transaction import Transaction
+from quire.broker.transactions.transaction import Transaction
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.scheduler import Timer
 from quire.store.base import Delivery

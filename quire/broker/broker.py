@@ -15,21 +15,21 @@ from typing import Any
 from quire.broker.advisories import Advisories
 from quire.broker.commit import Commit, Owner, Part
 from quire.broker.destinations import Destinations
-from quire.broker.durables import Durables
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
 from quire.broker.pacing import CommitPacing
-from quire.broker.queue import Queue
-from quire.broker.routing import Routing, Target
-from quire.broker.schedule import Schedule
+from quire.broker.queues.queue import Queue
+from quire.broker.routing.routing import Routing, Target
+from quire.broker.scheduling.schedule import Schedule
 from quire.broker.session import Session
 from quire.broker.slow_consumers import SlowConsumers
 from quire.broker.subscription import Dispatching
-from quire.broker.topic import Topic
-from quire.broker.transaction import Transaction
-from quire.broker.transaction_timeouts import TransactionTimeouts
-from quire.broker.xa_registry import XaRegistry
+from quire.broker.topics.durables import Durables
+from quire.broker.topics.topic import Topic
+from quire.broker.transactions.transaction import Transaction
+from quire.broker.transactions.transaction_timeouts import TransactionTimeouts
+from quire.broker.transactions.xa_registry import XaRegistry
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
@@ -274,8 +274,15 @@ class Broker:
     # The turn.
 
     def turn(self) -> None:
-        """Dispatch, begin a commit if none is under way, and let every session write once."""
+        """The turn that was asked for."""
         self._turn_asked = False
+        self._work()
+
+    def _work(self) -> None:
+        """Dispatch, begin a commit if none is under way, and let every session write once.
+
+        A turn that was asked for stays so, or each commit would add one more to those that the event loop has already.
+        """
         self._relieve()
         self.memory.wake()  # first, or a busy queue would take what a waiting one was promised
         self._dispatch()
@@ -309,7 +316,7 @@ class Broker:
     def planned_turn(self) -> None:
         """The turn that ``call_later`` was asked for."""
         self._turn_planned = False
-        self.turn()
+        self._work()
 
     def _may_begin(self) -> bool:
         """Whether the open commit is to begin now; if it has to wait, a turn is planned for then."""
@@ -366,7 +373,7 @@ class Broker:
             self._fail(commit, error)
             # What was sent meanwhile fails too: it may not overtake what has failed and is sent again.
             self._fail(self._close_commit()[0], error)
-        self.turn()
+        self._work()
 
     def _complete(self, commit: Commit) -> None:
         self.commits_done = commit.number

@@ -10,8 +10,8 @@ from quire.message import Message
 from quire.store.base import Delivery, WriteBatch
 
 if TYPE_CHECKING:
-    from quire.broker.queue import Queue
-    from quire.broker.transaction import Transaction
+    from quire.broker.queues.queue import Queue
+    from quire.broker.transactions.transaction import Transaction
 
 
 class QueuePart:

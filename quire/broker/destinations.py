@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from quire.broker.queue import Queue
-from quire.broker.topic import Topic
+from quire.broker.queues.queue import Queue
+from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind
 from quire.destination import queue as queue_destination
 from quire.destination import topic as topic_destination

@@ -7,8 +7,8 @@ from quire.logs import event
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queue import Queue
-    from quire.broker.topic import Topic
+    from quire.broker.queues.queue import Queue
+    from quire.broker.topics.topic import Topic
 
 CHECK_PERIOD = 5.0
 """How often destinations are looked at, in seconds."""

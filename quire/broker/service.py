@@ -16,7 +16,7 @@ from typing import Protocol
 
 from quire import __version__, migrations
 from quire.broker.broker import Broker
-from quire.broker.stomp_session import StompSession
+from quire.broker.stomp.stomp_session import StompSession
 from quire.broker.transport import StompTransport
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool

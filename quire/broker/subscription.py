@@ -56,7 +56,7 @@ class Source(Protocol):
     def take_back(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
-        """Messages were not acknowledged, or rejected; ``quire.broker.queue.Queue.take_back`` says what is what."""
+        """Messages were not acknowledged, or rejected; ``Queue.take_back`` says what is what."""
         ...
 
     def note_delivery(self, message: Message, state: Delivery) -> None:

@@ -7,7 +7,7 @@ import termios
 from typing import cast
 
 from quire.broker.broker import OPEN_BYTES, Broker
-from quire.broker.stomp_session import StompSession
+from quire.broker.stomp.stomp_session import StompSession
 from quire.errors import BrokerStopping, TooManyConnections
 from quire.protocols.stomp.encoder import error_frame
 from quire.protocols.stomp.versions import Version

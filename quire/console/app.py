@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from quire.broker.management import Management
+from quire.broker.management.management import Management
+from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
-from quire.broker.topic_management import TopicManagement
 from quire.console import broker, connections, durables, messages, queues, schedule, topics, transfers, xa
 from quire.console.endpoint import Endpoint, read_call
 from quire.console.metrics import BrokerCollector, scrape

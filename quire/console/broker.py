@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from quire import __version__
-from quire.broker.consumer_status import HeldProducer, held_producers
+from quire.broker.management.consumer_status import HeldProducer, held_producers
 from quire.broker.service import Service
 from quire.console.endpoint import Call, Endpoint
 from quire.store.urls import shown

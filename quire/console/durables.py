@@ -2,8 +2,8 @@
 
 import msgspec
 
-from quire.broker.management import BrowsePage
-from quire.broker.topic_status import DurableStatus
+from quire.broker.management.management import BrowsePage
+from quire.broker.management.topic_status import DurableStatus
 from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, Removed
 from quire.console.messages import BrowseQuery
 from quire.console.transfers import Chosen, Purged

@@ -7,9 +7,9 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from starlette.requests import Request
 
-from quire.broker.management import MAX_PAGE, Management
+from quire.broker.management.management import MAX_PAGE, Management
+from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
-from quire.broker.topic_management import TopicManagement
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
 from quire.logs import event
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from quire.broker.draft import Draft
-from quire.broker.management import BrowsePage
+from quire.broker.management.draft import Draft
+from quire.broker.management.management import BrowsePage
 from quire.console.endpoint import Call, Endpoint, Fields, PageLimit
 from quire.destination import DestinationKind
 from quire.errors import InvalidArgument

@@ -7,12 +7,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from quire import __version__
-from quire.broker.consumer_status import held_producers
 from quire.broker.flow import HoldCause
-from quire.broker.management import Management
-from quire.broker.next_due import NextDue
+from quire.broker.management.consumer_status import held_producers
+from quire.broker.management.management import Management
+from quire.broker.management.next_due import NextDue
+from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
-from quire.broker.topic_management import TopicManagement
 from quire.console.broker import broker_status
 from quire.console.queue_metrics import queue_metrics
 from quire.console.topic_metrics import topic_metrics

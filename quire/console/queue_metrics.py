@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from quire.broker.blocked import CAUSES
-from quire.broker.queue_status import QueueStatus
+from quire.broker.management.blocked import CAUSES
+from quire.broker.management.queue_status import QueueStatus
 
 
 class _Row(NamedTuple):

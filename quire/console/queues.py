@@ -2,8 +2,8 @@
 
 import msgspec
 
-from quire.broker.group_status import GroupPage
-from quire.broker.queue_status import QueueStatus
+from quire.broker.management.group_status import GroupPage
+from quire.broker.management.queue_status import QueueStatus
 from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, PageLimit, Removed
 
 

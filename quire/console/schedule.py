@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quire.broker.scheduled_message import ScheduledMessage
+from quire.broker.scheduling.scheduled_message import ScheduledMessage
 from quire.console.endpoint import Call, Endpoint, Fields, PageLimit, Removed
 from quire.errors import InvalidArgument
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from quire.broker.topic_status import TopicStatus
+from quire.broker.management.topic_status import TopicStatus
 
 
 class _Row(NamedTuple):

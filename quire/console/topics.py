@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quire.broker.topic_status import TopicStatus
+from quire.broker.management.topic_status import TopicStatus
 from quire.console.endpoint import Call, DeleteQuery, Endpoint, Removed
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from quire.broker.message_transfer import Choice
+from quire.broker.management.message_transfer import Choice
 from quire.console.endpoint import Call, Endpoint, Fields, Limit
 
 PACE = 0.1

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from quire.broker.xa_registry import PreparedEntry
-from quire.broker.xid import Xid
+from quire.broker.transactions.xa_registry import PreparedEntry
+from quire.broker.transactions.xid import Xid
 from quire.console.endpoint import Call, Endpoint
 
 

@@ -147,6 +147,12 @@ class QueueCursor:
         else:
             self._kept_bytes += message.size + MESSAGE_OVERHEAD
 
+    def set_all_aside(self, messages: list[Message]) -> None:
+        """As ``set_aside``, for many."""
+        kept = [message for message in messages if not message.stored]
+        self._kept_bytes += _charge(kept)
+        self._memory.release(_charge(messages) - _charge(kept))
+
     def take_up(self, message: Message) -> None:
         """A message that was set aside, and is nowhere but in memory, goes on its way."""
         self._kept_bytes -= message.size + MESSAGE_OVERHEAD
@@ -326,6 +332,7 @@ class QueueCursor:
         return True
 
     def _admit_page(self, budget: int) -> None:
+        charge, append = 0, self.window.append
         for message in self._read(budget):
             self.position = message.sequence
             if message.stored:
@@ -336,8 +343,9 @@ class QueueCursor:
                     continue
                 if message.sequence <= self.redelivered_to:
                     message.redelivered = True
-                self._memory.force(message.size + MESSAGE_OVERHEAD)
-            self.window.append(message)
+                charge += message.size + MESSAGE_OVERHEAD
+            append(message)
+        self._memory.force(charge)
 
     def _first_fits(self, budget: int) -> bool:
         """Whether the message at the position fits, told from its indexed size, before anything is read."""

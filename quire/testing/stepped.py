@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from quire.broker.broker import Broker
-from quire.broker.queue import Queue
-from quire.broker.stomp_session import StompSession
+from quire.broker.queues.queue import Queue
+from quire.broker.stomp.stomp_session import StompSession
 from quire.clock import ManualClock
 from quire.cursors.spool import Spool
 from quire.errors import QuireError

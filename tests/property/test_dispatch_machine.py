@@ -15,10 +15,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quire.broker import dispatch_mark, dispatcher, message_groups, selective_dispatch
-from quire.broker.browsing import read
-from quire.broker.queue import Queue
-from quire.broker.queue_lane import QueueLane
+from quire.broker.management.browsing import read
+from quire.broker.queues import dispatch_mark, dispatcher, message_groups, selective_dispatch
+from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.subscription import AckMode, Subscription
 from quire.cursors import queue_cursor
 from quire.errors import StoreFull
@@ -464,7 +464,9 @@ class DispatchMachine(RuleBasedStateMachine):
         left = [item for item in self.model.items.values() if not item.is_gone]
         assert all(item.is_expired(self.now) for item in left)
         assert self.queue.depth == self.queue.bytes == self.queue.memory.used == self.stepped.spool.used == 0
-        assert [self.stepped.store.lane_state(lane.id).count for lane in self.queue.lanes] == [0] * len(self.queue.lanes)
+        assert [self.stepped.store.lane_state(lane.id).count for lane in self.queue.lanes] == [0] * len(
+            self.queue.lanes
+        )
 
 
 TestDispatchMachine = pytest.mark.slow(DispatchMachine.TestCase)

@@ -2,7 +2,7 @@
 
 from operator import attrgetter
 
-from quire.broker.queue import Queue
+from quire.broker.queues.queue import Queue
 from quire.message import Message
 from quire.store.base import Store
 from quire.store.maintenance.verify import verify

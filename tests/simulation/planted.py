@@ -10,16 +10,16 @@ from unittest.mock import patch
 
 from quire.broker.broker import Broker
 from quire.broker.commit import Commit, QueuePart
-from quire.broker.dispatch_mark import DispatchMark
-from quire.broker.dispatcher import Dispatcher
 from quire.broker.flow import ProducerFlow
-from quire.broker.message_groups import MessageGroups
-from quire.broker.queue import Queue
-from quire.broker.queue_lane import QueueLane
-from quire.broker.round_robin import RoundRobin
+from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.dispatcher import Dispatcher
+from quire.broker.queues.message_groups import MessageGroups
+from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.queues.round_robin import RoundRobin
 from quire.broker.session import Session
 from quire.broker.subscription import Subscription
-from quire.broker.transaction import Transaction
+from quire.broker.transactions.transaction import Transaction
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.errors import QuireError

@@ -81,14 +81,14 @@ def small_steps() -> Iterator[None]:
     """Make the broker's steps so small that a short history crosses them: dispatch marks, pages, slices, output."""
     with (
         patch("quire.testing.stepped.MAX_STEPS", 1000),
-        patch("quire.broker.dispatch_mark.STEP", 8),
-        patch("quire.broker.dispatcher.SLICE", 2),
-        patch("quire.broker.selective_dispatch.SCAN_LIMIT", 6),
-        patch("quire.broker.selective_dispatch.RUN", 4),
-        patch("quire.broker.selective_dispatch.RECALL_LIMIT", 2),
-        patch("quire.broker.queue_lane.RECALL_LIMIT", 2),
+        patch("quire.broker.queues.dispatch_mark.STEP", 8),
+        patch("quire.broker.queues.dispatcher.SLICE", 2),
+        patch("quire.broker.queues.selective_dispatch.SCAN_LIMIT", 6),
+        patch("quire.broker.queues.selective_dispatch.RUN", 4),
+        patch("quire.broker.queues.selective_dispatch.RECALL_LIMIT", 2),
+        patch("quire.broker.queues.queue_lane.RECALL_LIMIT", 2),
         patch("quire.cursors.queue_cursor.PAGE_LIMIT", 3),
         patch("quire.cursors.queue_cursor.WINDOW_LIMIT", 12),
-        patch("quire.broker.stomp_session.OUTPUT_LIMIT", 2000),
+        patch("quire.broker.stomp.stomp_session.OUTPUT_LIMIT", 2000),
     ):
         yield

@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from quire.broker.draft import Draft
-from quire.broker.management import Management
-from quire.broker.message_transfer import STEP, Choice
+from quire.broker.management.draft import Draft
+from quire.broker.management.management import Management
+from quire.broker.management.message_transfer import STEP, Choice
 from quire.destination import DestinationKind
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker

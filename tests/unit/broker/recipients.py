@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from quire.broker.durable_subscription import DurableSubscription
 from quire.broker.session import Session
 from quire.broker.subscription import AckMode, Subscription
+from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.errors import QuireError, StoreCorrupt
 from quire.message import Message, header_lines
 from quire.selectors import selector

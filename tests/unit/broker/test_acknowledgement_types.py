@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.transaction import Transaction
+from quire.broker.transactions.transaction import Transaction
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer

@@ -1,6 +1,6 @@
 """Who gets which message: round robin, prefetch, priority, exclusive consumers, one order."""
 
-from quire.broker.stomp_session import OUTPUT_LIMIT
+from quire.broker.stomp.stomp_session import OUTPUT_LIMIT
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, numbers
 

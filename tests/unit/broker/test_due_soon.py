@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import due_soon
-from quire.broker.due_soon import MOST, MOST_BYTES, DueSoon
+from quire.broker.scheduling import due_soon
+from quire.broker.scheduling.due_soon import MOST, MOST_BYTES, DueSoon
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import StoredDestination, WriteBatch

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.broker.durable_subscription import DurableSubscription
 from quire.broker.subscription import Subscription
-from quire.broker.topic import Holder
-from quire.broker.transaction import Transaction
+from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.topic import Holder
+from quire.broker.transactions.transaction import Transaction
 from quire.errors import QuireError, StoreFull
 from quire.message import Message
 from quire.store.base import Store, Sync, walk

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.eviction import EvictionStrategy, LowestPriorityFirst, OldestFirst, PendingMessages, SupersededFirst
 from quire.broker.subscription import AckMode, Subscription
-from quire.broker.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
+from quire.broker.topics.eviction import (
+    EvictionStrategy,
+    LowestPriorityFirst,
+    OldestFirst,
+    PendingMessages,
+    SupersededFirst,
+)
+from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

@@ -2,11 +2,11 @@
 
 import pytest
 
-from quire.broker import rolled_back
-from quire.broker.rolled_back import RolledBack
 from quire.broker.subscription import AckMode
-from quire.broker.transaction import Transaction
-from quire.broker.waiting_messages import take_waiting
+from quire.broker.transactions import rolled_back
+from quire.broker.transactions.rolled_back import RolledBack
+from quire.broker.transactions.transaction import Transaction
+from quire.broker.transactions.waiting_messages import take_waiting
 from quire.errors import StoreFull
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import DamagedStore, bodies, consumer, filled, numbers, settings

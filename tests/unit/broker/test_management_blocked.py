@@ -2,9 +2,9 @@
 
 import pytest
 
-from quire.broker import parking
-from quire.broker.blocked import CAUSES, Blocked
-from quire.broker.management import Management
+from quire.broker.management.blocked import CAUSES, Blocked
+from quire.broker.management.management import Management
+from quire.broker.queues import parking
 from quire.errors import StoreCorrupt, StoreError, StoreFull
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker, SteppedClient

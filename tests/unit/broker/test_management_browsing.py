@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.draft import Draft
-from quire.broker.management import Management
+from quire.broker.management.draft import Draft
+from quire.broker.management.management import Management
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker

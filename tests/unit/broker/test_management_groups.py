@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.group_status import GroupStatus
-from quire.broker.management import Management
+from quire.broker.management.group_status import GroupStatus
+from quire.broker.management.management import Management
 from quire.errors import InvalidArgument, UnknownGroup
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer

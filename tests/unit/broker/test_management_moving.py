@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.browsing import entries
-from quire.broker.draft import Draft
-from quire.broker.management import Management
+from quire.broker.management.browsing import entries
+from quire.broker.management.draft import Draft
+from quire.broker.management.management import Management
 from quire.errors import InvalidArgument, InvalidSelector, QuireError, StoreFull, UnknownMessage
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, numbers, settings

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 
-from quire.broker.draft import Draft
-from quire.broker.management import Management
+from quire.broker.management.draft import Draft
+from quire.broker.management.management import Management
 from quire.errors import DestinationExists, DestinationInUse, InvalidDestination
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled

@@ -2,9 +2,9 @@
 
 import pytest
 
-from quire.broker.draft import Draft
-from quire.broker.management import Management
-from quire.broker.message_transfer import STEP
+from quire.broker.management.draft import Draft
+from quire.broker.management.management import Management
+from quire.broker.management.message_transfer import STEP
 from quire.errors import BrokerStopping, InvalidHeader, LimitExceeded, ProducerHeld, QuireError
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.consumer_status import held_producers
-from quire.broker.management import Management
+from quire.broker.management.consumer_status import held_producers
+from quire.broker.management.management import Management
 from quire.errors import UnknownDestination
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, filled, settings

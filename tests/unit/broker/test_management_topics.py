@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.management import Management
-from quire.broker.topic_management import TopicManagement
+from quire.broker.management.management import Management
+from quire.broker.management.topic_management import TopicManagement
 from quire.destination import DestinationKind
 from quire.errors import DestinationExists, DestinationInUse, StoreFull, UnknownDestination, UnknownSubscription
 from quire.testing.stepped import SteppedBroker, SteppedClient

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.dispatch_mark import STEP as MARK_STEP
+from quire.broker.queues.dispatch_mark import STEP as MARK_STEP
 from quire.errors import BrokerStopping, StoreFull
 from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers
 

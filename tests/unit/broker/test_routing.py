@@ -2,9 +2,9 @@
 
 import pytest
 
-from quire.broker.schedule import ScheduledSend
-from quire.broker.stomp_destination import Address, Scope, read_destination
-from quire.broker.timing import Timing
+from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.timing import Timing
+from quire.broker.stomp.stomp_destination import Address, Scope, read_destination
 from quire.destination import DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader
 from quire.testing.stepped import SteppedBroker
@@ -117,7 +117,7 @@ def test_what_cannot_be_sent_to_makes_no_destination(destination: str) -> None:
 
 
 def test_no_more_targets_are_remembered_than_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.routing.MAX_TARGETS", 3)
+    monkeypatch.setattr("quire.broker.routing.routing.MAX_TARGETS", 3)
     stepped = filled(0)
     for number in range(10):
         assert stepped.broker.target(f"/queue/q?consumer.priority={number}") is stepped.queue("q")

@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import schedule as schedule_module
-from quire.broker.schedule import ScheduledSend
+from quire.broker.scheduling import schedule as schedule_module
+from quire.broker.scheduling.schedule import ScheduledSend
 from quire.errors import InvalidHeader
 from tests.unit.broker.harness import bodies
 from tests.unit.broker.schedule_rig import Rig

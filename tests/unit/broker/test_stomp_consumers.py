@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.browser import Browser
+from quire.broker.stomp.browser import Browser
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import bodies, consumer, filled, numbers
 from tests.unit.broker.subscribing import error_of, subscribe, subscribed
@@ -79,7 +79,7 @@ def test_headers_that_mean_nothing_for_a_queue_are_passed_over() -> None:
 
 
 def test_a_connection_has_a_limited_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.stomp_consumers.MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr("quire.broker.stomp.stomp_consumers.MAX_SUBSCRIPTIONS", 2)
     client = SteppedBroker().connect()
     for id in ("a", "b", "c"):
         subscribe(client, "/queue/q", id)

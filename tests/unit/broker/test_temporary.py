@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker import own_temporaries
+from quire.broker.routing import own_temporaries
 from quire.errors import InvalidDestination
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.answering import KINDS, answer, request, send_to, subscribe, subscribed, temporaries

@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from quire.broker.timing import MAX_REPEAT, MAX_WAIT, Timing
+from quire.broker.scheduling.timing import MAX_REPEAT, MAX_WAIT, Timing
 from quire.errors import InvalidHeader
 
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.routing import Target
+from quire.broker.routing.routing import Target
 from quire.broker.session import Session
-from quire.broker.xa_branch import XaBranch
-from quire.broker.xid import Xid
+from quire.broker.transactions.xa_branch import XaBranch
+from quire.broker.transactions.xid import Xid
 from quire.message import header_lines
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from quire.broker.service import Service
-from quire.broker.stomp_route import route_of
-from quire.broker.xid import Xid
+from quire.broker.stomp.stomp_route import route_of
+from quire.broker.transactions.xid import Xid
 from quire.console.app import Application
 from quire.protocols.stomp.frames import Head
 from quire.testing.stepped import SteppedBroker

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.broker.xid import Xid
+from quire.broker.transactions.xid import Xid
 from quire.console import broker as broker_endpoints
 from quire.console.app import ENDPOINTS
 from quire.console.endpoint import Endpoint

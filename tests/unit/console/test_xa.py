@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.xid import Xid
+from quire.broker.transactions.xid import Xid
 from tests.unit.broker.harness import consumer
 from tests.unit.broker.managed import browsed
 from tests.unit.console.conftest import Api

@@ -1,0 +1,1 @@
+"""The operator's door: look at everything, and change it."""

@@ -1,0 +1,102 @@
+"""Why the messages of a queue cannot be given out, and for how long: no wait without a cause."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.errors import StoreCorrupt
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.queue_lane import QueueLane
+
+PAUSED_AT = "paused_at"
+"""The setting of a stored destination that says since when it is paused, in milliseconds since the epoch."""
+
+CAUSES = (
+    "paused", "damaged-record", "store-failed", "memory-limit", "waiting-for-consumers", "redelivery-delay",
+    "parked-limit", "ack-set-full", "no-matching-consumer", "group-owner-busy", "consumer-busy",
+)  # fmt: skip
+"""All causes there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a queue's messages cannot be given out.
+
+    Attributes:
+        cause: ``paused``; ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be
+            read, or cannot note that more was given out; ``memory-limit``, the next message finds no memory;
+            ``waiting-for-consumers``, the policy waits for more of them; ``redelivery-delay``, one that waits for its
+            redelivery holds back all others; ``parked-limit``, too many messages wait for consumers that are busy;
+            ``ack-set-full``, a durable subscription has too many holes in what it has finished;
+            or of the first message: ``no-matching-consumer``, no selector matches it, ``group-owner-busy``, who has
+            its group has no credit, ``consumer-busy``, nobody who may have it has credit.
+        age_seconds: for how long.
+    """
+
+    cause: str
+    age_seconds: float
+
+
+def blocked(broker: "Broker", queue: "Queue") -> Blocked | None:
+    """Why a queue's messages cannot be given out; None if nothing is in the way, or nobody consumes.
+
+    Args:
+        broker: the broker.
+        queue: its queue, or a durable subscription.
+    """
+    if queue.depth <= queue.in_flight:
+        return None
+    if queue.paused:
+        since = queue.stored.settings.get(PAUSED_AT)
+        age = (broker.clock.now_ms() - since) / 1000 if isinstance(since, int) else 0.0
+        return Blocked("paused", max(age, 0.0))
+    if not queue.subscriptions:
+        return None
+    cause, began = _by_store(queue) or _by_policy(queue) or _by_parking(queue) or _by_consumers(broker, queue)
+    return Blocked(cause, broker.clock.monotonic() - began) if cause else None
+
+
+def _by_store(queue: "Queue") -> tuple[str, float] | None:
+    if queue.fault is not None:
+        return "damaged-record" if isinstance(queue.fault, StoreCorrupt) else "store-failed", queue.fault_since
+    for lane in queue.lanes:
+        if lane.cursor.blocked_since is not None:
+            return "memory-limit", lane.cursor.blocked_since
+    if isinstance(queue, DurableSubscription) and queue.full_of_holes_since is not None:
+        return "ack-set-full", queue.full_of_holes_since
+    return None
+
+
+def _by_policy(queue: "Queue") -> tuple[str, float] | None:
+    if queue.dispatcher.gate.since is not None:
+        return "waiting-for-consumers", queue.dispatcher.gate.since
+    held = [lane.delayed_since for lane in queue.lanes if queue.dispatcher.is_held(lane)]
+    return ("redelivery-delay", min(held)) if len(held) == len(queue.lanes) else None
+
+
+def _by_parking(queue: "Queue") -> tuple[str, float] | None:
+    """What the first message of a lane waits for, if it is parked."""
+    for lane in queue.lanes:
+        if lane.parking.is_full:
+            return "parked-limit", lane.parking.full_since
+        sequence, cause, since = lane.parking.first()
+        if cause and sequence < _first_unparked(lane):
+            return cause, since
+    return None
+
+
+def _first_unparked(lane: "QueueLane") -> int:
+    """The sequence of the first message that waits in memory; above all if none does."""
+    return min([waiting[0].sequence for waiting in (lane.returned, lane.cursor.window) if waiting], default=1 << 63)
+
+
+def _by_consumers(broker: "Broker", queue: "Queue") -> tuple[str, float]:
+    """Nothing is in the way of the messages: are all consumers full, or can the store not note what is given out?"""
+    eligible = queue.dispatcher.round_robin.eligible(queue.policy)
+    full_since = [s.full_since for s in eligible if s.full_since is not None and s.credit <= 0]
+    if len(full_since) == len(eligible):
+        return "consumer-busy", max(full_since)
+    return ("store-failed", broker.store_failed_since) if broker.store_error is not None else ("", 0.0)

@@ -1,0 +1,168 @@
+"""Reading a queue beside its consumers: browse, purge and move look at it through here and never touch its cursor.
+
+A queue's messages are in three places: the persistent ones in the store, the non-persistent ones that found no memory
+in the spool, the others in memory only. They are joined by sequence, a bounded number at a time. Each read is a
+snapshot of the newest commit; the next one begins at a sequence, so nothing is seen twice, and nothing is skipped.
+"""
+
+import base64
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from quire.errors import StoreCorrupt
+from quire.message import MESSAGE_OVERHEAD, Message
+from quire.store.base import Link
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.queue_lane import QueueLane
+
+_sequence = attrgetter("sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedMessage:
+    """A message of a queue.
+
+    Attributes:
+        sequence: its place in the queue.
+        id: its message id.
+        size: of headers and body, in bytes.
+        timestamp: when the broker took it, in milliseconds since the epoch.
+        expiration: when it expires, in milliseconds since the epoch; 0 for never.
+        priority: 0 to 9.
+        persistent: whether it survives the broker.
+        redelivered: whether a consumer may have seen it before.
+        deliveries: how often it was given to a consumer and came back.
+        in_flight: whether a consumer has it now.
+        headers: all its headers.
+        body: as text, or base64 when it is not UTF-8.
+        body_encoding: which of the two.
+    """
+
+    sequence: int
+    id: str
+    size: int
+    timestamp: int
+    expiration: int
+    priority: int
+    persistent: bool
+    redelivered: bool
+    deliveries: int
+    in_flight: bool
+    headers: dict[str, str]
+    body: str
+    body_encoding: Literal["text", "base64"]
+
+
+class Portion(NamedTuple):
+    """What one read brought.
+
+    Attributes:
+        messages: in order.
+        next: where to go on; None at the end of the queue.
+    """
+
+    messages: list[Message]
+    next: int | None
+
+
+def entries(broker: "Broker", queue: "Queue", start: int, limit: int) -> list[Message]:
+    """What a queue has from a sequence on, in order, in flight or not. Bodies are not read: a size is known without.
+
+    Args:
+        broker: the broker.
+        queue: its queue.
+        start: the first sequence wanted; it need not be there.
+        limit: how many at the most.
+    """
+    found = [message for message in queue.unstored() if message.sequence >= start]
+    for lane in queue.lanes:
+        found += [_entry(link, lane, persistent=True) for link in lane.reader.links(lane.id, start, limit)]
+        if not broker.spool.is_empty(lane.id):
+            found += [_entry(link, lane, persistent=False) for link in broker.spool.links(lane.id, start, limit)]
+    last = queue.last
+    announced = [message for message in found if message.sequence <= last]
+    return sorted(announced, key=_sequence)[:limit]
+
+
+def read(broker: "Broker", queue: "Queue", start: int, byte_budget: int, limit: int) -> Portion:
+    """Read messages of a queue from a sequence on, in order, in flight or not.
+
+    Args:
+        broker: the broker.
+        queue: its queue.
+        start: the first sequence wanted; it need not be there.
+        byte_budget: how many bytes they may be charged together; the first one is read whatever its size.
+        limit: how many at the most.
+
+    Raises:
+        StoreCorrupt: the first one is damaged. A damaged record further on ends the read before it.
+    """
+    found = entries(broker, queue, start, limit + 1)
+    wanted: list[Message] = []
+    for entry in found[:limit]:
+        byte_budget -= entry.size + MESSAGE_OVERHEAD
+        if wanted and byte_budget < 0:
+            break
+        wanted.append(entry)
+    if not wanted:
+        return Portion([], None)
+    try:
+        messages = _load(broker, queue, wanted)
+    except StoreCorrupt as damage:
+        wanted = [entry for entry in wanted if entry.sequence < damage.data["sequence"]]
+        if not wanted:
+            raise
+        messages = _load(broker, queue, wanted)
+    return Portion(messages, wanted[-1].sequence + 1 if len(found) > len(wanted) else None)
+
+
+def described(queue: "Queue", messages: list[Message]) -> list[BrowsedMessage]:
+    """What is told of messages of a queue."""
+    in_flight = queue.in_flight_sequences()
+    return [_described(queue, message, message.sequence in in_flight) for message in messages]
+
+
+def timestamp(message: Message) -> int:
+    """When the broker took a message, in milliseconds since the epoch."""
+    return int(message.headers()["timestamp"])
+
+
+def _described(queue: "Queue", message: Message, in_flight: bool) -> BrowsedMessage:
+    headers = message.headers()
+    text, encoding = _text(message.body)
+    return BrowsedMessage(
+        sequence=message.sequence, id=message.id, size=message.size, timestamp=int(headers["timestamp"]),
+        expiration=message.expiration, priority=message.priority, persistent=message.persistent,
+        redelivered=message.redelivered or message.sequence <= queue.lane_of(message).cursor.redelivered_to,
+        deliveries=message.deliveries, in_flight=in_flight, headers=headers, body=text, body_encoding=encoding,
+    )  # fmt: skip
+
+
+def _text(body: bytes) -> tuple[str, Literal["text", "base64"]]:
+    try:
+        return body.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+
+
+def _entry(link: Link, lane: "QueueLane", *, persistent: bool) -> Message:
+    entry = Message(link.sequence, b"", priority=lane.priority)
+    entry.size, entry.persistent = link.size, persistent
+    return entry
+
+
+def _load(broker: "Broker", queue: "Queue", wanted: list[Message]) -> list[Message]:
+    """Entries with their contents; what was removed meanwhile is left out."""
+    messages = [entry for entry in wanted if not entry.stored]
+    stored = [entry for entry in wanted if entry.stored]
+    for lane in queue.lanes:
+        own = stored if len(queue.lanes) == 1 else lane.own(stored)
+        if persistent := [entry.sequence for entry in own if entry.persistent]:
+            messages += lane.reader.load(lane.id, persistent)
+        if spooled := [entry.sequence for entry in own if not entry.persistent]:
+            messages += broker.spool.load(lane.id, spooled)
+    return sorted(messages, key=_sequence)

@@ -1,0 +1,50 @@
+"""When the next scheduled message is due, told from the store's index of expirations."""
+
+from typing import TYPE_CHECKING
+
+from quire.broker.scheduling.schedule import KIND
+from quire.errors import StoreError
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+MOST = 1000
+"""How many entries of the index are looked at: the messages of all destinations that expire are in it."""
+
+_EVER = 1 << 62
+
+
+class NextDue:
+    """Looks up when the next scheduled message is due.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._lane = 0
+
+    def read(self) -> int | None:
+        """When it is due, in milliseconds since the epoch.
+
+        None if none is scheduled, if it is not among the first ``MOST`` of all messages that expire, or if the store
+        cannot be read.
+        """
+        schedule = self._broker.schedule
+        if schedule.depth == 0 or schedule.soon.earliest is not None:
+            return schedule.soon.earliest
+        try:
+            return self._from_store()
+        except StoreError:  # told by whoever has to read it
+            return None
+
+    def _from_store(self) -> int | None:
+        if not self._lane:
+            known = self._broker.store.destinations()
+            self._lane = next((stored.lanes[0] for stored in known if stored.kind == KIND), 0)
+        found = self._broker.store.expired(_EVER, MOST)
+        sequence = next((sequence for lane, sequence in found if lane == self._lane), None)
+        if sequence is None:
+            return None
+        return next((message.due for message in self._broker.schedule.browse(sequence - 1, 1).messages), None)

@@ -1,0 +1,1 @@
+"""Queues: their lanes, and who gets which message."""

@@ -1,0 +1,252 @@
+"""Messages of a lane that no present consumer can take now: parked by sequence, without their bodies.
+
+The scan goes on behind them (rule 9). They are parked by who may take them: the owner of their group, consumers with
+one of the selectors they match, or a consumer that is not there. Of the last kind only the first is remembered: when a
+consumer with a new selector comes, the lane is scanned again.
+"""
+
+from collections.abc import Callable, Collection
+from heapq import heappop, heappush
+
+from quire.broker.queues.message_groups import restarts_group
+from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
+from quire.broker.subscription import Subscription
+from quire.clock import Clock
+from quire.message import Message
+
+PARKED_LIMIT = 1_000_000
+"""With so many parked messages waiting for present consumers of one lane, the scan stops: 12 bytes each."""
+
+GROUP_COST = 50
+"""As how many messages a group counts that has something parked, for what it takes in memory itself."""
+
+Heap = list[tuple[int, Fifo]]
+
+
+class Parking:
+    """What is parked in one lane.
+
+    Args:
+        clock: for ages.
+
+    Attributes:
+        groups: by message group, what waits for the group's owner.
+        matched: by the selectors that match it (of consumers that were there), what waits for one of them.
+        kept: those of them that are nowhere but in memory, by sequence.
+        unwanted: the first sequence that no consumer wants that was there; 0 if there is none.
+        unwanted_since: since when there is one, on the monotonic clock.
+        count: how many are in ``groups`` and ``matched``.
+        full_since: since when it is full, if it is.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.groups: dict[str, Fifo] = {}
+        self.matched: dict[tuple[str, ...], Fifo] = {}
+        self.kept: dict[int, Message] = {}
+        self.unwanted = 0
+        self.unwanted_since = 0.0
+        self.count = 0
+        self.full_since = 0.0
+        self._clock = clock
+        self._heaps: dict[Takers, Heap] = {}  # by who may take them: the fifos, by their first sequence
+        self._restarts: set[int] = set()  # parked behind others of their group, which they begin anew
+        self._emptied: list[Fifo] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.count or self.unwanted)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for present consumers that the scan stops."""
+        return self.count + GROUP_COST * len(self.groups) >= PARKED_LIMIT
+
+    def holds(self, group: str, sequence: int) -> bool:
+        """Whether a message of a group has to wait for an earlier one."""
+        fifo = self.groups.get(group)
+        return fifo is not None and len(fifo) > 0 and fifo.first < sequence
+
+    # In.
+
+    def park(self, message: Message, group: str | None, takers: Takers) -> None:
+        """Park a message, in the order of the lane.
+
+        Args:
+            message: set aside by the cursor.
+            group: its message group, if it has one.
+            takers: who may take it. Behind others of its group it waits for them; of no group, and for no selector
+                that is there, it is unwanted.
+        """
+        if not message.stored:
+            self.kept[message.sequence] = message
+        if group is None and not takers:
+            self.note_unwanted(message.sequence)
+            return
+        fifo = self._fifo(group, takers)
+        if not fifo or message.sequence < fifo.first:
+            fifo.add(message)
+            fifo.since = self._clock.monotonic()
+            self.wait_for(fifo, takers)
+        else:
+            fifo.add(message)
+            if group is not None and restarts_group(message):
+                self._restarts.add(message.sequence)
+        self.count += 1
+        if self.is_full:
+            self.full_since = self.full_since or self._clock.monotonic()
+
+    def note_unwanted(self, sequence: int) -> None:
+        """Nobody that is there wants a message."""
+        if not self.unwanted:
+            self.unwanted_since = self._clock.monotonic()
+        self.unwanted = min(self.unwanted or sequence, sequence)
+
+    def _fifo(self, group: str | None, takers: Takers) -> Fifo:
+        if group is not None:
+            fifo = self.groups.get(group)
+            if fifo is None:
+                fifo = self.groups[group] = Fifo(group)
+            return fifo
+        assert isinstance(takers, tuple)
+        fifo = self.matched.get(takers)
+        if fifo is None:
+            fifo = self.matched[takers] = Fifo(None)
+        return fifo
+
+    def wait_for(self, fifo: Fifo, takers: Takers) -> None:
+        """Somebody else may take what is in a fifo: its first message was looked at, or its group changed hands."""
+        fifo.takers = takers
+        if fifo:
+            self._restarts.discard(fifo.first)
+            self._line_up(fifo)
+
+    def owned(self, group: str, owner: Subscription | None) -> None:
+        """A group has another owner, or none any more."""
+        if (fifo := self.groups.get(group)) is not None:
+            fifo.takers = owner or ANYBODY
+            self._line_up(fifo)
+
+    def _takers(self, fifo: Fifo) -> Takers:
+        return ANYBODY if fifo.first in self._restarts else fifo.takers
+
+    def _line_up(self, fifo: Fifo) -> None:
+        if fifo:
+            heappush(self._heaps.setdefault(self._takers(fifo), []), (fifo.first, fifo))
+
+    # Out.
+
+    def take(
+        self, owners: Collection[Takers], texts: set[str], is_held: Callable[[str, int], bool], below: int, limit: int
+    ) -> list[Entry]:
+        """Take out the first messages that some consumers may take, in the order of the lane.
+
+        Args:
+            owners: the consumers, for their groups.
+            texts: their selectors.
+            is_held: whether a message of a group has to wait, whoever owns it; asked with its sequence.
+            below: messages from this sequence on are not taken.
+            limit: how many at the most.
+
+        Returns:
+            What was taken out; ``put_back`` what they cannot be given, ``done`` for each of the others.
+        """
+        heaps = {takers: heap for takers, heap in self._heaps.items() if takers in owners or _any_of(takers, texts)}
+        found: list[Entry] = []
+        held: list[Fifo] = []
+        while heaps and len(found) < limit:
+            takers = min(heaps, key=lambda takers: heaps[takers][0][0])
+            first, fifo = heappop(heaps[takers])
+            if not heaps[takers]:
+                del heaps[takers], self._heaps[takers]
+            if not fifo or fifo.first != first or self._takers(fifo) != takers:
+                continue  # it was lined up again since
+            if first >= below:
+                held.append(fifo)
+                break
+            if fifo.group is not None and is_held(fifo.group, first):
+                held.append(fifo)
+                continue
+            found.append(fifo.pop())
+            if not fifo:
+                self._emptied.append(fifo)
+                continue
+            self._line_up(fifo)
+            if self._takers(fifo) in heaps:
+                continue
+            if self._takers(fifo) != takers:
+                break  # others may take the next one, and before what comes after it
+            heaps[takers] = self._heaps[takers]
+        for fifo in held:
+            self._line_up(fifo)
+        self.count -= len(found)
+        return found
+
+    def put_back(self, entries: list[Entry]) -> None:
+        """Park again what ``take`` gave; of each fifo all that was behind the first one put back."""
+        for sequence, size, fifo in reversed(entries):
+            fifo.put_back(sequence, size)
+        for fifo in dict.fromkeys([entry[2] for entry in entries]):
+            self._line_up(fifo)
+        self.count += len(entries)
+
+    def done(self, entry: Entry) -> None:
+        """A message that ``take`` gave is parked no more."""
+        self._restarts.discard(entry[0])
+        entry[2].since = self._clock.monotonic()
+
+    def forget_empty(self) -> None:
+        """Forget groups and selectors that have nothing parked any more."""
+        if not self.is_full:
+            self.full_since = 0.0
+        emptied, self._emptied = self._emptied, []
+        for fifo in emptied:
+            if not fifo and fifo.group is not None:
+                self.groups.pop(fifo.group, None)
+            elif not fifo and isinstance(fifo.takers, tuple):
+                self.matched.pop(fifo.takers, None)
+
+    def leave(self, subscription: Subscription) -> None:
+        """A consumer went; its groups were given to nobody."""
+        self._heaps.pop(subscription, None)
+
+    def discard(self, sequences: set[int]) -> list[Message]:
+        """Messages are removed. Stored ones stay on the lists, and are not there any more when they are recalled.
+
+        Returns:
+            Those that were nowhere but in memory.
+        """
+        return [self.kept.pop(sequence) for sequence in sequences & self.kept.keys()]
+
+    def clear(self) -> list[Message]:
+        """Forget everything.
+
+        Returns:
+            What was nowhere but in memory, in order.
+        """
+        kept = [self.kept[sequence] for sequence in sorted(self.kept)]
+        for table in (self.groups, self.matched, self.kept, self._heaps):
+            table.clear()
+        self._restarts.clear()
+        self._emptied.clear()
+        self.unwanted = self.count = 0
+        self.full_since = 0.0
+        return kept
+
+    # Look.
+
+    def above(self, sequence: int) -> set[int]:
+        """The parked sequences above one, without the unwanted ones."""
+        fifos = (*self.groups.values(), *self.matched.values())
+        return {parked for fifo in fifos for parked in fifo.above(sequence)}
+
+    def first(self) -> tuple[int, str, float]:
+        """The lowest parked sequence, what it waits for, and since when; (0, "", 0.0) if nothing is parked."""
+        found = [(fifo.first, "group-owner-busy", fifo.since) for fifo in self.groups.values() if fifo]
+        found += [(fifo.first, "consumer-busy", fifo.since) for fifo in self.matched.values() if fifo]
+        if self.unwanted:
+            found.append((self.unwanted, "no-matching-consumer", self.unwanted_since))
+        return min(found, default=(0, "", 0.0))
+
+
+def _any_of(takers: Takers, texts: set[str]) -> bool:
+    """Whether consumers with one of some selectors are among those that may take something."""
+    return isinstance(takers, tuple) and (not takers or not texts.isdisjoint(takers))

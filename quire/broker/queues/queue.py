@@ -1,0 +1,502 @@
+"""A queue: what comes in, who gets it, what comes back.
+
+Read it in the order of a message's life: ``send``, ``fill`` (into the commit), ``committed``, ``dispatch``,
+``acknowledge`` (into a later commit), and ``take_back`` for what is not acknowledged.
+"""
+
+import logging
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from quire.broker.commit import Commit, QueuePart
+from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
+from quire.broker.queues.dispatcher import Dispatcher
+from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.queues.redelivery import redelivery_delay
+from quire.broker.subscription import Subscription
+from quire.cursors.memory_usage import MemoryUsage
+from quire.destination import Destination, DestinationKind
+from quire.errors import StoreCorrupt, StoreError
+from quire.logs import event
+from quire.message import Message
+from quire.store.base import Delivery, LaneState, StoredDestination
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+READ_AGAIN = 1.0
+"""How many seconds after a failed read the store is read again."""
+
+GROUPED = "grouped"
+"""The setting of a stored queue that says whether messages of groups were ever sent to it."""
+
+
+class Queue:
+    """One queue.
+
+    Args:
+        broker: the broker it belongs to.
+        stored: the destination as the store has it.
+        new: whether it is made now: then nothing is read, and nothing can fail.
+
+    Attributes:
+        broker: as given.
+        destination: its address.
+        policy: what applies to it.
+        lanes: its lanes, those of higher priority first.
+        memory: its node of the memory tree.
+        depth: how many messages it has, those in flight included; exact.
+        bytes: their sizes.
+        subscriptions: its consumers, in the order they came.
+        dispatcher: gives out its messages.
+        paused: whether dispatch is stopped by an operator.
+        fault: why the store cannot give its next message; None while it can.
+        fault_since: since when, on the monotonic clock.
+    """
+
+    def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
+        self.broker = broker
+        self.stored = stored
+        self.destination = Destination(DestinationKind(stored.kind), stored.name)
+        self.policy = broker.settings.policies.of(self.destination)
+        self.paused = bool(stored.settings.get("paused"))
+        self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
+        self.lanes = self._make_lanes(new=new)
+        states = [lane.state for lane in self.lanes]
+        self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
+        self.subscriptions: list[Subscription] = []
+        self.fault: StoreError | None = None
+        self.fault_since = 0.0
+        self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
+        self._next_sequence = max([s.next_sequence for s in states])
+        self._settles_with = 0
+        self._open = QueuePart(self)
+        self.dispatcher = Dispatcher(broker, self)
+
+    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
+        """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
+        ids, state = self.stored.lanes, LaneState() if new else None
+        if len(ids) == 1:
+            return [QueueLane(self.broker, ids[0], self.memory, state=state)]
+        nodes = [MemoryUsage(0, self.memory) for _ in ids]
+        return [QueueLane(self.broker, ids[p], nodes[p], p, state) for p in reversed(range(len(ids)))]
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on. Whether it is prioritized changes at the next start, if it is empty."""
+        self.policy = self.broker.settings.policies.of(self.destination)
+        self.memory.limit = self.policy.memory_limit
+        self.dispatcher.consumers_changed()
+        self.wake()
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it may have messages of groups."""
+        return GROUPED in self.stored.settings
+
+    @property
+    def last(self) -> int:
+        """The highest sequence whose commit was announced."""
+        return max([lane.cursor.last for lane in self.lanes])
+
+    def lane_of(self, message: Message) -> QueueLane:
+        """The lane that one of its messages is in."""
+        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
+
+    # A message comes in.
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message. It is in the queue when the open commit is done.
+
+        Args:
+            content: header lines and body (``quire.message``).
+            expiration: milliseconds since the epoch; 0 for never.
+            priority: 0 to 9.
+            persistent: whether it must survive the broker.
+        """
+        message = Message(self._next_sequence, content, expiration, priority, persistent)
+        self._next_sequence += 1
+        part = self._open
+        part.appends.append(message)
+        if not persistent:
+            part.mixed = True
+            message.stored = not self.lane_of(message).cursor.keep(message)
+        self.broker.open_bytes += message.size
+        if not part.listed:
+            self.broker.list_part(part)
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one.
+
+        Returns:
+            The message.
+        """
+        self.send(content, expiration, priority, persistent)
+        message = self._open.appends[-1]
+        self._open.brought.append(message)
+        if not self.grouped and b"\nJMSXGroupID:" in content:
+            self.expect_groups()
+        return message
+
+    def expect_groups(self) -> None:
+        """A message of a group is about to be sent, for the first time: each message is looked at from now on."""
+        if not self.grouped:
+            self.stored = self.stored._replace(settings={**self.stored.settings, GROUPED: True})
+            self.broker.change_destination(self.stored.id, self.stored)
+            self.dispatcher.consumers_changed()
+
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit."""
+        part, self._open = self._open, QueuePart(self)
+        commit.parts.append(part)
+        for lane in self.lanes:
+            if (mark := lane.mark.take()) is not None:
+                part.marks[lane.id] = mark
+        part.write(commit.batch, self.broker.spool)
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done: what it brought can be dispatched."""
+        for lane in self.lanes:
+            if lane.id in part.marks:
+                lane.mark.stored = part.marks[lane.id]
+            if part.excluded:
+                lane.cursor.excluded -= part.excluded
+        if appends := part.appends:
+            self.depth += len(appends)
+            self.enqueued += len(appends)
+            size = sum([message.size for message in appends])
+            self.bytes += size
+            self.broker.stored_bytes += size
+            if len(self.lanes) == 1:
+                self.lanes[0].cursor.committed(appends)
+            else:
+                for lane in self.lanes:
+                    if own := lane.own(appends):
+                        lane.cursor.committed(own)
+            if part.mixed and not self.subscriptions:
+                self.broker.idle_residents[self] = None
+            if self.policy.send_advisory_if_no_consumers and not self.subscriptions:
+                self.broker.advisories.no_consumer(self.destination, self.policy, appends)
+        self.wake()
+
+    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
+        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
+
+        Args:
+            part: this queue's part of it.
+            restored: ``id`` of the messages whose removal is not to be tried again.
+        """
+        self._release([message for message in part.appends if not message.stored])
+        spooled = [message for message in part.appends if message.stored and not message.persistent]
+        following = self._open
+        following.removals = [m for m in part.removals if id(m) not in restored] + spooled + following.removals
+        following.deliveries = {**part.deliveries, **following.deliveries}
+        following.excluded |= part.excluded
+        for message in part.brought:
+            again = self.bring(message.content, message.expiration, message.priority, message.persistent)
+            self._carry_state(message, again)
+        for lane in self.lanes:
+            lane.mark.failed()
+        if self._settles_with == self.broker.commits_done:
+            self._settles_with = self.broker.open_commit_number
+        self.broker.list_part(following)
+
+    def write_mark(self) -> None:
+        """A dispatch mark has to be written further ahead, soon."""
+        self.broker.list_part(self._open)
+        self.broker.hurry()
+
+    # It goes out.
+
+    def wake(self) -> None:
+        """Dispatch at the end of this turn, if there may be something to dispatch."""
+        if self.subscriptions:
+            self.broker.ready[self] = None
+            self.broker.ask_turn()
+
+    def dispatch(self) -> None:
+        """Give messages to consumers; a message that cannot be read stops this queue and no other."""
+        if self.paused or self._settles_with > self.broker.commits_done:
+            return
+        try:
+            self.dispatcher.dispatch()
+            self.fault = None
+        except StoreError as fault:
+            self._report(fault)
+
+    def _report(self, fault: StoreError) -> None:
+        """The next message cannot be read: dispatch stands before it, and says so once."""
+        if self.fault is None:
+            text = f"queue {self.destination.name}: {fault} {fault.entry.advice}"
+            event("queue.damaged", text, logging.ERROR, queue=self.destination.name, **fault.data)
+            self.fault_since = self.broker.clock.monotonic()
+        if not isinstance(fault, StoreCorrupt):
+            self.broker.scheduler.call_later(READ_AGAIN, self.wake)
+        self.fault = fault
+
+    def memory_released(self) -> bool:
+        """Memory was released: try again. Whether nothing is refused any more."""
+        self.dispatch()
+        return all([lane.cursor.blocked_since is None for lane in self.lanes])
+
+    # It is settled.
+
+    def acknowledge(self, messages: list[Message]) -> None:
+        """Remove messages that consumers are done with. They are gone when the open commit is done."""
+        self.dequeued += len(messages)
+        self._remove(messages)
+        self._release(messages)
+        if self.dispatcher.looks:
+            self.dispatcher.groups.settled(messages)
+
+    def _remove(self, messages: list[Message]) -> None:
+        size = sum([message.size for message in messages])
+        self.depth -= len(messages)
+        self.bytes -= size
+        self.broker.stored_bytes -= size
+        part = self._open
+        part.removals += messages
+        if not part.listed:
+            self.broker.list_part(part)
+        self.wake()
+
+    def _release(self, messages: list[Message]) -> None:
+        """Give back the memory of messages that were resident."""
+        if len(self.lanes) == 1:
+            self.lanes[0].cursor.release(messages)
+        else:
+            for lane in self.lanes:
+                lane.cursor.release(lane.own(messages))
+
+    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+        """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
+
+        Args:
+            messages: in no consumer's in-flight table any more, their memory still reserved.
+            reason: ``expired`` or ``failed``.
+            cause: for the dead letter's header.
+        """
+        self._remove(messages)
+        self._release(messages)
+        self.dispatcher.groups.settled(messages)
+        send_dead_letters(self.broker, self, messages, reason, cause)
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """Whether this is where dead letters go; a message that fails here stays here."""
+        return is_dead_letter_queue(self.destination, self.policy)
+
+    # Or it comes back.
+
+    def take_back(
+        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
+    ) -> None:
+        """Take messages back that a consumer did not acknowledge; they go out again before later ones, flagged.
+
+        Args:
+            messages: out of the in-flight table, in the order they were given out.
+            failed: how many of the first of them count as failed deliveries.
+            cause: why they came back.
+            at_once: whether those that failed need not wait for the delay of their policy.
+            delay_ms: the delay that the client asked for, instead of the policy's.
+        """
+        self.redelivered += len(messages)
+        self.dispatcher.groups.settled(messages)
+        maximum = self.policy.maximum_redeliveries
+        poison: list[Message] = []
+        for index, message in enumerate(messages):
+            message.redelivered = True
+            message.deliveries += 1
+            message.failures += index < failed
+            if 0 <= maximum < message.failures and not self.is_dead_letter_queue:
+                poison.append(message)
+                continue
+            message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
+            if message.stored:
+                state = Delivery(message.deliveries, message.failures, message.not_before, cause)
+                self._open.deliveries[message.sequence] = (message, state)
+        if poison:
+            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
+            self.bury(poison, "failed", text)
+            buried = {message.sequence for message in poison}
+            failed -= len([message for message in messages[:failed] if message.sequence in buried])
+            messages = [message for message in messages if message.sequence not in buried]
+        if self.policy.redelivery_at == "tail" and not at_once:
+            self._move_to_tail(messages[:failed])
+            messages = messages[failed:]
+        self._return(messages)
+        self.broker.list_part(self._open)
+        self.wake()
+
+    def note_delivery(self, message: Message, state: Delivery) -> None:
+        """Store what is known of a message's deliveries, with the open commit."""
+        if message.stored:
+            self._open.deliveries[message.sequence] = (message, state)
+            self.broker.list_part(self._open)
+
+    def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
+        """The time before which a message that failed is not delivered again."""
+        if delay_ms is None:
+            delay_ms = round(redelivery_delay(self.policy, message.failures, self.broker.random) * 1000)
+        return self.broker.clock.now_ms() + delay_ms if delay_ms else 0
+
+    def _return(self, messages: list[Message]) -> None:
+        """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
+        for lane in self.lanes:
+            own = messages if len(self.lanes) == 1 else lane.own(messages)
+            if now := [message for message in own if not message.not_before]:
+                lane.come_back(now)
+            if later := [message for message in own if message.not_before]:
+                self.dispatcher.delay(lane, later)
+
+    def _move_to_tail(self, messages: list[Message]) -> None:
+        """Append messages anew, with what is known of their deliveries, in the commit that removes them."""
+        self._remove(messages)
+        self._release(messages)
+        for message in messages:
+            self._open.deliveries.pop(message.sequence, None)
+            again = self.bring(message.content, message.expiration, message.priority, message.persistent)
+            self._carry_state(message, again)
+
+    def _carry_state(self, message: Message, again: Message) -> None:
+        """A message that was appended anew keeps its delivery state."""
+        if message.deliveries:
+            again.deliveries, again.failures, again.not_before = (
+                message.deliveries,
+                message.failures,
+                message.not_before,
+            )
+            again.redelivered = True
+            if again.stored:
+                state = Delivery(again.deliveries, again.failures, again.not_before, "moved to the tail")
+                self._open.deliveries[again.sequence] = (again, state)
+
+    def restore(self, messages: list[Message]) -> None:
+        """Put messages back whose acknowledgement was in a transaction that could not be committed."""
+        size = sum([message.size for message in messages])
+        self.depth += len(messages)
+        self.bytes += size
+        self.broker.stored_bytes += size
+        for message in messages:
+            self.lane_of(message).cursor.hold([message])
+            message.stored = message.persistent  # the spool has given them up already
+        self.take_back(messages, 0, "the transaction of its acknowledgement failed")
+        if self._settles_with >= self.broker.commits_done:  # the last consumer left meanwhile: begin at the head
+            self._rest()
+            if self.subscriptions:
+                self._activate()
+
+    # Consumers come and go.
+
+    def add(self, subscription: Subscription) -> None:
+        """A consumer comes."""
+        self.subscriptions.append(subscription)
+        self._activate()
+        self.dispatcher.consumer_came()
+        self.wake()
+
+    def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
+        """A consumer goes; what it had in flight comes back.
+
+        Args:
+            subscription: which.
+            cause: why it goes.
+            lost: whether it vanished. Then the oldest message it had counts as a failed delivery: it is the one that
+                was being worked on. The others were only waiting.
+        """
+        self.subscriptions.remove(subscription)
+        messages = list(subscription.in_flight.values())
+        subscription.in_flight.clear()
+        if messages:
+            self.take_back(messages, 1 if lost else 0, cause)
+        if not self.subscriptions:
+            self._rest()
+        self.dispatcher.consumer_left(subscription)
+        self.wake()
+
+    def _activate(self) -> None:
+        for lane in self.lanes:
+            lane.cursor.activate()
+
+    def _rest(self) -> None:
+        """The last consumer is gone: give the memory back, and begin at the head with the next one.
+
+        What was acknowledged or came back is known to the store when the open commit is done; until then nothing is
+        dispatched, for a read would not see it.
+        """
+        self.broker.ready.pop(self, None)
+        self.dispatcher.rest()
+        self._settles_with = self.broker.open_commit_number
+        self.broker.list_part(self._open)
+        self.broker.hurry()
+        if self.memory.used:
+            self.broker.idle_residents[self] = None
+
+    def give_up_memory(self) -> bool:
+        """Others need memory: put what only memory has into the spool, if nobody consumes here.
+
+        Returns:
+            Whether any memory was released.
+        """
+        return any([lane.cursor.give_up() for lane in self.lanes])
+
+    # Somebody else takes messages out: expiry, purge, move.
+
+    def take_out(self, sequences: list[int]) -> list[int]:
+        """Begin to remove messages that are not in flight, without touching the cursor.
+
+        Args:
+            sequences: which.
+
+        Returns:
+            Those of them that may be removed; the others are in flight, or are being removed already. The caller ends
+            with ``removed``.
+        """
+        busy, last = self.out_sequences(), self.last
+        free = {sequence for sequence in sequences if sequence <= last and sequence not in busy}
+        for lane in self.lanes:
+            lane.discard(free)
+        self._open.excluded |= free
+        self.broker.list_part(self._open)
+        return sorted(free)
+
+    def removed(self, messages: list[Message]) -> None:
+        """Remove messages that ``take_out`` gave, whose memory is released or was never reserved."""
+        self._remove(messages)
+
+    def unstored(self) -> list[Message]:
+        """The messages that are nowhere but in memory, in order: non-persistent ones that found room."""
+        found = [m for s in self.subscriptions for m in s.in_flight.values() if not m.stored]
+        for lane in self.lanes:
+            found += lane.unstored()
+        return sorted(found, key=attrgetter("sequence"))
+
+    def unsettled(self) -> set[int]:
+        """The sequences of messages that came back and of which the store does not know it yet."""
+        return {sequence for part in (self._open, *self.broker.parts_of(self)) for sequence in part.deliveries}
+
+    def out_sequences(self) -> set[int]:
+        """The sequences of messages that consumers have or that are being removed."""
+        parts = (self._open, *self.broker.parts_of(self))
+        leaving = {message.sequence for part in parts for message in part.removals}
+        excluded = {sequence for lane in self.lanes for sequence in lane.cursor.excluded}
+        return self.in_flight_sequences() | excluded | leaving
+
+    def in_flight_sequences(self) -> set[int]:
+        """The sequences of all messages that consumers have."""
+        return {sequence for s in self.subscriptions for sequence in s.in_flight}
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages consumers have."""
+        return sum([len(s.in_flight) for s in self.subscriptions])
+
+    def stop(self) -> None:
+        """Before a clean stop, with no consumers left: nothing was delivered that the delivery states do not tell.
+
+        Only messages that were flagged by an earlier crash, and are still here, keep the mark.
+        """
+        for lane in self.lanes:
+            head = self.broker.store.lane_state(lane.id).head
+            crashed = lane.cursor.redelivered_to
+            self._open.marks[lane.id] = crashed if 0 < head <= crashed else 0
+        self.broker.list_part(self._open)

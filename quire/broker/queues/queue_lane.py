@@ -1,0 +1,217 @@
+"""One lane of a queue as dispatch sees it: what comes next, and what waits beside it."""
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from quire.broker.queues.delayed_messages import DelayedMessages
+from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.message_groups import GROUP_ID
+from quire.broker.queues.parking import Parking
+from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.queue_cursor import QueueCursor
+from quire.message import Message
+from quire.store.base import LaneState, StoreReader
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+_sequence = attrgetter("sequence")
+
+END = 1 << 63
+"""Above all sequences."""
+
+RECALL_LIMIT = 64
+"""How many messages that were set aside are brought back at once."""
+
+
+class QueueLane:
+    """One lane: a queue has one, or ten by priority.
+
+    Args:
+        broker: the broker.
+        id: the lane's id in the store.
+        memory: the queue's node of the memory tree, or this lane's own below it.
+        priority: of its messages, if the queue has a lane for each.
+        state: what the store knows of it; None if it is to be asked.
+
+    Attributes:
+        reader: reads its stored messages.
+        cursor: pages them in.
+        mark: its dispatch mark.
+        returned: messages that came back, in order; they go before the window, as far as it is behind them.
+        delayed: messages that may not be delivered before a time.
+        delayed_since: since when there are some, on the monotonic clock.
+        parking: messages that no present consumer can take now.
+        state: what the store knew of it at the start.
+    """
+
+    def __init__(
+        self, broker: "Broker", id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None
+    ) -> None:
+        self.id = id
+        self.priority = priority
+        self.memory = memory
+        self.reader: StoreReader = broker.store
+        self.state = state = broker.store.lane_state(id) if state is None else state
+        self.cursor = QueueCursor(broker.store, broker.spool, id, memory, broker.clock, state.next_sequence - 1)
+        # The mark is written ahead: what comes in from now on was not delivered before the crash.
+        self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
+        self.mark = DispatchMark(state.dispatch_mark)
+        self.returned: deque[Message] = deque()
+        self.delayed = DelayedMessages()
+        self.delayed_since = 0.0
+        self.parking = Parking(broker.clock)
+        self._taken_from = self.returned
+        self._clock = broker.clock
+
+    def own(self, messages: list[Message]) -> list[Message]:
+        """Those of a prioritized queue's messages that are in this lane."""
+        return [message for message in messages if message.priority == self.priority]
+
+    def take(self, limit: int) -> list[Message]:
+        """The next messages in order, of what came back and of the window, which is paged in when it is empty."""
+        if not self.returned:
+            return self.take_from_window(limit)
+        first = self.scanned + 1 if self.returned[0].sequence <= self.scanned else self.first_of_window()
+        if self.returned[0].sequence < first:
+            return self.cut(self._take_from(self.returned, limit), first)
+        return self.take_from_window(limit)
+
+    def take_from_window(self, limit: int) -> list[Message]:
+        """The next messages of the window, paged in when it is empty, up to the first one that came back."""
+        if not self.cursor.window and not self.cursor.page_in():
+            return []
+        run = self._take_from(self.cursor.window, limit)
+        if self.returned and self.returned[-1].sequence > run[0].sequence:
+            return self.cut(run, next(m.sequence for m in self.returned if m.sequence > run[0].sequence))
+        return run
+
+    @property
+    def scanned(self) -> int:
+        """Up to which sequence all messages were looked at since the lane was scanned from its head last."""
+        window = self.cursor.window
+        return window[0].sequence - 1 if window else self.cursor.position
+
+    def first_of_window(self) -> int:
+        """The first sequence of the window, paged in when it is empty; ``END`` if there is none."""
+        window = self.cursor.window
+        return window[0].sequence if window or self.cursor.page_in() else END
+
+    def cut(self, run: list[Message], below: int) -> list[Message]:
+        """What comes before a sequence; the rest goes back to where it was."""
+        count = bisect_left(run, below, key=_sequence)
+        self.put_back(run[count:])
+        return run[:count]
+
+    def _take_from(self, source: deque[Message], limit: int) -> list[Message]:
+        self._taken_from = source
+        popleft = source.popleft
+        return [popleft() for _ in range(min(len(source), limit))]
+
+    def put_back(self, run: list[Message]) -> None:
+        """The last of the messages that were just taken go back to where they were."""
+        self._taken_from.extendleft(reversed(run))
+
+    def come_back(self, messages: list[Message]) -> None:
+        """Messages come back from consumers."""
+        self.returned = deque(heapq.merge(sorted(messages, key=_sequence), self.returned, key=_sequence))
+
+    def delay(self, messages: list[Message], *, grouped: bool) -> None:
+        """Set messages aside until their ``not_before``.
+
+        Args:
+            messages: admitted.
+            grouped: whether the queue has message groups.
+        """
+        if not self.delayed:
+            self.delayed_since = self._clock.monotonic()
+        for message in messages:
+            group = message.header(GROUP_ID) if grouped else None
+            self.cursor.set_aside(message)
+            self.delayed.add(message, group)
+
+    def recall(self, sequences: list[int], sizes: list[int], kept: dict[int, Message]) -> tuple[list[Message], int]:
+        """Bring messages back that were set aside, as many of the first as fit.
+
+        Args:
+            sequences: which.
+            sizes: their sizes in bytes.
+            kept: those that are nowhere but in memory; the ones returned are taken out of it.
+
+        Returns:
+            The messages that are still there, and how many of the sequences that settles; 0 if memory refuses.
+        """
+        first_is_kept = sequences[0] in kept
+        count = next((i for i, s in enumerate(sequences) if (s in kept) is not first_is_kept), len(sequences))
+        if not first_is_kept:
+            return self.cursor.recall(sequences[:count], sizes[:count])
+        messages = [kept.pop(sequence) for sequence in sequences[:count]]
+        for message in messages:
+            self.cursor.take_up(message)
+        return messages, count
+
+    def set_aside_again(self, messages: list[Message]) -> None:
+        """Parked messages that were recalled found nobody: they are put back into the parking."""
+        for message in messages:
+            self.cursor.set_aside(message)
+            if not message.stored:
+                self.parking.kept[message.sequence] = message
+
+    def set_aside_unwanted(self, messages: list[Message]) -> None:
+        """Park messages of the window, in order, that nobody wants."""
+        if messages:
+            self.cursor.set_all_aside(messages)
+            self.parking.kept.update([(message.sequence, message) for message in messages if not message.stored])
+            self.parking.note_unwanted(messages[0].sequence)
+
+    def rewind(self, out: set[int]) -> None:
+        """Scan the lane again from its head: a consumer came that may want what the others did not.
+
+        Args:
+            out: sequences of the queue that consumers have, or that are being removed.
+        """
+        if self.parking:
+            kept = self._take_up(self.parking.clear())
+            self.cursor.rewind(kept, out | self._waiting())
+
+    def give_up_window(self, out: set[int]) -> None:
+        """Read the window again later: what comes before it needs its memory.
+
+        Args:
+            out: as for ``rewind``.
+        """
+        out = out | self._waiting() | self.parking.above(self.cursor.window[0].sequence)
+        self.cursor.give_up_window(out)
+
+    def _waiting(self) -> set[int]:
+        """The sequences of what waits beside the window and the parked ones."""
+        return {message.sequence for message in self.returned} | self.delayed.sequences()
+
+    def rest(self) -> None:
+        """Nobody consumes any more: give the memory back, and begin at the head with the next consumer."""
+        back = self._take_up([*self.parking.clear(), *self.delayed.clear()])
+        back = sorted([*self.returned, *back], key=_sequence)
+        self.returned = deque()
+        self.cursor.reset(back)
+
+    def discard(self, sequences: set[int]) -> None:
+        """Drop messages that somebody else than a consumer removes."""
+        gone = [message for message in self.returned if message.sequence in sequences]
+        if gone:
+            self.returned = deque([m for m in self.returned if m.sequence not in sequences])
+        gone += self._take_up([*self.parking.discard(sequences), *self.delayed.discard(sequences)])
+        self.cursor.release(gone)
+        self.cursor.discard(sequences)
+
+    def unstored(self) -> list[Message]:
+        """What is nowhere but in memory and with no consumer."""
+        aside = [*self.parking.kept.values(), *self.delayed.kept.values()]
+        return aside + [m for m in (*self.returned, *self.cursor.resident()) if not m.stored]
+
+    def _take_up(self, kept: list[Message]) -> list[Message]:
+        for message in kept:
+            self.cursor.take_up(message)
+        return kept

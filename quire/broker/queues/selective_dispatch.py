@@ -1,0 +1,391 @@
+"""Dispatch of a queue with selectors or message groups: who may have this message?
+
+What nobody present can take now is parked, and the scan goes on (rule 9): a full consumer, or one that wants other
+messages, keeps nothing from the rest. A consumer gets what is parked for it before anything later, so its order holds.
+Within a group, nothing that a present consumer wants is overtaken.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from quire.broker.queues.message_groups import GROUP_ID, restarts_group
+from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
+from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
+from quire.broker.subscription import Subscription
+from quire.message import Message
+from quire.selectors import Selector
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.queues.dispatcher import Dispatcher
+    from quire.broker.queues.queue import Queue
+
+SCAN_LIMIT = 1000
+"""How many messages are looked at before others have their turn."""
+
+RUN = 128
+"""How many messages are taken from the window at once."""
+
+FIRST_OF_GROUP = b"JMSXGroupFirstForConsumer:true\n"
+"""The header of a message that is the first one of its group for its consumer."""
+
+ALL = ""
+"""Stands for the selector of a consumer that has none."""
+
+
+Held = dict[str, int]
+"""By group, the first message that came back and found nobody: later ones of the group wait for it."""
+
+
+class _Choice(NamedTuple):
+    """What becomes of a message.
+
+    Attributes:
+        taker: who gets it now; None if it has to wait.
+        group: the message group it is of; None if of none, or if nobody wants it.
+        takers: who may take it later.
+    """
+
+    taker: Subscription | None
+    group: str | None
+    takers: Takers
+
+
+class SelectiveDispatch:
+    """The dispatch of one queue, message by message.
+
+    Args:
+        broker: the broker.
+        queue: its queue.
+        dispatcher: the queue's dispatcher.
+    """
+
+    def __init__(self, broker: "Broker", queue: "Queue", dispatcher: "Dispatcher") -> None:
+        self._broker = broker
+        self._queue = queue
+        self._dispatcher = dispatcher
+        self._selectors: dict[str, Selector | None] = {}
+        self._credit: dict[Subscription, int] = {}
+        self._levels: list[dict[str, deque[Subscription]]] = []  # by priority and selector: who has credit, in turn
+        self._waiting: dict[Subscription, deque[Subscription]] = {}
+        self._given: dict[Subscription, list[tuple[Message, bool]]] = {}
+        self._turn = 0
+        self._looked_at = 0
+        self._has_more = False
+
+    def consumers_changed(self, eligible: list[Subscription]) -> bool:
+        """Note the selectors there are now.
+
+        Args:
+            eligible: the consumers that may have messages.
+
+        Returns:
+            Whether what is parked has to be scanned again: there is a selector that was not there, or one whose last
+            consumer left.
+        """
+        before, self._selectors = self._selectors, {_text(s): s.selector for s in eligible}
+        return before.keys() != self._selectors.keys()
+
+    # A pass.
+
+    def dispatch(self) -> None:
+        """Give out what can be given out, or as much as one turn allows.
+
+        Raises:
+            StoreError: the next message cannot be read.
+        """
+        self._begin()
+        self._looked_at, self._has_more = 0, False
+        try:
+            for lane in self._queue.lanes:
+                if self._credit:
+                    self._serve(lane)
+        finally:
+            self._hand_out()
+        if self._has_more:
+            self._queue.wake()
+
+    def _begin(self) -> None:
+        """See who has credit, by priority and selector; who had a message least recently comes first."""
+        policy = self._queue.policy
+        ready = [s for s in self._dispatcher.round_robin.eligible(policy) if s.credit > 0]
+        if policy.strict_order_dispatch:
+            for turn, subscription in enumerate(ready):
+                subscription.turn = turn
+        else:
+            ready.sort(key=_turn)
+        self._credit = {s: s.credit for s in ready}
+        self._waiting = {}
+        levels: dict[int, dict[str, deque[Subscription]]] = {}
+        for subscription in ready:
+            level = levels.setdefault(subscription.priority if policy.use_consumer_priority else 0, {})
+            self._waiting[subscription] = level.setdefault(_text(subscription), deque())
+            self._waiting[subscription].append(subscription)
+        self._levels = [levels[priority] for priority in sorted(levels, reverse=True)]
+
+    def _serve(self, lane: QueueLane) -> None:
+        """One lane: what came back, what is parked for those that have credit, then the window."""
+        held: Held = {}
+        if not self._offer_returned(lane, held) or not self._offer_parked(lane, held):
+            return
+        lane.parking.forget_empty()
+        while self._may_go_on() and not lane.parking.is_full:
+            first = lane.first_of_window()
+            moved = self._offer(lane, held, first)
+            if first == END and not moved:
+                self._dispatcher.wait_if_refused(lane)
+                return
+            run, is_held = self._dispatcher.in_time(lane, lane.take_from_window(RUN))
+            handled = self._offer_run(lane, held, run)
+            self._looked_at += handled
+            if handled < len(run):
+                lane.put_back(run[handled:])
+                return
+            if is_held:
+                return
+
+    def _may_go_on(self) -> bool:
+        """Whether anybody has credit, and others need not have their turn first."""
+        if self._looked_at >= SCAN_LIMIT:
+            self._has_more = True
+        return bool(self._credit) and not self._has_more
+
+    def _offer_run(self, lane: QueueLane, held: Held, run: list[Message]) -> int:
+        """Give or park messages of the window, until nobody has credit or the mark ends.
+
+        Returns:
+            How many.
+        """
+        unwanted = self._unwanted_first(run)
+        lane.set_aside_unwanted(run[:unwanted])
+        for index, message in enumerate(run[unwanted:], unwanted):
+            if not self._credit:
+                return index
+            choice = self._choose(lane, message, held)
+            if choice.taker is None:
+                self._park(lane, message, choice)
+            elif not self._may_give(lane, message):
+                return index
+            else:
+                self._give(choice.taker, message, choice.group)
+        return len(run)
+
+    def _unwanted_first(self, run: list[Message]) -> int:
+        """How many of the first messages nobody wants: a consumer with a selector may be far from its next one."""
+        if ALL in self._selectors:
+            return 0
+        wants = [selector.matches for selector in self._selectors.values() if selector is not None]
+        for index, message in enumerate(run):
+            for matches in wants:
+                if matches(message):
+                    return index
+        return len(run)
+
+    def _offer_returned(self, lane: QueueLane, held: Held) -> bool:
+        """Offer what came back, delayed or not. What nobody takes is parked when the store knows that it came back.
+
+        Args:
+            lane: the lane.
+            held: takes the groups whose later messages have to wait for one that came back and found nobody.
+
+        Returns:
+            Whether it was all offered.
+        """
+        while self._may_go_on():
+            self._offer(lane, held, lane.scanned + 1)
+            recalled = self._dispatcher.recall_due(lane) if lane.delayed else 0
+            if not recalled:
+                return recalled is not None
+            self._looked_at += recalled
+        return False
+
+    def _offer(self, lane: QueueLane, held: Held, below: int) -> int:
+        """Offer what came back, what comes before a sequence of it.
+
+        Returns:
+            How many messages were given to somebody or parked.
+        """
+        if not lane.returned:
+            return 0
+        returned, lane.returned = list(lane.returned), deque()
+        unsettled, below = self._queue.unsettled(), min(below, self._dispatcher.barrier(lane))
+        for message in self._dispatcher.without_late_ones(lane, returned):
+            if message.sequence >= below:
+                lane.returned.append(message)
+                continue
+            is_next = self._offer_parked(lane, held, message.sequence)
+            choice = self._choose(lane, message, held)
+            if choice.taker is not None and is_next:
+                self._give(choice.taker, message, choice.group)
+            elif message.sequence not in unsettled:
+                self._park(lane, message, choice)
+            else:
+                lane.returned.append(message)
+                if choice.group is not None:
+                    held.setdefault(choice.group, message.sequence)
+        return len(returned) - len(lane.returned)
+
+    def _offer_parked(self, lane: QueueLane, held: Held, below: int = END) -> bool:
+        """Offer what is parked for those that have credit, in its order.
+
+        Args:
+            lane: the lane.
+            held: as ``_offer_returned``.
+            below: only what comes before this sequence.
+
+        Returns:
+            Whether the next one may be looked at: nothing that comes before it waits for memory or for the mark.
+        """
+        parking, below = lane.parking, min(below, self._dispatcher.barrier(lane))
+        while parking.count and self._may_go_on():
+            texts = {text for level in self._levels for text, waiting in level.items() if waiting}
+            limit = min(sum(self._credit.values()), RECALL_LIMIT)
+            entries = parking.take(self._credit, texts, self._is_held(lane, held), below, limit)
+            if not entries:
+                return True
+            settled = 0
+            try:
+                messages, settled = self._dispatcher.recall(
+                    lane, [entry[0] for entry in entries], [entry[1] for entry in entries], parking.kept
+                )
+            finally:
+                parking.put_back(entries[settled:])
+            if not settled or not self._offer_recalled(lane, held, entries[:settled], messages):
+                return False
+        return not self._has_more
+
+    def _is_held(self, lane: QueueLane, held: Held) -> Callable[[str, int], bool]:
+        """Whether a parked message of a group has to wait, whoever owns it."""
+        delayed, groups = lane.delayed, self._dispatcher.groups
+        return lambda name, first: held.get(name, first) < first or delayed.holds(name, first) or groups.is_moving(name)
+
+    def _offer_recalled(self, lane: QueueLane, held: Held, entries: list[Entry], messages: list[Message]) -> bool:
+        """Offer messages that were parked; those that find nobody stay so. False if they wait for the mark."""
+        there = {message.sequence: message for message in self._dispatcher.without_late_ones(lane, messages)}
+        stuck: dict[Fifo, Takers] = {}
+        back: list[Entry] = []
+        covered = True
+        for entry in entries:
+            sequence, _, fifo = entry
+            message = there.get(sequence)
+            if fifo in stuck or not covered:
+                back.append(entry)
+                continue
+            if message is not None:
+                choice = self._choose(lane, message, held)
+                covered = choice.taker is None or self._may_give(lane, message)
+                if choice.taker is None or not covered:
+                    if covered:
+                        stuck[fifo] = choice.takers
+                    back.append(entry)
+                    continue
+                self._give(choice.taker, message, choice.group)
+            lane.parking.done(entry)
+        self._looked_at += len(entries) - len(back) + len(stuck)
+        lane.parking.put_back(back)
+        for fifo, takers in stuck.items():
+            lane.parking.wait_for(fifo, takers)
+        lane.set_aside_again([there[entry[0]] for entry in back if entry[0] in there])
+        return covered
+
+    # One message.
+
+    def _choose(self, lane: QueueLane, message: Message, held: Held) -> _Choice:
+        """Who gets a message, now or later."""
+        texts = self._wanted_by(message)
+        group = message.header(GROUP_ID) if texts and self._queue.grouped else None
+        if not group:
+            return _Choice(self._next_taker(texts), None, texts)
+        groups, sequence = self._dispatcher.groups, message.sequence
+        owner = groups.owner(group)
+        waits = lane.delayed.holds(group, sequence) or lane.parking.holds(group, sequence)
+        if waits or held.get(group, sequence) < sequence:
+            return _Choice(None, group, owner or ANYBODY)
+        if owner is None or restarts_group(message):
+            return self._new_owner(group, texts)
+        if _text(owner) in texts:
+            free = owner in self._credit and not groups.is_moving(group)
+            return _Choice(owner if free else None, group, owner)
+        groups.move(group)
+        if groups.owner(group) is owner:
+            return _Choice(None, group, owner)
+        return self._new_owner(group, texts)
+
+    def _new_owner(self, group: str, texts: tuple[str, ...]) -> _Choice:
+        """Find a group an owner: somebody who has credit; if groups are shared out evenly, whoever has the fewest."""
+        policy, groups = self._queue.policy, self._dispatcher.groups
+        if not policy.rebalance_message_groups:
+            return _Choice(self._next_owner(texts), group, texts)
+        wanting = [s for s in self._dispatcher.round_robin.eligible(policy) if _text(s) in texts]
+        fewest = min(wanting, key=lambda subscription: (groups.count(subscription), subscription.turn))
+        if fewest in self._credit:
+            return _Choice(fewest, group, texts)
+        groups.assign(group, fewest)
+        return _Choice(None, group, fewest)
+
+    def _next_taker(self, texts: Iterable[str]) -> Subscription | None:
+        """Of those that have credit and one of some selectors: one of the highest priority, whose turn it is."""
+        for level in self._levels:
+            first = [waiting[0] for text in texts if (waiting := level.get(text))]
+            if first:
+                return min(first, key=_turn) if len(first) > 1 else first[0]
+        return None
+
+    def _next_owner(self, texts: Iterable[str]) -> Subscription | None:
+        """Of those that have credit and one of some selectors: of the highest priority, one with the fewest groups."""
+        count = self._dispatcher.groups.count
+        for level in self._levels:
+            if found := [subscription for text in texts for subscription in level.get(text, ())]:
+                return min(found, key=lambda subscription: (count(subscription), subscription.turn))
+        return None
+
+    def _wanted_by(self, message: Message) -> tuple[str, ...]:
+        """The selectors of present consumers that match a message."""
+        return tuple([text for text, wants in self._selectors.items() if wants is None or wants.matches(message)])
+
+    def _may_give(self, lane: QueueLane, message: Message) -> bool:
+        """Whether the dispatch mark covers a message; it is written further ahead if need be."""
+        if lane.mark.reach(message.sequence):
+            self._queue.write_mark()
+        return message.sequence <= lane.mark.stored
+
+    def _give(self, taker: Subscription, message: Message, group: str | None) -> None:
+        first = group is not None and self._dispatcher.groups.take(group, taker, message)
+        self._given.setdefault(taker, []).append((message, first))
+        self._credit[taker] -= 1
+        waiting, in_turn = self._waiting[taker], not self._queue.policy.strict_order_dispatch
+        if in_turn:
+            self._turn += 1
+            taker.turn = self._turn
+        if not self._credit[taker]:
+            del self._credit[taker]
+            waiting.remove(taker)
+        elif in_turn:
+            waiting.remove(taker)
+            waiting.append(taker)
+
+    def _hand_out(self) -> None:
+        given, self._given = self._given, {}
+        for subscription, messages in given.items():
+            start = 0
+            for index, (message, first) in enumerate(messages):
+                if first:
+                    if index > start:
+                        self._dispatcher.give(subscription, [m for m, _ in messages[start:index]])
+                    self._dispatcher.give(subscription, [message], FIRST_OF_GROUP)
+                    start = index + 1
+            if start < len(messages):
+                self._dispatcher.give(subscription, [m for m, _ in messages[start:]])
+
+    def _park(self, lane: QueueLane, message: Message, choice: _Choice) -> None:
+        lane.cursor.set_aside(message)
+        lane.parking.park(message, choice.group, choice.takers)
+
+
+def _text(subscription: Subscription) -> str:
+    return ALL if subscription.selector is None else subscription.selector.text
+
+
+def _turn(subscription: Subscription) -> int:
+    return subscription.turn

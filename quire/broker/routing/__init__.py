@@ -1,0 +1,1 @@
+"""From the text of a destination to what takes a message."""

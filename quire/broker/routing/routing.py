@@ -1,0 +1,185 @@
+"""Where a message goes that is sent: from the text of a destination to a target."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quire.broker.routing.composite import CompositeTarget, ForwardingTarget, ForwardTarget
+from quire.broker.routing.temporary import Temporaries
+from quire.broker.routing.time_stamping import TimeStampingTarget
+from quire.broker.routing.virtual_topics import VirtualTopics, VirtualTopicTarget
+from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.timing import Timing
+from quire.broker.stomp.client_ids import ClientIds
+from quire.broker.stomp.stomp_destination import Address, Scope, read_destination
+from quire.destination import Destination, DestinationKind, checked, split_prefix
+from quire.message import Message
+from quire.selectors import Selector, selector
+from quire.settings import Composite, Forward
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+GROUPED = b"\nJMSXGroupID:"
+"""How the header line begins that says that a message is one of a group."""
+
+SCHEDULED = b"\nAMQ_SCHEDULED_"
+"""How the header lines begin that say that a message is sent later."""
+
+
+MAX_TARGETS = 1000
+"""How many targets are remembered, by the text of their destination."""
+
+
+class Target(Protocol):
+    """What takes messages: a queue, a topic, the schedule, several of them."""
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message.
+
+        Args:
+            content: header lines and body (``quire.message``).
+            expiration: milliseconds since the epoch; 0 for never.
+            priority: 0 to 9.
+            persistent: whether it must survive the broker.
+        """
+        ...
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent here."""
+        ...
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Any:
+        """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
+        ...
+
+
+class Routing:
+    """Finds targets.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        temporaries: the temporary destinations.
+        client_ids: who is connected under which client id.
+
+    Raises:
+        InvalidSelector: a composite of the settings has a selector that cannot be read.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._composites = {composite.destination: composite for composite in broker.settings.composites}
+        for composite in broker.settings.composites:
+            for forward in composite.forward_to:
+                _selector_of(forward)
+        self._virtual_topics = VirtualTopics(broker)
+        self._targets: dict[str, Target] = {}
+        self._version = -1
+        self.temporaries = Temporaries(broker)
+        self.client_ids = ClientIds()
+
+    def target(self, destination: str) -> Target:
+        """Where a message goes that is sent to a destination, as a destination header says it.
+
+        Queues and topics are made if they are not there.
+
+        Raises:
+            InvalidDestination: it is no destination that can be sent to.
+        """
+        version = self._broker.destinations.version
+        if self._version != version or len(self._targets) >= MAX_TARGETS:
+            self._targets.clear()
+            self._version = version
+        target = self._targets.get(destination)
+        if target is None:
+            target = self._targets[destination] = self._find(destination)
+        return target
+
+    def _find(self, destination: str) -> Target:
+        addresses, _ = read_destination(destination)
+        for address in addresses:
+            if address.scope is Scope.COMMON:
+                checked(address.kind, address.name)
+        targets = [self._target_at(address) for address in addresses]
+        return targets[0] if len(targets) == 1 else CompositeTarget(targets)
+
+    def target_of(self, destination: str, content: bytes) -> Target:
+        """Where a message goes, by what its own headers say too: the schedule comes first, groups are made known.
+
+        Args:
+            destination: as a destination header says it.
+            content: the message's.
+
+        Raises:
+            InvalidDestination: as ``target``.
+            InvalidHeader: the headers of the schedule cannot be read.
+        """
+        end = content.index(b"\n\n")
+        timing = Timing.of(Message(0, content).headers()) if content.find(SCHEDULED, 0, end) >= 0 else None
+        return self.scheduled(destination, timing, grouped=content.find(GROUPED, 0, end) >= 0)
+
+    def scheduled(self, destination: str, timing: Timing | None, *, grouped: bool) -> Target:
+        """As ``target_of``, with what the headers say.
+
+        Args:
+            destination: as a destination header says it.
+            timing: when it is sent; None for at once.
+            grouped: whether messages of groups are sent.
+
+        Raises:
+            InvalidDestination: as ``target``.
+        """
+        target = self.target(destination)
+        if grouped:
+            target.expect_groups()
+        if timing is None:
+            return target
+        return ScheduledSend(
+            self._broker.schedule, destination, timing.delay, timing.period, timing.repeat, timing.cron
+        )
+
+    def _target_at(self, address: Address) -> Target:
+        if address.scope is not Scope.COMMON:
+            return self.temporaries.target(address)
+        return self._target(Destination(address.kind, address.name), ())
+
+    def _target(self, destination: Destination, above: tuple[Destination, ...]) -> Target:
+        """What takes messages for a queue or a topic.
+
+        Args:
+            destination: the queue or topic.
+            above: the composites and virtual topics on the way to it: one that is reached again passes nothing on.
+        """
+        composite = None if destination in above else self._composites.get(destination)
+        target = self._plain(destination, above) if composite is None else self._forwarding(composite, above)
+        policy = self._broker.settings.policies.of(destination)
+        if TimeStampingTarget.is_asked_for(policy):
+            return TimeStampingTarget(target, policy, self._broker.clock)
+        return target
+
+    def _plain(self, destination: Destination, above: tuple[Destination, ...]) -> Target:
+        """A queue; a topic, with the queues it feeds if it is virtual."""
+        name = destination.name
+        if destination.kind is DestinationKind.QUEUE:
+            return self._broker.queue(name)
+        topic: Target = self._broker.topic(name)
+        if destination in above or not self._virtual_topics.is_virtual(name):
+            return topic
+        way = (*above, destination)
+        return VirtualTopicTarget(
+            self._broker, self._virtual_topics, name, topic, lambda queue: self._target(queue, way)
+        )
+
+    def _forwarding(self, composite: Composite, above: tuple[Destination, ...]) -> Target:
+        destination = composite.destination
+        forwards = []
+        for forward in composite.forward_to:
+            kind, name = split_prefix(forward.destination)
+            target = self._target(Destination(kind or DestinationKind.QUEUE, name), (*above, destination))
+            forwards.append(ForwardTarget(target, _selector_of(forward)))
+        own = None if composite.forward_only else self._plain(destination, above)
+        return ForwardingTarget(own, forwards, f"/{destination.kind}/{destination.name}")
+
+
+def _selector_of(forward: Forward) -> Selector | None:
+    return selector(forward.selector) if forward.selector.strip() else None

@@ -1,0 +1,204 @@
+"""Temporary queues and topics: they belong to a connection and end with it. Nothing of them is ever in the store.
+
+The connection calls one by a name of its own, ``/temp-queue/replies``. Others send to it by the name that the broker
+gave it, ``/remote-temp-queue/...``, which they find in the ``reply-to`` header of what the connection sent. Only the
+connection itself may consume it. (ActiveMQ's rules and words.)
+"""
+
+import itertools
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from quire.broker.commit import Commit
+from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.queue import GROUPED, Queue
+from quire.broker.stomp.stomp_destination import Address, Scope
+from quire.broker.topics.topic import Topic
+from quire.destination import Destination, DestinationKind
+from quire.errors import InvalidDestination
+from quire.message import Message
+from quire.store.base import StoredDestination
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.routing.routing import Target
+
+FIRST_LANE = 1 << 31
+"""Lanes of temporary destinations are numbered from here on; those in the store never get so far."""
+
+_EVERYTHING = 1 << 62
+
+_SPOOL_STEP = 1000
+
+
+class TemporaryQueue(Queue):
+    """A queue of one connection. No message in it is persistent, whatever its sender says.
+
+    What cannot be delivered is dropped: a dead letter would be in the store.
+
+    Args:
+        broker: the broker.
+        stored: what it would be in the store.
+        temporaries: counts what comes when it is gone.
+    """
+
+    def __init__(self, broker: "Broker", stored: StoredDestination, temporaries: "Temporaries") -> None:
+        super().__init__(broker, stored, new=True)
+        self.policy = replace(self.policy, dead_letter_strategy="discarding")
+        self._temporaries = temporaries
+        for lane in self.lanes:
+            lane.mark = DispatchMark(_EVERYTHING)  # there is no crash after which anything could come back
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message; drop it if the queue is gone."""
+        if self._temporaries.is_there(self):
+            super().send(content, expiration, priority, False)
+        else:
+            self._temporaries.dropped += 1
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """Take a message that is given up elsewhere; drop it if the queue is gone."""
+        if self._temporaries.is_there(self):
+            return super().bring(content, expiration, priority, False)
+        self._temporaries.dropped += 1
+        return Message(0, content, expiration, priority, False)
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent here."""
+        if not self.grouped:
+            self.stored = self.stored._replace(settings={GROUPED: True})
+            self.dispatcher.consumers_changed()
+
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit; what goes into the spool does so here."""
+        super().fill(commit)
+        for lane in self.lanes:
+            commit.batch.lanes.pop(lane.id, None)
+
+
+class TemporaryTopic(Topic):
+    """A topic of one connection. It stores and keeps nothing, whatever the policy says.
+
+    Args:
+        broker: the broker.
+        stored: what it would be in the store.
+        temporaries: counts what comes when it is gone.
+    """
+
+    def __init__(self, broker: "Broker", stored: StoredDestination, temporaries: "Temporaries") -> None:
+        super().__init__(broker, stored)
+        self.policy = replace(self.policy, dead_letter_strategy="discarding", subscription_recovery_policy="none")
+        self._temporaries = temporaries
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message; drop it if the topic is gone."""
+        if self._temporaries.is_there(self):
+            super().send(content, expiration, priority, False)
+        else:
+            self._temporaries.dropped += 1
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """Take a message that is given up elsewhere; drop it if the topic is gone."""
+        if self._temporaries.is_there(self):
+            return super().bring(content, expiration, priority, False)
+        self._temporaries.dropped += 1
+        return Message(0, content, expiration, priority, False)
+
+
+class GoneDestination:
+    """What takes messages for a temporary destination that is not there any more: it drops them, and counts them.
+
+    A service that answers a client which has gone away should not suffer for it: an error would end its connection.
+
+    Args:
+        temporaries: counts.
+    """
+
+    def __init__(self, temporaries: "Temporaries") -> None:
+        self._temporaries = temporaries
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Drop a message."""
+        self._temporaries.dropped += 1
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Drop a message."""
+        self._temporaries.dropped += 1
+
+    def expect_groups(self) -> None:
+        """Nothing to do."""
+
+
+class Temporaries:
+    """All temporary destinations, by the names that the broker gave them.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        queues: the temporary queues, by name.
+        topics: the temporary topics, by name.
+        dropped: how many messages came for temporary destinations that were gone.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self.queues: dict[str, TemporaryQueue] = {}
+        self.topics: dict[str, TemporaryTopic] = {}
+        self.dropped = 0
+        self._broker = broker
+        self._run = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
+
+    def create(self, kind: DestinationKind) -> Address:
+        """Make a temporary destination.
+
+        Args:
+            kind: queue or topic.
+
+        Returns:
+            Its address, under a name that no other one has or had, in no run of the broker.
+        """
+        number = next(self._numbers)
+        name = f"{self._run}-{number}"
+        stored = StoredDestination(FIRST_LANE + number, kind, name, {}, (FIRST_LANE + number,))
+        self._broker.advisories.destination_created(Destination(kind, name), temporary=True)
+        if kind is DestinationKind.QUEUE:
+            self.queues[name] = TemporaryQueue(self._broker, stored, self)
+        else:
+            self.topics[name] = TemporaryTopic(self._broker, stored, self)
+        return Address(kind, name, Scope.REMOTE)
+
+    def is_there(self, destination: TemporaryQueue | TemporaryTopic) -> bool:
+        """Whether a temporary destination was not deleted."""
+        name = destination.destination.name
+        return name in self.queues or name in self.topics
+
+    def target(self, address: Address) -> "Target":
+        """What takes messages for a temporary destination, by the name that the broker gave it.
+
+        Raises:
+            InvalidDestination: the name is one that a connection chose.
+        """
+        if address.scope is not Scope.REMOTE:
+            raise InvalidDestination(
+                f"{str(address)[:100]!r} means something to its own connection only", destination=str(address)[:100]
+            )
+        found = self.queues if address.kind is DestinationKind.QUEUE else self.topics
+        return found.get(address.name) or GoneDestination(self)
+
+    def delete(self, address: Address) -> None:
+        """Delete a temporary destination whose consumers are gone, with its messages."""
+        self._broker.advisories.destination_deleted(Destination(address.kind, address.name), temporary=True)
+        if address.kind is DestinationKind.TOPIC:
+            self._broker.forget(self.topics.pop(address.name))
+            return
+        broker, queue = self._broker, self.queues.pop(address.name)
+        for queues in (broker.ready, broker.watched, broker.idle_residents):
+            queues.pop(queue, None)
+        broker.stored_bytes -= queue.bytes
+        queue.memory.release(queue.memory.used)
+        for lane in queue.lanes:
+            while links := broker.spool.links(lane.id, 0, _SPOOL_STEP):
+                broker.spool.remove(lane.id, [link.sequence for link in links])
+        broker.forget(queue)

@@ -1,0 +1,62 @@
+"""Times to live by policy: messages without one get one, and none is longer than the policy allows."""
+
+from typing import TYPE_CHECKING
+
+from quire.clock import Clock
+from quire.message import with_headers
+from quire.settings import Policy
+
+if TYPE_CHECKING:
+    from quire.broker.routing.routing import Target
+
+EXPIRES = "expires"
+"""The header that says when a message expires, in milliseconds since the epoch."""
+
+
+class TimeStampingTarget:
+    """A target whose policy changes when messages expire (ActiveMQ's ``TimeStampingBrokerPlugin``).
+
+    Dead letters and what an operator moves do not come through here: their expiration stays.
+
+    Args:
+        target: takes the messages.
+        policy: the destination's.
+        clock: the time.
+    """
+
+    def __init__(self, target: "Target", policy: Policy, clock: Clock) -> None:
+        self._target = target
+        self._override_ms = round(policy.zero_expiration_override * 1000)
+        self._ceiling_ms = round(policy.ttl_ceiling * 1000)
+        self._future_only = policy.future_only
+        self._clock = clock
+
+    @staticmethod
+    def is_asked_for(policy: Policy) -> bool:
+        """Whether a policy changes expirations."""
+        return bool(policy.zero_expiration_override or policy.ttl_ceiling)
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message, as ``Target``."""
+        content, expiration = self._stamped(content, expiration)
+        self._target.send(content, expiration, priority, persistent)
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message that is given up elsewhere, as ``Target``."""
+        content, expiration = self._stamped(content, expiration)
+        self._target.bring(content, expiration, priority, persistent)
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent here."""
+        self._target.expect_groups()
+
+    def _stamped(self, content: bytes, expiration: int) -> tuple[bytes, int]:
+        """A message's content and expiration as the policy wants them."""
+        now = self._clock.now_ms()
+        lives = expiration - now if expiration else self._override_ms
+        if self._ceiling_ms:
+            lives = min(lives, self._ceiling_ms)
+        wanted = now + lives
+        if lives <= 0 or wanted == expiration or (self._future_only and wanted < expiration):
+            return content, expiration
+        return with_headers(content, {EXPIRES: str(wanted)}), wanted

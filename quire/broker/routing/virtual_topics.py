@@ -1,0 +1,114 @@
+"""Virtual topics: what is sent to one goes to its subscribers, and to every queue that is named after it.
+
+``VirtualTopic.Orders`` feeds the queues ``Consumer.NAME.VirtualTopic.Orders``. Each queue keeps a copy of its own for
+the consumers that share it. A queue is fed from the moment it is there; subscribing to it makes it. (ActiveMQ's
+``VirtualTopic`` interceptor.)
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from quire.broker.dead_letter import ORIGIN
+from quire.broker.routing.composite import FanOut
+from quire.destination import Destination, DestinationKind
+from quire.destination_pattern import Pattern
+from quire.message import with_headers
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.routing.routing import Target
+
+ADVISORIES = "ActiveMQ.Advisory."
+"""How the names of topics begin on which the broker itself speaks; they are no virtual topics."""
+
+
+class VirtualTopics:
+    """Which topics are virtual, and which queues they feed (section ``virtual`` of the settings).
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        settings = broker.settings.virtual
+        self._broker = broker
+        self._enabled = settings.virtual_topics
+        self._topics = Pattern(settings.virtual_topic_pattern)
+        self._prefix = Pattern(settings.virtual_topic_prefix + "x")
+        self._prefix_parts = settings.virtual_topic_prefix.count(".")
+        self._queues: dict[str, dict[str, None]] | None = None
+
+    def is_virtual(self, topic: str) -> bool:
+        """Whether a topic is virtual."""
+        return self._enabled and self._topics.matches(topic) and not topic.startswith(ADVISORIES)
+
+    def queues(self, topic: str) -> list[Destination]:
+        """The queues that a virtual topic feeds now, in the order they were made."""
+        if self._queues is None:
+            self._queues = {}
+            for name in self._broker.queues:
+                self._note(Destination(DestinationKind.QUEUE, name))
+            self._broker.destinations.created.append(self._note)
+        known = self._queues.get(topic, {})
+        for name in [name for name in known if name not in self._broker.queues]:
+            del known[name]
+        return [Destination(DestinationKind.QUEUE, name) for name in known]
+
+    def _note(self, destination: Destination) -> None:
+        """A destination is there: if it is a queue named after a topic, remember it."""
+        *parts, topic = destination.name.split(".", self._prefix_parts)
+        named = len(parts) == self._prefix_parts and self._prefix.matches(".".join([*parts, "x"]))
+        if self._queues is not None and destination.kind is DestinationKind.QUEUE and named and self.is_virtual(topic):
+            self._queues.setdefault(topic, {})[destination.name] = None
+
+
+class VirtualTopicTarget(FanOut):
+    """A virtual topic that messages are sent to.
+
+    Args:
+        broker: the broker.
+        topics: knows the queues.
+        name: the topic's name.
+        own: the topic itself.
+        target_of: finds what takes messages for a queue.
+    """
+
+    def __init__(
+        self, broker: "Broker", topics: VirtualTopics, name: str, own: "Target",
+        target_of: "Callable[[Destination], Target]",
+    ) -> None:  # fmt: skip
+        self._destinations = broker.destinations
+        self._topics = topics
+        self._name = name
+        self._own = own
+        self._target_of = target_of
+        self._origin = {ORIGIN: f"/topic/{name}"}
+        self._queues: list[Target] = []
+        self._grouped = False
+        self._version = -1
+
+    def targets(self) -> "Sequence[Target]":
+        """The topic, and the queues there are now."""
+        if self._version != self._destinations.version:
+            self._queues = [self._target_of(queue) for queue in self._topics.queues(self._name)]
+            self._version = self._destinations.version
+            if self._grouped:
+                for queue in self._queues:
+                    queue.expect_groups()
+        return [self._own, *self._queues]
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent here; queues that come later are told too."""
+        self._grouped = True
+        super().expect_groups()
+
+    def copies(
+        self, content: bytes, expiration: int, priority: int, persistent: bool
+    ) -> "Iterator[tuple[Target, bytes]]":
+        """The message goes to the topic, and a copy that says so to each queue."""
+        own, *queues = self.targets()
+        yield own, content
+        if queues:
+            copy = with_headers(content, self._origin)
+            for queue in queues:
+                yield queue, copy

@@ -1,0 +1,409 @@
+"""The schedule: messages that are sent later, and again and again, kept in the same store as everything else.
+
+It is an internal destination with one lane. A message that waits is a record of that lane whose expiration is the time
+it is due, so the store's index of expirations is the index of due times. When it is due, one batch removes its record,
+sends the message and, if it recurs, appends the record for the next time. A crash leaves all of that or nothing.
+
+Only what is due within the next seconds is in memory (``due_soon``): the store is looked at for it every second, and
+what is scheduled meanwhile is added when it is committed. A million messages that are due later take no memory.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quire.broker.commit import Commit
+from quire.broker.dead_letter import CAUSE, ORIGIN, dead_letter_destination
+from quire.broker.scheduling.due_soon import MOST, DueSoon
+from quire.broker.scheduling.schedule_part import SchedulePart
+from quire.broker.scheduling.scheduled_message import ScheduledMessage, following_record, record_content, sent_content
+from quire.broker.scheduling.timing import Timing
+from quire.destination import Destination, DestinationKind
+from quire.errors import QuireError, StoreCorrupt, StoreError, UnknownMessage
+from quire.logs import event
+from quire.message import Message, with_headers
+from quire.scheduler import Timer
+from quire.store.base import StoredDestination
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+KIND = "schedule"
+"""The kind of the schedule's destination in the store."""
+
+NAME = "$quire.schedule"
+"""Its name."""
+
+LOOK_INTERVAL = 1.0
+"""How often the store is looked at for messages that are due soon, in seconds."""
+
+AHEAD = 2000
+"""How long before it is due a message may be read, in milliseconds."""
+
+STEP = 1000
+"""How many messages one step of a cancellation looks at."""
+
+PAGE_BYTES = 2 << 20
+"""How many bytes of messages a page or a step has, if it has more than one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    """A part of the schedule.
+
+    Attributes:
+        messages: as they were scheduled; one that recurs stands where it was when it was sent last.
+        next: what to ask for the next page with; None at the end.
+    """
+
+    messages: list[ScheduledMessage]
+    next: int | None
+
+
+class Schedule:
+    """The schedule of a broker.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        depth: how many messages it has; exact.
+        bytes: their sizes.
+        sent: how many it has sent since the broker started.
+        soon: those that are in memory.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._stored: StoredDestination | None = None
+        self.depth = self.bytes = self.sent = 0
+        self.soon = DueSoon()
+        self._next_sequence = 1
+        self._open = SchedulePart(self)
+        self._under_way: SchedulePart | None = None
+        self._damaged: set[int] = set()
+        self._look_at = float("-inf")
+        self._timer: Timer | None = None
+        self._failing = self._stopped = False
+        for stored in broker.store.destinations():
+            if stored.kind == KIND:
+                self._load(stored)
+
+    def _load(self, stored: StoredDestination) -> None:
+        self._stored = stored
+        state = self._broker.store.lane_state(self._lane)
+        self.depth, self.bytes, self._next_sequence = state.count, state.bytes, state.next_sequence
+        self._broker.stored_bytes += state.bytes
+        self._run_in(0.0)
+
+    @property
+    def _lane(self) -> int:
+        assert self._stored is not None
+        return self._stored.lanes[0]
+
+    def now_ms(self) -> int:
+        """The time that due times are on, in milliseconds since the epoch."""
+        return self._broker.clock.now_ms()
+
+    # A message comes in.
+
+    def send_later(self, content: bytes, due: int, priority: int = 4) -> None:
+        """Take a message. It is in the schedule when the open commit is done, and refused if that fails.
+
+        Args:
+            content: of its record (``record_content``).
+            due: when it is sent, in milliseconds since the epoch.
+            priority: 0 to 9.
+        """
+        self._open.appends.append(self._append(content, due, priority))
+
+    def bring_later(self, content: bytes, due: int, priority: int = 4) -> None:
+        """As ``send_later``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
+        record = self._append(content, due, priority)
+        self._open.again[str(record.sequence)] = record
+
+    def _bring_again(self, id: str, content: bytes, due: int, priority: int) -> None:
+        """Take the record for the next time of a message that has an id already, and note where it is."""
+        record = self._open.again[id] = self._append(content, due, priority)
+        self._broker.set_mark(_mark(id), b"%d" % record.sequence)
+
+    def _append(self, content: bytes, due: int, priority: int) -> Message:
+        if self._stored is None:
+            self._stored = self._broker.destinations.create_internal(KIND, NAME)
+        record = Message(self._next_sequence, content, due, priority)
+        self._next_sequence += 1
+        self._broker.open_bytes += record.size
+        self._broker.list_part(self._open)
+        return record
+
+    # Commits.
+
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit."""
+        part, self._open = self._open, SchedulePart(self)
+        self._under_way = part
+        commit.parts.append(part)
+        part.write(commit.batch, self._lane)
+
+    def committed(self, part: SchedulePart) -> None:
+        """A commit is done: what it brought can become due, what it sent is gone, and more may be due."""
+        self._under_way = None
+        grown = sum([record.size for record in part.written]) - sum(part.removals.values())
+        self.depth += len(part.written) - len(part.removals)
+        self.bytes += grown
+        self._broker.stored_bytes += grown
+        horizon = self._broker.clock.now_ms() + AHEAD
+        for record in part.written:
+            if record.expiration <= horizon and record.sequence not in self._open.removals:
+                self.soon.add(record)
+        self._run()
+
+    def commit_failed(self, part: SchedulePart, restored: set[int]) -> None:
+        """A commit failed: what was sent in it is refused; what the schedule did itself is done in the next one."""
+        self._under_way = None
+        following = self._open
+        for record in part.written:
+            following.removals.pop(record.sequence, None)
+        following.removals |= part.removals
+        for id, record in part.again.items():
+            if id == str(record.sequence):
+                self.bring_later(record.content, record.expiration, record.priority)
+            else:
+                self._bring_again(id, record.content, record.expiration, record.priority)
+        if following.removals:
+            self._broker.list_part(following)
+
+    def stop(self) -> None:
+        """Before a clean stop: nothing more is sent."""
+        self._stopped = True
+        if self._timer:
+            self._timer.cancel()
+
+    # A message is due.
+
+    def _run_in(self, seconds: float) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._broker.scheduler.call_later(seconds, self._run)
+
+    def _run(self) -> None:
+        """Send what is due; come again when more may be, at the latest with the commit that this is in."""
+        if self._stopped or self.depth == 0:
+            return
+        now = self._broker.clock.now_ms()
+        wait = LOOK_INTERVAL
+        if self._broker.store_error is None:
+            self._look_ahead(now)
+            while len(self._open.removals) < MOST and (record := self.soon.pop(now)) is not None:
+                self._send(record, now)
+            if self.soon.earliest is not None:
+                wait = min(wait, max(0, self.soon.earliest - now) / 1000)
+        if not self._open.removals:
+            self._run_in(wait)
+
+    def _send(self, record: Message, now: int) -> None:
+        """Send a message, remove its record, and append the next one, all in the open commit."""
+        try:
+            scheduled = ScheduledMessage.of(record)
+        except StoreCorrupt as damage:
+            self._note_damage(record.sequence, damage)
+            return
+        new_id = self._broker.id_prefix + b"%d" % self._broker.next_message_id()
+        content, expiration = sent_content(record, scheduled, now, new_id)
+        self._deliver(scheduled, content, expiration)
+        following = scheduled.timing.following(scheduled.due, scheduled.left, now)
+        if following is not None:
+            due, left = following
+            self._bring_again(scheduled.id, following_record(record, scheduled, left), due, record.priority)
+        self._remove(scheduled, recurs=following is not None)
+        self.sent += 1
+        self._broker.hurry()
+
+    def _deliver(self, scheduled: ScheduledMessage, content: bytes, expiration: int) -> None:
+        """Give a message to its destination; to the dead letters if there is no such destination any more."""
+        try:
+            target = self._broker.target(scheduled.destination)
+        except QuireError as error:
+            origin = Destination(DestinationKind.QUEUE, NAME)
+            letters = dead_letter_destination(origin, self._broker.settings.policies.of(origin))
+            target = self._broker.target(f"/{letters.kind}/{letters.name}")
+            content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
+            expiration = 0
+        target.bring(content, expiration, scheduled.priority, scheduled.persistent)
+
+    def _remove(self, scheduled: ScheduledMessage, *, recurs: bool) -> None:
+        self._open.removals[scheduled.sequence] = scheduled.size
+        if not recurs and scheduled.id != str(scheduled.sequence):
+            self._broker.set_mark(_mark(scheduled.id), None)
+        self._broker.list_part(self._open)
+
+    def _note_damage(self, sequence: int, damage: StoreCorrupt) -> None:
+        """A record cannot be read: it stays where it is, and the others go on."""
+        self._damaged.add(sequence)
+        text = f"a scheduled message cannot be sent: {damage} {damage.entry.advice}"
+        event("schedule.damaged", text, logging.ERROR, sequence=sequence)
+
+    def _look_ahead(self, now: int) -> None:
+        """Look for what is due soon: every second, and when all of it is sent that was found the last time."""
+        monotonic = self._broker.clock.monotonic()
+        if monotonic >= self._look_at or self.soon.is_spent:
+            self._look_at = monotonic + LOOK_INTERVAL
+            while not self._read_soon(now + AHEAD):
+                pass
+
+    def _read_soon(self, horizon: int) -> bool:
+        """Read what is due soon; False if a damaged record was found, which is passed over the next time."""
+        passed = self._damaged | self._open.removals.keys()
+        if self._under_way:  # the store may have it already, while it is not announced
+            passed |= self._under_way.removals.keys() | {record.sequence for record in self._under_way.written}
+        try:
+            with self._broker.store.snapshot() as reader:
+                self.soon.read(reader, self._lane, horizon, passed)
+            self._failing = False
+        except StoreCorrupt as damage:
+            self._note_damage(damage.data["sequence"], damage)
+            return False
+        except StoreError as error:
+            if not self._failing:
+                text = f"scheduled messages wait until the store can be read: {error}"
+                event("schedule.failed", text, logging.WARNING, code=error.code)
+            self._failing = True
+        return True
+
+    # Somebody looks, or takes a message back.
+
+    def browse(self, after: int = 0, limit: int = 100) -> SchedulePage:
+        """A page of the messages that wait.
+
+        Args:
+            after: what the page before gave as ``next``; 0 for the first page.
+            limit: how many messages at the most. There are fewer when they are large.
+
+        Raises:
+            StoreCorrupt: a message of the page is damaged.
+        """
+        if self._stored is None:
+            return SchedulePage([], None)
+        page = self._broker.store.page(self._lane, after + 1, PAGE_BYTES, limit)
+        messages = [ScheduledMessage.of(record) for record in page.messages if not self._is_leaving(record.sequence)]
+        return SchedulePage(messages, None if page.end else page.messages[-1].sequence)
+
+    def cancel(self, id: str) -> None:
+        """Take a message out, with all its repeats. It is gone when the open commit is done.
+
+        Args:
+            id: its id in the schedule.
+
+        Raises:
+            UnknownMessage: there is none, or it is being sent for the last time.
+            StoreError: it cannot be read.
+        """
+        for part in (self._open, self._under_way):
+            if part is not None and (record := part.again.pop(id, None)) is not None:
+                self._broker.set_mark(_mark(id), None)
+                if part is self._under_way:
+                    self._open.removals[record.sequence] = record.size
+                    self._broker.list_part(self._open)
+                return
+        self._take_out(self._stored_message(id))
+
+    def cancel_between(self, earliest: int, latest: int) -> Iterator[int]:
+        """Take all messages out that are due next between two times, in steps.
+
+        The caller lets the open commit end before it asks for the next step.
+
+        Args:
+            earliest: milliseconds since the epoch; those due then included.
+            latest: the same.
+
+        Yields:
+            How many messages the step took out.
+
+        Raises:
+            StoreError: a message cannot be read.
+        """
+        after: int | None = 0
+        last = self._next_sequence
+        while after is not None and after < last:
+            page = self.browse(after, STEP)
+            found = [scheduled for scheduled in page.messages if earliest <= scheduled.due <= latest]
+            for scheduled in found:
+                self._take_out(scheduled)
+            yield len(found)
+            after = page.next
+
+    def _stored_message(self, id: str) -> ScheduledMessage:
+        found: list[Message] = []
+        if self._stored is not None and id.isascii() and id.isdecimal() and len(id) < 19:
+            mark = self._broker.store.mark(_mark(id))
+            sequence = int(mark or id)
+            if not self._is_leaving(sequence):
+                found = self._broker.store.load(self._lane, [sequence])
+        scheduled = ScheduledMessage.of(found[0]) if found else None
+        if scheduled is None or scheduled.id != id:
+            raise UnknownMessage(f"the schedule has no message {id[:60]!r}", id=id[:60])
+        return scheduled
+
+    def _take_out(self, scheduled: ScheduledMessage) -> None:
+        self.soon.discard(scheduled.sequence)
+        self._remove(scheduled, recurs=False)
+
+    def _is_leaving(self, sequence: int) -> bool:
+        parts = (self._open, self._under_way)
+        return any([part is not None and sequence in part.removals for part in parts])
+
+
+class ScheduledSend:
+    """Takes messages that are sent later: the target of a send with ``AMQ_SCHEDULED_`` headers.
+
+    Args:
+        schedule: the broker's schedule.
+        destination: where they go, as a destination header says it.
+        delay: how long to wait before the first send, in milliseconds.
+        period: how long to wait before each repeat, in milliseconds.
+        repeat: how many repeats; -1 for no end.
+        cron: a cron entry, in UTC; empty for none.
+
+    Raises:
+        InvalidHeader: a value is out of its range (``Timing``).
+    """
+
+    def __init__(
+        self, schedule: Schedule, destination: str, delay: int = 0, period: int = 0, repeat: int = 0, cron: str = ""
+    ) -> None:
+        self._schedule = schedule
+        self._destination = destination
+        self._timing = Timing(delay, period, repeat, cron)
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message. It is stored, persistent or not.
+
+        Args:
+            content: header lines and body.
+            expiration: milliseconds since the epoch; 0 for never. As long as it is away, so long the message lives once
+                it is sent (ActiveMQ).
+            priority: 0 to 9.
+            persistent: whether it is persistent once it is sent.
+        """
+        record, due = self._record(content, expiration, persistent)
+        self._schedule.send_later(record, due, priority)
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
+        record, due = self._record(content, expiration, persistent)
+        self._schedule.bring_later(record, due, priority)
+
+    def expect_groups(self) -> None:
+        """Messages of groups need nothing here: their destination hears of them when they are sent."""
+
+    def _record(self, content: bytes, expiration: int, persistent: bool) -> tuple[bytes, int]:
+        now = self._schedule.now_ms()
+        time_to_live = expiration - now if expiration else None
+        record = record_content(content, self._destination, self._timing, time_to_live, persistent)
+        return record, self._timing.first(now)
+
+
+def _mark(id: str) -> str:
+    """The key of the mark that says which record a message has that was sent before."""
+    return f"schedule/{id}"

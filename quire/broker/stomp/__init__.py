@@ -1,0 +1,1 @@
+"""STOMP clients: their frames, as calls of the core."""

@@ -1,0 +1,355 @@
+"""The consumers of one STOMP connection: SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, pulls, and the MESSAGE frames they get.
+
+In 1.2 the ``ack`` header of a MESSAGE is the message's sequence; ``-`` and the subscription's number follow from the
+second subscription of a connection on. In 1.0 and 1.1 messages are acknowledged by message id. The frames that stand
+for no message (the end of a browse, a pull in vain) have ``0`` for both; acknowledging them does nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from quire.broker.acknowledgement import Pull
+from quire.broker.routing.wildcard import ChildSubscription, WildcardSubscription
+from quire.broker.stomp.browser import Browser
+from quire.broker.stomp.consumer_maker import ConsumerMaker
+from quire.broker.stomp.stomp_route import whole_number
+from quire.broker.stomp.stomp_subscribe import durable_name, read_subscribe
+from quire.broker.subscription import AckMode, Subscription
+from quire.broker.transactions.rolled_back import RolledBack
+from quire.destination import DestinationKind
+from quire.errors import InvalidHeader, LimitExceeded, UnknownMessage, UnknownSubscription
+from quire.message import Message
+from quire.protocols.stomp.encoder import content_for
+from quire.protocols.stomp.frames import Head
+from quire.protocols.stomp.versions import Version
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.stomp.stomp_session import StompSession
+
+
+MAX_SETTLED_IDS = 1000
+"""Of so many messages that were settled without their id (in a transaction, by UNSUBSCRIBE) the ids may be kept."""
+
+MAX_SUBSCRIPTIONS = 1000
+"""How many subscriptions a connection may have."""
+
+MAX_WAIT = 365 * 86_400_000
+"""How long a pull may wait, in milliseconds."""
+
+PULL = "/pull/"
+"""A SEND to this and a subscription's id asks for messages."""
+
+NO_MESSAGE = "0"
+"""What stands for both ids in a frame that is no message: no sequence and no message id is ever so."""
+
+Covered = list[tuple[Subscription, list[int]]]
+"""What an acknowledgement is about: sequences, by subscription."""
+
+
+class StompConsumers:
+    """The consumers of a session.
+
+    Args:
+        broker: the core.
+        session: the session.
+
+    Attributes:
+        subscriptions: all there are, by number; one to several destinations has one for each.
+        rolled_back: what transactions gave back and may be acknowledged late.
+        by_message_id: what 1.0 and 1.1 acknowledge by; it may have some that were settled otherwise, a bounded number.
+    """
+
+    def __init__(self, broker: "Broker", session: "StompSession") -> None:
+        self.subscriptions: dict[int, Subscription] = {}
+        self.rolled_back = RolledBack()
+        self.by_message_id: dict[str, list[tuple[Subscription, int]]] = {}
+        self._broker = broker
+        self._session = session
+        self._maker = ConsumerMaker(broker, session, self.subscriptions)
+        self._by_id: dict[str, Subscription | WildcardSubscription] = {}
+        self._pulls: dict[str, Pull] = {}
+
+    def subscribe(self, head: Head) -> None:
+        """A SUBSCRIBE frame.
+
+        Raises:
+            InvalidDestination: it cannot be subscribed to.
+            InvalidHeader: a header's value cannot be read, or the id is taken.
+            LimitExceeded: the connection has too many subscriptions.
+        """
+        request = read_subscribe(head, self._session.version)
+        if len(self._by_id) >= MAX_SUBSCRIPTIONS:
+            raise LimitExceeded(
+                f"{MAX_SUBSCRIPTIONS} subscriptions are the limit of a connection", limit=MAX_SUBSCRIPTIONS
+            )
+        if request.id in self._by_id:
+            raise InvalidHeader(f"there is a subscription {request.id[:60]!r} already", header="id")
+        if request.browser:
+            self._by_id[request.id] = self._maker.browser(request, self.marker)
+        elif request.is_single:
+            self._by_id[request.id] = self._maker.consumer(request)
+        else:
+            self._by_id[request.id] = self._maker.wildcard(request)
+
+    def unsubscribe(self, head: Head) -> None:
+        """An UNSUBSCRIBE frame; one that names a durable subscription removes it.
+
+        Raises:
+            UnknownSubscription: there is none of that id, or of that name.
+        """
+        headers = head.headers
+        id = headers.get("id", headers.get("destination", ""))
+        consumer = self._by_id.get(id)
+        of_queue = isinstance(consumer, Subscription) and consumer.source.destination.kind is DestinationKind.QUEUE
+        durable = durable_name(headers, of_queue=of_queue)
+        if consumer is not None:
+            del self._by_id[id]
+            self._end(id, consumer, "the consumer unsubscribed", lost=False)
+        elif durable is None:
+            raise UnknownSubscription(f"there is no subscription {id[:60]!r}", id=id[:60])
+        if durable is not None:
+            self._maker.remove_durable(durable)
+
+    def leave(self, cause: str, *, lost: bool) -> None:
+        """All consumers go.
+
+        Args:
+            cause: why.
+            lost: whether they vanished without a word.
+        """
+        by_id, self._by_id = self._by_id, {}
+        for id, consumer in by_id.items():
+            self._end(id, consumer, cause, lost=lost)
+
+    def _end(self, id: str, consumer: Subscription | WildcardSubscription, cause: str, *, lost: bool) -> None:
+        if pull := self._pulls.pop(id, None):
+            pull.cancel()
+        subscriptions = [consumer] if isinstance(consumer, Subscription) else list(consumer.children.values())
+        if isinstance(consumer, Subscription):
+            consumer.source.remove(consumer, cause, lost=lost)
+        else:
+            consumer.end(cause, lost=lost)
+        for subscription in subscriptions:
+            self._maker.gone(subscription)
+            self.rolled_back.forget(subscription)
+
+    def pull(self, head: Head) -> None:
+        """A SEND frame to ``/pull/ID``: a consumer with prefetch 0 asks for messages.
+
+        Raises:
+            UnknownSubscription: there is none of that id.
+            InvalidHeader: a value cannot be read, or the consumer has a prefetch.
+        """
+        headers = head.headers
+        id = headers["destination"].removeprefix(PULL)
+        consumer = self._by_id.get(id)
+        if consumer is None:
+            raise UnknownSubscription(f"there is no subscription {id[:60]!r} to pull for", id=id[:60])
+        if not isinstance(consumer, Subscription) or consumer.prefetch:
+            text = f"the subscription {id[:60]!r} is not one that pulls: subscribe with activemq.prefetchSize:0"
+            raise InvalidHeader(text, header="destination")
+        quantity = whole_number(headers, "quantity", 1, 1, 1_000_000)
+        timeout = whole_number(headers, "timeout", 0, -1, MAX_WAIT)
+        if before := self._pulls.pop(id, None):
+            before.cancel()
+        self._pulls[id] = Pull(consumer, quantity, timeout)
+
+    # ACK and NACK.
+
+    def acknowledge_run(self, ids: list[bytes]) -> None:
+        """A run of ACK frames with nothing but an id: nearly all acknowledgements there are.
+
+        Raises:
+            UnknownMessage: one of them is not in flight here. The others are acknowledged.
+        """
+        only = self.subscriptions.get(0) if len(self.subscriptions) == 1 else None
+        if only is None or only.ack is not AckMode.INDIVIDUAL:
+            self._acknowledge_each(ids)
+            return
+        try:
+            sequences = [int(id) for id in ids]
+        except ValueError:
+            self._acknowledge_each(ids)
+            return
+        messages = only.take(sequences)
+        only.source.acknowledge(messages)
+        if len(messages) < len(ids):
+            taken = {message.sequence for message in messages}
+            self._acknowledge_each([b"%d" % sequence for sequence in _left_over(sequences, taken)])
+
+    def _acknowledge_each(self, ids: list[bytes]) -> None:
+        """Acknowledge one after the other; the first that is unknown is told when all others are done."""
+        unknown: UnknownMessage | None = None
+        for id in ids:
+            try:
+                for subscription, sequences in self._by_ack_id(id.decode()):
+                    self.acknowledge(subscription, sequences)
+            except UnknownMessage as error:
+                unknown = unknown or error
+        if unknown is not None:
+            raise unknown
+
+    def find(self, head: Head) -> Covered:
+        """The messages that an ACK or NACK frame is about: one, or in ``client`` mode all up to it.
+
+        Raises:
+            UnknownMessage: it is not in flight here.
+        """
+        headers = head.headers
+        if self._session.version is Version.V1_2:
+            return self._by_ack_id(headers["id"])
+        id = headers["message-id"]
+        if id == NO_MESSAGE:
+            return []
+        wanted = headers.get("subscription")
+        known = [entry for entry in self.by_message_id.get(id, ()) if wanted in (None, entry[0].id)]
+        for subscription, sequence in known:
+            if sequence in subscription.in_flight:
+                return self._covered(subscription, sequence, id)
+        if not known:
+            raise _unknown(id)
+        return self._covered(*known[0], id)
+
+    def _by_ack_id(self, id: str) -> Covered:
+        if id == NO_MESSAGE:
+            return []
+        sequence, _, number = id.partition("-")
+        if not (id.isascii() and sequence.isdecimal() and (number or "0").isdecimal()):
+            raise _unknown(id)
+        subscription = self.subscriptions.get(int(number or "0"))
+        if subscription is None:
+            raise _unknown(id)
+        return self._covered(subscription, int(sequence), id)
+
+    def _covered(self, subscription: Subscription, sequence: int, id: str) -> Covered:
+        if sequence not in subscription.in_flight:
+            late = self.rolled_back.covered(subscription, sequence)
+            if not late:
+                raise _unknown(id)
+            return [(subscription, late)]
+        if subscription.ack is not AckMode.CLIENT:
+            return [(subscription, [sequence])]
+        if isinstance(subscription, ChildSubscription):
+            return subscription.parent.up_to(subscription, sequence)
+        return [(subscription, subscription.up_to(sequence))]
+
+    def acknowledge(self, subscription: Subscription, sequences: list[int]) -> None:
+        """Settle messages as done; those that a rollback gave back too, if they still wait."""
+        messages = self._take(subscription, sequences)
+        subscription.source.acknowledge(messages)
+        if len(messages) < len(sequences):
+            self.rolled_back.settle(subscription, sequences)
+
+    def reject(self, subscription: Subscription, sequences: list[int], delay_ms: int | None = None) -> None:
+        """Settle messages as failed: they are delivered again, or become dead letters.
+
+        Args:
+            subscription: whose they are.
+            sequences: which.
+            delay_ms: how long they are to wait, in milliseconds; None for what the policy says.
+        """
+        messages = self._take(subscription, sequences)
+        cause = "rejected by the consumer"
+        subscription.source.take_back(messages, len(messages), cause, at_once=False, delay_ms=delay_ms)
+
+    def check_rejectable(self, covered: Covered) -> None:
+        """See that messages can be rejected.
+
+        Raises:
+            InvalidHeader: they were only shown.
+        """
+        if any([isinstance(subscription.source, Browser) for subscription, _ in covered]):
+            raise InvalidHeader("a browser's messages cannot be rejected: they are still in their queue", header="id")
+
+    def extended(self, subscription: Subscription) -> None:
+        """Messages were acknowledged in a transaction, and may make room for others."""
+        if isinstance(subscription, ChildSubscription):
+            subscription.parent.extended(subscription)
+
+    def _take(self, subscription: Subscription, sequences: list[int]) -> list[Message]:
+        messages = subscription.take(sequences)
+        if self._session.version is not Version.V1_2:
+            for message in messages:
+                entries = self.by_message_id.get(message.id, [])
+                entries[:] = [entry for entry in entries if entry != (subscription, message.sequence)]
+                if not entries:
+                    self.by_message_id.pop(message.id, None)
+        return messages
+
+    # MESSAGE.
+
+    def frames(self, subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
+        """The MESSAGE frames of messages, in pieces to be joined."""
+        if isinstance(subscription, ChildSubscription) and subscription.ack is not AckMode.AUTO:
+            subscription.parent.given(subscription, messages)
+        if self._session.version is not Version.V1_2:
+            return self._old_frames(subscription, messages, extra)
+        between = b"\0" + subscription.prefix
+        end_of_id = (b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number) + extra
+        pieces = [subscription.prefix]
+        append = pieces.append
+        for message in messages:
+            append(b"%d" % message.sequence + end_of_id)
+            if message.redelivered:
+                append(_redelivery(message))
+            append(message.content)
+            append(between)
+        pieces[-1] = b"\0"
+        if own := self._session.temporaries:
+            return [own.localized(piece) for piece in pieces]
+        return pieces
+
+    def marker(self, subscription: Subscription, headers: bytes) -> bytes:
+        """A MESSAGE frame that stands for no message.
+
+        Args:
+            subscription: whose consumer it is for.
+            headers: header lines that say what it means.
+        """
+        id = NO_MESSAGE.encode() + b"\n"
+        ack = id if self._session.version is Version.V1_2 else b""
+        return subscription.prefix + ack + b"message-id:" + id + headers + b"\n\0"
+
+    def _old_frames(self, subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
+        pieces = []
+        self._forget_settled_ids()
+        own = self._session.temporaries
+        for message in messages:
+            if subscription.ack is not AckMode.AUTO:
+                self.by_message_id.setdefault(message.id, []).append((subscription, message.sequence))
+            content = own.localized(message.content) if own else message.content
+            flag = _redelivery(message) if message.redelivered else b""
+            pieces += [subscription.prefix, extra, flag, content_for(content, self._session.version), b"\0"]
+        return pieces
+
+    def _forget_settled_ids(self) -> None:
+        """Keep no more than a bounded number of ids of messages that were settled without them."""
+        in_flight = sum([len(subscription.in_flight) for subscription in self.subscriptions.values()])
+        if len(self.by_message_id) <= MAX_SETTLED_IDS + 2 * in_flight:
+            return
+        kept = {}
+        for id, entries in self.by_message_id.items():
+            if left := [entry for entry in entries if entry[1] in entry[0].in_flight]:
+                kept[id] = left
+        self.by_message_id = kept
+
+
+def _redelivery(message: Message) -> bytes:
+    """The headers of a message that may have been delivered before (JMS 2.0, 3.5.11: the count is then at least 2)."""
+    return b"redelivered:true\nJMSXDeliveryCount:%d\n" % (max(message.deliveries, 1) + 1)
+
+
+def _left_over(sequences: list[int], taken: set[int]) -> list[int]:
+    """Which of a run's sequences were not in flight, or not any more when they came a second time."""
+    left = set(taken)
+    over = []
+    for sequence in sequences:
+        if sequence in left:
+            left.remove(sequence)
+        else:
+            over.append(sequence)
+    return over
+
+
+def _unknown(id: str) -> UnknownMessage:
+    return UnknownMessage(f"{id[:60]!r} is not in flight on this connection: acknowledge a message once", id=id[:60])

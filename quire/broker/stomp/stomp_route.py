@@ -1,0 +1,110 @@
+"""What the headers of a SEND frame mean: where it goes, how, and what of them is stored."""
+
+from collections.abc import Mapping
+
+from quire.broker.broker import Broker
+from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
+from quire.broker.routing.routing import Target
+from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.timing import Timing
+from quire.errors import InvalidHeader
+from quire.message import header_lines
+from quire.protocols.stomp.frames import Head
+
+_NOT_STORED = frozenset({
+    "destination", "transaction", "receipt", "message-id", "timestamp", "subscription", "ack", "redelivered",
+    "JMSXDeliveryCount", "producer-id", "producer-sequence",
+})  # fmt: skip
+"""Headers that are about this hop, or that only the broker may write."""
+
+MAX_PRODUCER_ID = 200
+"""The longest producer id, in characters: it is a key in every store."""
+
+
+class Route:
+    """A SEND's head, understood once.
+
+    Args:
+        target: what takes it.
+        head: the head.
+        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
+
+    Attributes:
+        destination: where it goes, as any client would say it.
+        target: what takes it.
+        lines: the header lines that are stored, and the empty line.
+        expiration: milliseconds since the epoch; 0 for never.
+        priority: 0 to 9.
+        persistent: whether it must survive the broker; yes, unless the client says no, or it goes to a temporary
+            destination.
+        stored: whether it goes to the store in any case: the schedule keeps everything there.
+        transaction: the transaction's name, or None.
+        producer: the id of a producer that numbers its sends, or None.
+        producer_sequence: the number.
+    """
+
+    __slots__ = (
+        "destination", "expiration", "lines", "persistent", "priority", "producer", "producer_sequence", "stored",
+        "target", "transaction",
+    )  # fmt: skip
+
+    def __init__(self, target: Target, head: Head, temporaries: OwnTemporaries | None = None) -> None:
+        headers = head.headers
+        stored = {name: value for name, value in headers.items() if name not in _NOT_STORED}
+        self.destination = headers["destination"]
+        if temporaries is not None:
+            self.destination = temporaries.remote_text(self.destination)
+            if REPLY_TO in stored:
+                stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
+        self.target = target
+        self.lines = header_lines(stored) + b"\n"
+        self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
+        self.priority = whole_number(headers, "priority", 4, 0, 9)
+        temporary = self.destination.startswith("/remote-temp-") and "," not in self.destination
+        self.persistent = headers.get("persistent", "true").strip().lower() != "false" and not temporary
+        self.stored = self.persistent or isinstance(target, ScheduledSend)
+        self.transaction = headers.get("transaction")
+        self.producer = headers.get("producer-id")
+        self.producer_sequence = 0
+        if self.producer is not None:
+            if len(self.producer) > MAX_PRODUCER_ID:
+                raise InvalidHeader(f"producer-id is longer than {MAX_PRODUCER_ID} characters", header="producer-id")
+            if "producer-sequence" not in headers:
+                raise InvalidHeader("producer-id needs producer-sequence, a number", header="producer-sequence")
+            self.producer_sequence = whole_number(headers, "producer-sequence", 0, 1, 1 << 62)
+
+
+def route_of(broker: Broker, head: Head, temporaries: OwnTemporaries | None = None) -> Route:
+    """Understand a SEND's head; its destination is created if it is not there.
+
+    Args:
+        broker: the broker.
+        head: the frame's.
+        temporaries: the connection's temporary destinations; None if nobody's.
+
+    Raises:
+        InvalidDestination: it is no destination, or has no valid name.
+        InvalidHeader: a value cannot be read.
+        LimitExceeded: the connection has too many temporary destinations.
+    """
+    headers = head.headers
+    destination = headers["destination"]
+    if temporaries is not None:
+        destination = temporaries.remote_text(destination)
+    target = broker.routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
+    return Route(target, head, temporaries)
+
+
+def whole_number(headers: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    """A header that is a whole number.
+
+    Raises:
+        InvalidHeader: it is none, or out of its range.
+    """
+    text = headers.get(name)
+    if text is None:
+        return default
+    digits = text.strip()
+    if not digits.removeprefix("-").isdecimal() or len(digits) > 20 or not least <= int(digits) <= most:
+        raise InvalidHeader(f"{name} is {text[:60]!r}: a whole number from {least} to {most}", header=name)
+    return int(digits)

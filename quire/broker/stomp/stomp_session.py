@@ -1,0 +1,393 @@
+"""A STOMP client's session: turns frames into calls of the core, and the core's answers into frames.
+
+The hot path is ``receive``, ``_process``, ``deliver``, ``confirmed``, ``flush``. A SEND whose head was seen before
+costs one look into ``_routes``; an acknowledgement costs its share of a run. Everything else goes through the table of
+handlers.
+"""
+
+from collections.abc import Callable
+
+from quire import __version__
+from quire.broker.broker import Broker
+from quire.broker.connection import Connection
+from quire.broker.flow import HoldCause
+from quire.broker.routing.own_temporaries import OwnTemporaries
+from quire.broker.session import Session
+from quire.broker.stomp.heart_beat import HeartBeat
+from quire.broker.stomp.stomp_consumers import PULL, StompConsumers
+from quire.broker.stomp.stomp_route import Route, route_of, whole_number
+from quire.broker.subscription import Subscription
+from quire.broker.transactions.transaction import Transaction
+from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, UnknownTransaction
+from quire.message import Message
+from quire.protocols.stomp.decoder import Decoder, Event, Limits
+from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
+from quire.protocols.stomp.frames import ACK_RUN, Head
+from quire.protocols.stomp.states import State, check_required, next_state
+from quire.protocols.stomp.versions import Version, heart_beat, negotiate
+
+OUTPUT_LIMIT = 256 * 1024
+"""With more output than this gathered, nothing more is dispatched to the connection until it is written."""
+
+MAX_ROUTES = 128
+"""How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
+
+MAX_TRANSACTIONS = 1000
+"""How many transactions a connection may have open."""
+
+MAX_DELAY = 365 * 86_400_000
+"""The longest delay a client may ask for with its NACK, in milliseconds."""
+
+MIN_HEART_BEAT = 1000
+"""The shortest heart-beat interval the broker agrees to, in milliseconds."""
+
+
+class StompSession(Session):
+    """One client.
+
+    Args:
+        broker: the core.
+        connection: the transport's half.
+
+    Attributes:
+        version: of the protocol.
+        connected_at: since when it is here, in milliseconds since the epoch.
+        consumers: its consumers.
+        temporaries: its temporary destinations.
+        client_id: the name the client gave itself, or None.
+    """
+
+    def __init__(self, broker: Broker, connection: Connection) -> None:
+        settings = broker.settings.stomp
+        self.name = connection.peer
+        self.version = Version.V1_2
+        self.connected_at = broker.clock.now_ms()
+        self.temporaries = OwnTemporaries(broker.routing.temporaries)
+        self.consumers = StompConsumers(broker, self)
+        self.client_id: str | None = None
+        self._broker = broker
+        self._connection = connection
+        self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
+        self._state = State.CONNECTING
+        self._routes: dict[Head, Route] = {}
+        self._routes_version = broker.destinations.version
+        self._transactions: dict[str, Transaction] = {}
+        self._output: list[bytes] = []
+        self._output_size = 0
+        self._waiting: list[Event] = []
+        self._partial = 0
+        self._has_connected = False
+        self._heart_beat: HeartBeat | None = None
+        self._connect_timer = broker.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
+        self._handlers: dict[bytes, Callable[[Head], None]] = {
+            b"CONNECT": self._connect, b"STOMP": self._connect, b"SUBSCRIBE": self.consumers.subscribe,
+            b"UNSUBSCRIBE": self.consumers.unsubscribe, b"ACK": self._ack, b"NACK": self._nack, b"BEGIN": self._begin,
+            b"COMMIT": self._commit, b"ABORT": self._abort, b"DISCONNECT": self._disconnect,
+        }  # fmt: skip
+
+    @property
+    def held(self) -> bool:
+        """Whether its input waits for room."""
+        return bool(self._waiting)
+
+    @property
+    def unread(self) -> int:
+        """How many octets have come that are not read because reading is paused."""
+        return self._connection.unread
+
+    # Input.
+
+    def receive(self, data: bytes) -> None:
+        """Take what came over the connection."""
+        if self._heart_beat:
+            self._heart_beat.received()
+        events = self._decoder.receive(data)
+        if self._waiting:
+            self._waiting += events
+            return
+        self._process(events)
+        if self._decoder.error and not self._waiting:
+            self.fail(self._decoder.error)
+        self._count_partial()
+
+    def _count_partial(self) -> None:
+        """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
+        broker, buffered = self._broker, self._decoder.buffered
+        grown, self._partial = buffered - self._partial, buffered
+        broker.partial_bytes += grown
+        if grown > 0 and broker.partial_bytes > broker.partial_limit:
+            held, limit = broker.partial_bytes, broker.partial_limit
+            self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
+
+    def resume(self) -> None:
+        """Go on with the input that waited for room."""
+        waiting, self._waiting = self._waiting, []
+        self._connection.resume_reading("held")
+        self._process(waiting)
+        if self._decoder.error and not self._waiting:
+            self.fail(self._decoder.error)
+
+    # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
+    def _process(self, events: list[Event]) -> None:  # noqa: C901
+        """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
+        broker = self._broker
+        if self._routes_version != broker.destinations.version:
+            self._routes.clear()
+            self._routes_version = broker.destinations.version
+        broker.sender = self
+        restricted = broker.is_restricted
+        stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
+        receipts: list[bytes] = []
+        sent = False
+        routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
+        for index, (head, receipt, body) in enumerate(events):
+            route = routes.get(head)
+            try:
+                if route is not None:
+                    if restricted and self._must_wait(route):
+                        self._waiting = events[index:]
+                        break
+                    content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
+                    route.target.send(content, route.expiration, route.priority, route.persistent)
+                    sent = True
+                elif head is ACK_RUN:
+                    self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
+                elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
+                    self._waiting = events[index:]
+                    break
+                else:
+                    continue
+            except QuireError as error:
+                self.fail(error, receipt)
+                break
+            if receipt is not None:
+                receipts.append(receipt)
+        broker.sender = None
+        if sent:
+            broker.sent(self)
+        if receipts:
+            broker.confirm(self, receipts)
+
+    def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
+        """Do what any other frame says; False if it has to wait for room."""
+        self._state = next_state(self._state, head.command)
+        check_required(head, self.version)
+        if head.command == b"SEND":
+            if not self._send(head, body):
+                return False
+        else:
+            self._handlers[head.command](head)
+        if receipt is not None:
+            if head.command == b"SUBSCRIBE":  # so that the receipt comes before the first message
+                self.write(encode_receipts([receipt]))
+            else:
+                receipts.append(receipt)
+        return True
+
+    # Output.
+
+    def write(self, data: bytes) -> None:
+        """Have something written at the end of the turn."""
+        self._output.append(data)
+        self._output_size += len(data)
+        self._broker.unwritten(self)
+
+    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+        """Write messages to a consumer."""
+        self._output += self.consumers.frames(subscription, messages, extra)
+        self._output_size += sum([message.size for message in messages])
+        self._broker.unwritten(self)
+        if self._output_size > OUTPUT_LIMIT:
+            self.writable = False
+
+    def confirmed(self, receipts: list[bytes]) -> None:
+        """Write receipts."""
+        if self._state is State.CLOSED:
+            return
+        self.write(encode_receipts(receipts))
+
+    def nothing_came(self, subscription: Subscription) -> None:
+        """Say that a pull ended without a message: a MESSAGE frame without one, marked by a header."""
+        self.write(self.consumers.marker(subscription, b"pull:end\n"))
+
+    def flush(self) -> None:
+        """Write what has gathered, in one write."""
+        output, self._output, self._output_size = self._output, [], 0
+        if output:
+            self._connection.write(b"".join(output))
+        if not self.writable and self._connection.is_writable:
+            self.output_drained()
+
+    def output_drained(self) -> None:
+        """The transport takes output again."""
+        self.writable = True
+        for subscription in self.consumers.subscriptions.values():
+            subscription.source.wake()
+        self._broker.ask_turn()
+
+    # A connection's life.
+
+    def _connect(self, head: Head) -> None:
+        self.version = self._decoder.version = negotiate(head)
+        if "client-id" in head.headers:
+            self._broker.routing.client_ids.claim(head.headers["client-id"], self)
+            self.client_id = head.headers["client-id"]
+        can_send, wants = (max(beat, MIN_HEART_BEAT) if beat else 0 for beat in heart_beat(head))
+        self._connect_timer.cancel()
+        headers = {
+            "version": str(self.version),
+            "server": f"quire/{__version__}",
+            "session": self.name.replace(":", "-"),
+        }
+        headers["heart-beat"] = f"{wants},{can_send}"
+        self.write(encode_frame(b"CONNECTED", headers, version=self.version))
+        self._state = next_state(self._state, b"CONNECTED")
+        self._has_connected = True
+        self._broker.advisories.connection_started(self, self.client_id)
+        if can_send or wants:
+            self._heart_beat = HeartBeat(self._broker, self, wants / 1000, can_send / 1000)
+
+    def _connect_timed_out(self) -> None:
+        seconds = self._broker.settings.stomp.connect_timeout
+        self.fail(ConnectionTimeout(f"no CONNECT frame within {seconds:g} s", seconds=seconds))
+
+    def _disconnect(self, head: Head) -> None:
+        self._leave("the consumer disconnected", lost=False)
+        self._broker.after_commit(self._goodbye)
+
+    def _goodbye(self) -> None:
+        """Everything the client sent is durable, and its receipts are written; or it is tried again."""
+        if self._broker.store_error is not None and self._state is not State.CLOSED:
+            self._broker.after_commit(self._goodbye)
+            return
+        self.flush()
+        self._connection.close()
+
+    def fail(self, error: QuireError, receipt: bytes | None = None) -> None:
+        """Tell the client what went wrong and close."""
+        if self._state is not State.CLOSED:
+            self.write(error_frame(error, self.version, receipt))
+            self.flush()
+            self._connection.close()
+            self.closed()
+
+    def stop(self, error: QuireError) -> None:
+        """The broker goes down: the consumers go in peace, and the client is told."""
+        self._leave("the broker stopped", lost=False)
+        self.fail(error)
+
+    def closed(self) -> None:
+        """The connection is gone, with or without a DISCONNECT before."""
+        self._state = State.CLOSED
+        self.writable = False
+        self._connect_timer.cancel()
+        if self._heart_beat:
+            self._heart_beat.stop()
+        self._waiting = []
+        self._broker.partial_bytes -= self._partial
+        self._partial = 0
+        self._leave("the consumer's connection was lost", lost=True)
+        if self._has_connected:
+            self._has_connected = False
+            self._broker.advisories.connection_stopped(self, self.client_id)
+
+    def _leave(self, cause: str, *, lost: bool) -> None:
+        for transaction in self._transactions.values():
+            transaction.abandon()
+        self._transactions.clear()
+        self.consumers.leave(cause, lost=lost)
+        self.temporaries.end()
+        if self.client_id is not None:
+            self._broker.routing.client_ids.release(self.client_id, self)
+        self._routes.clear()
+        self._broker.flow.forget(self)
+
+    # SEND.
+
+    def _send(self, head: Head, body: bytes) -> bool:
+        """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
+        broker = self._broker
+        if head.headers["destination"].startswith(PULL):
+            self.consumers.pull(head)
+            return True
+        route = route_of(broker, head, self.temporaries)
+        if self._must_wait(route):
+            return False
+        stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
+        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, route.lines, body))
+        if route.transaction is not None:
+            self._transaction(route.transaction).send(route, content)
+            return True
+        broker.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
+        if route.producer is not None and not broker.take_producer_sequence(route.producer, route.producer_sequence):
+            return True
+        route.target.send(content, route.expiration, route.priority, route.persistent)
+        if route.producer is None:
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            self._routes[head] = route
+        return True
+
+    def _must_wait(self, route: Route) -> bool:
+        """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
+        broker = self._broker
+        if route.stored and broker.store_error is not None:
+            raise broker.store_error
+        cause = HoldCause.STORE if route.stored else HoldCause.SPOOL
+        if not broker.is_over(cause):
+            return False
+        self._connection.pause_reading("held")
+        broker.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
+        return True
+
+    # ACK, NACK and transactions.
+
+    def _ack(self, head: Head) -> None:
+        covered = self.consumers.find(head)
+        transaction = self._transaction_of(head)
+        for subscription, sequences in covered:
+            if transaction is None:
+                self.consumers.acknowledge(subscription, sequences)
+            else:
+                transaction.acknowledge(subscription, sequences)
+                self.consumers.extended(subscription)
+
+    def _nack(self, head: Head) -> None:
+        covered = self.consumers.find(head)
+        self.consumers.check_rejectable(covered)
+        transaction = self._transaction_of(head)
+        delay = whole_number(head.headers, "redelivery-delay", -1, 0, MAX_DELAY)
+        for subscription, sequences in covered:
+            if transaction is None:
+                self.consumers.reject(subscription, sequences, None if delay < 0 else delay)
+            else:
+                transaction.reject(subscription, sequences)
+                self.consumers.extended(subscription)
+
+    def _transaction_of(self, head: Head) -> Transaction | None:
+        """The transaction that a frame is part of; None if it is part of none."""
+        name = head.headers.get("transaction")
+        return None if name is None else self._transaction(name)
+
+    def _transaction(self, name: str) -> Transaction:
+        try:
+            return self._transactions[name]
+        except KeyError:
+            raise UnknownTransaction(f"there is no transaction {name[:60]!r}", transaction=name[:60]) from None
+
+    def _begin(self, head: Head) -> None:
+        name = head.headers["transaction"]
+        if len(self._transactions) >= MAX_TRANSACTIONS:
+            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
+        if name in self._transactions:
+            raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
+        self._transactions[name] = Transaction(self._broker)
+
+    def _commit(self, head: Head) -> None:
+        self._transaction(head.headers["transaction"]).commit()
+        del self._transactions[head.headers["transaction"]]
+        self._broker.sent(self)
+
+    def _abort(self, head: Head) -> None:
+        self.consumers.rolled_back.note(self._transaction(head.headers["transaction"]).roll_back())
+        del self._transactions[head.headers["transaction"]]

@@ -1,0 +1,1 @@
+"""Topics: plain and durable subscriptions over one stored body."""

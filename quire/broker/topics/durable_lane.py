@@ -1,0 +1,58 @@
+"""The lane of a durable subscription: a topic's lane, without what the subscription has finished or does not want."""
+
+from typing import TYPE_CHECKING
+
+from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.topics.durable_records import DurableRecords
+from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.queue_cursor import QueueCursor
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.topics.durable_subscription import DurableSubscription
+
+SCAN_LIMIT = 1000
+"""How many messages that the selector does not match are passed over before others have their turn."""
+
+
+class DurableLane(QueueLane):
+    """The lane of one durable subscription.
+
+    Args:
+        broker: the broker.
+        durable: the subscription.
+        records: what it has not finished.
+        memory: its node of the memory tree.
+    """
+
+    def __init__(
+        self, broker: "Broker", durable: "DurableSubscription", records: DurableRecords, memory: MemoryUsage
+    ) -> None:
+        super().__init__(broker, records.lane, memory)
+        self._durable = durable
+        self.reader = records
+        self.state = state = records.lane_state(records.lane)
+        last = state.next_sequence - 1
+        self.cursor = QueueCursor(records, broker.spool, records.lane, memory, broker.clock, last)
+        self.cursor.redelivered_to = min(state.dispatch_mark, last)
+        self.mark = DispatchMark(state.dispatch_mark)
+
+    def take(self, limit: int) -> list[Message]:
+        """The next messages that the subscription wants: what came back, else the window.
+
+        Nothing is taken from the window while the ack set has as many holes as it may have.
+        """
+        looked_at = 0
+        while looked_at < SCAN_LIMIT:
+            if not self.returned and self._durable.is_full_of_holes():
+                return []
+            run = super().take(limit)
+            if not run:
+                return []
+            if wanted := self._durable.sift(run):
+                return wanted
+            looked_at += len(run)
+        self._durable.wake()
+        return []

@@ -1,0 +1,233 @@
+"""The durable subscriptions of a broker: found by client id and name, made, removed, ended if offline for too long."""
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quire.broker.session import Session
+from quire.broker.subscription import AckMode, Subscription
+from quire.broker.topics.durable_records import DurableKeys
+from quire.broker.topics.durable_removal import DurableRemoval
+from quire.broker.topics.durable_subscription import Definition, DurableSubscription, Progress
+from quire.cursors.ack_set import AckSet
+from quire.errors import DestinationInUse, UnknownSubscription
+from quire.logs import event
+from quire.scheduler import Timer
+from quire.selectors import Selector
+from quire.store.marks import walk_marks
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.topics.topic import Topic
+
+DEFINITIONS = "sub/h/"
+"""What the keys of the marks begin with that say which durable subscriptions there are."""
+
+
+class Durables:
+    """All durable subscriptions.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._by_key: dict[tuple[str, str], DurableSubscription] = {}
+        self._timers: dict[DurableSubscription, Timer] = {}
+        self._next_number = 1
+
+    def load(self) -> None:
+        """Take what the store has; the topics are there already."""
+        with self._broker.store.snapshot() as reader:
+            definitions = list(walk_marks(reader, DEFINITIONS))
+        for key, value in definitions:
+            number = int(key.removeprefix(DEFINITIONS))
+            self._next_number = max(self._next_number, number + 1)
+            self._load(number, msgspec.msgpack.decode(value, type=Definition))
+
+    def _load(self, number: int, definition: Definition) -> None:
+        store, keys = self._broker.store, DurableKeys(number)
+        topic = self._broker.destinations.topics.get(definition.topic)
+        if definition.is_removed or topic is None:
+            DurableRemoval(self._broker, keys, topic, definition.start + 1)
+            return
+        with store.snapshot() as reader:
+            pages = {int(key.removeprefix(keys.pages)): page for key, page in walk_marks(reader, keys.pages)}
+            progress = msgspec.msgpack.decode(reader.mark(keys.progress) or b"", type=Progress)
+        self._enter(DurableSubscription(topic, number, definition, progress, AckSet.from_pages(pages)))
+
+    def _enter(self, durable: DurableSubscription) -> None:
+        self._by_key[durable.key] = durable
+        durable.topic.add_durable(durable)
+        self.watch(durable)
+
+    # Find.
+
+    def __iter__(self) -> Iterator[DurableSubscription]:
+        """All of them."""
+        return iter(list(self._by_key.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def find(self, client_id: str, name: str) -> DurableSubscription | None:
+        """The subscription of a client and a name, or None."""
+        return self._by_key.get((client_id, name))
+
+    def existing(self, client_id: str, name: str) -> DurableSubscription:
+        """The subscription of a client and a name.
+
+        Raises:
+            UnknownSubscription: there is none.
+        """
+        durable = self.find(client_id, name)
+        if durable is None:
+            text = f"the client {client_id[:60]!r} has no durable subscription {name[:60]!r}"
+            raise UnknownSubscription(text, client=client_id[:60], name=name[:60])
+        return durable
+
+    # Come.
+
+    def create(
+        self, client_id: str, name: str, topic: "Topic", *, selector: Selector | None = None, no_local: bool = False,
+        retroactive: bool = False,
+    ) -> DurableSubscription:  # fmt: skip
+        """The subscription of a client and a name; made anew if it is to another topic or wants something else.
+
+        One that is made anew loses what waited for the old one (JMS 2.0, section 8.3.4: changing topic or selector is
+        deleting it and making another one).
+
+        Args:
+            client_id: whose it is.
+            name: what the client calls it.
+            topic: the topic.
+            selector: which messages it wants; None for all.
+            no_local: whether it does not want what its own connection sends.
+            retroactive: whether a new one begins with what the topic keeps.
+
+        Raises:
+            DestinationInUse: it has a consumer.
+        """
+        known = self.find(client_id, name)
+        text = None if selector is None else selector.text
+        if known is not None:
+            self._check_free(known)
+            definition = known.definition
+            if known.topic is topic and (definition.selector, definition.no_local) == (text, no_local):
+                return known
+            self.drop(known)
+        wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to)
+        if retroactive or topic.policy.always_retroactive:
+            wanted = _with_kept(wanted, topic)
+        durable = DurableSubscription(topic, self._next_number, wanted, None, AckSet(wanted.start))
+        self._next_number += 1
+        self._enter(durable)
+        durable.note_change()
+        return durable
+
+    def subscribe(
+        self, client_id: str, name: str, topic: "Topic", session: Session, *, id: str, number: int = 0,
+        ack: AckMode = AckMode.INDIVIDUAL, prefetch: int = 100, selector: Selector | None = None,
+        no_local: bool = False, priority: int = 0, retroactive: bool = False, kind: type[Subscription] = Subscription,
+    ) -> Subscription:  # fmt: skip
+        """The consumer of a durable subscription comes. ``create`` says what its arguments change.
+
+        Args:
+            client_id: whose subscription it is.
+            name: what the client calls it.
+            topic: the topic.
+            session: the session that the consumer belongs to.
+            id: the consumer's name, unique in the session.
+            number: its number in the session.
+            ack: how it acknowledges.
+            prefetch: how many messages it may have in flight; with 0 it gets what it pulls.
+            selector: which messages it wants; None for all.
+            no_local: whether it does not want what its own connection sends.
+            priority: of no effect: it is the only consumer.
+            retroactive: whether a new subscription begins with what the topic keeps.
+            kind: what the consumer is made of.
+
+        Raises:
+            DestinationInUse: the subscription has a consumer already.
+        """
+        durable = self.create(
+            client_id, name, topic, selector=selector, no_local=no_local, retroactive=retroactive
+        )  # fmt: skip
+        subscription = kind(session, durable, id=id, number=number, ack=ack, prefetch=prefetch, priority=priority)
+        durable.add(subscription)
+        return subscription
+
+    def _check_free(self, durable: DurableSubscription) -> None:
+        if durable.subscriptions:
+            client, name = durable.key
+            connection = durable.subscriptions[0].session.name
+            raise DestinationInUse(
+                f"the durable subscription {name[:60]!r} of the client {client[:60]!r} has a consumer, in connection "
+                f"{connection}: there can be only one",
+                client=client[:60], name=name[:60], connection=connection,
+            )  # fmt: skip
+
+    # Go.
+
+    def remove(self, client_id: str, name: str) -> None:
+        """Remove a subscription, with what waits for it.
+
+        Raises:
+            UnknownSubscription: there is none.
+            DestinationInUse: it has a consumer.
+        """
+        durable = self.existing(client_id, name)
+        self._check_free(durable)
+        self.drop(durable)
+
+    def drop(self, durable: DurableSubscription) -> None:
+        """Remove a subscription without a consumer, with what waits for it."""
+        broker, topic = self._broker, durable.topic
+        del self._by_key[durable.key]
+        self._forget_timer(durable)
+        topic.remove_durable(durable)
+        for waiting in (broker.ready, broker.watched, broker.idle_residents):
+            waiting.pop(durable, None)
+        durable.memory.release(durable.memory.used)
+        broker.forget(durable)
+        removed = msgspec.structs.replace(durable.definition, is_removed=True)
+        broker.set_mark(durable.keys.definition, msgspec.msgpack.encode(removed))
+        DurableRemoval(broker, durable.keys, topic, durable.start + 1)
+
+    # Offline for too long.
+
+    def watch(self, durable: DurableSubscription) -> None:
+        """End a subscription when it has been offline for as long as its policy allows."""
+        self._forget_timer(durable)
+        seconds = durable.policy.offline_durable_subscriber_timeout
+        if seconds >= 0 and not durable.subscriptions:
+            gone = (self._broker.clock.now_ms() - durable.offline_since) / 1000
+            end = self._broker.scheduler.call_later(max(seconds - gone, 0.0), lambda: self._end(durable))
+            self._timers[durable] = end
+
+    def _forget_timer(self, durable: DurableSubscription) -> None:
+        if timer := self._timers.pop(durable, None):
+            timer.cancel()
+
+    def _end(self, durable: DurableSubscription) -> None:
+        if not durable.subscriptions:
+            client, name = durable.key
+            facts = {"topic": durable.destination.name, "client": client, "subscription": name}
+            seconds = durable.policy.offline_durable_subscriber_timeout
+            text = f"durable subscription {name} of {client} was offline for {seconds:g} s: removed with its messages"
+            event("subscription.expired", text, logging.WARNING, messages=durable.depth, **facts)
+            self.drop(durable)
+
+
+def _with_kept(definition: Definition, topic: "Topic") -> Definition:
+    """A definition that begins with what a topic keeps."""
+    first, last = topic.kept.window()
+    if first > last:
+        return definition
+    return msgspec.structs.replace(
+        definition, start=first - 1, appended=topic.appended - topic.kept.count,
+        appended_bytes=topic.appended_bytes - topic.kept.bytes,
+    )  # fmt: skip

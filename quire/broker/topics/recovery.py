@@ -1,0 +1,97 @@
+"""Gives a retroactive consumer what its topic keeps, before it gets what is sent from then on."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from quire.errors import StoreCorrupt
+from quire.logs import event
+from quire.message import MESSAGE_OVERHEAD, Message
+
+if TYPE_CHECKING:
+    from quire.broker.topics.topic import Topic
+
+PAGE_BYTES = 256 * 1024
+"""How many bytes of messages are read at once."""
+
+
+class Recovery:
+    """A walk over the kept messages of a topic. Until it has passed them, they stay.
+
+    Args:
+        topic: the topic.
+        first: the first sequence.
+        last: the last one.
+    """
+
+    def __init__(self, topic: "Topic", first: int, last: int) -> None:
+        self._topic = topic
+        self._position = first
+        self._last = last
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be more messages."""
+        return self._position <= self._last
+
+    def is_done(self, sequence: int) -> bool:
+        """Whether a record is not among those that are still to come."""
+        return not self._position <= sequence <= self._last
+
+    def fits(self, room: int) -> bool:
+        """Whether the next message fits into so much memory, told from its indexed size."""
+        links = self._topic.broker.store.links(self._topic.lane, self._position, 1)
+        return not links or links[0].size + MESSAGE_OVERHEAD <= room
+
+    def read(self, limit: int, room: int) -> list[Message]:
+        """The next messages, as many as fit but at least one, without those that are not kept any more.
+
+        A damaged record is passed over, and the log says so.
+
+        Args:
+            limit: how many at the most.
+            room: how many bytes they may take together.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        broker = self._topic.broker
+        try:
+            page = broker.store.page(self._topic.lane, self._position, min(max(room, 0), PAGE_BYTES), limit)
+        except StoreCorrupt as damage:
+            return self._read_before(damage)
+        messages = [message for message in page.messages if message.sequence <= self._last]
+        past_end = page.end or len(messages) < len(page.messages)
+        self._move(self._last + 1 if past_end else messages[-1].sequence + 1, messages)
+        return self._young(messages)
+
+    def _read_before(self, damage: StoreCorrupt) -> list[Message]:
+        """What stands before a damaged record; if nothing does, the record is passed over."""
+        lane, sequence = self._topic.lane, damage.data["sequence"]
+        links = self._topic.broker.store.links(lane, self._position, 1)
+        if links and links[0].sequence < sequence:
+            messages = self._topic.broker.store.page(lane, self._position, 0, 1).messages
+            self._move(messages[0].sequence + 1, messages)
+            return self._young(messages)
+        name = self._topic.destination.name
+        text = f"topic {name}: {damage} A retroactive consumer does not get this message. {damage.entry.advice}"
+        event("topic.damaged", text, logging.ERROR, topic=name, **damage.data)
+        self._move(sequence + 1, [])
+        return []
+
+    def _young(self, messages: list[Message]) -> list[Message]:
+        """With the policy ``timed``, those that are not too old: records are let go in steps of time."""
+        policy, now = self._topic.policy, self._topic.broker.clock.now_ms()
+        if policy.subscription_recovery_policy != "timed":
+            return messages
+        oldest = now - policy.recovery_duration * 1000
+        return [message for message in messages if int(message.header(b"timestamp") or 0) > oldest]
+
+    def _move(self, position: int, passed: list[Message]) -> None:
+        self._position = position
+        self._topic.let_go([message.sequence for message in passed])
+
+    def close(self) -> None:
+        """The consumer has them all, or is gone: whatever was held for it is let go."""
+        self._topic.end_recovery(self)
+        if self.has_more:
+            self._topic.sweep(self._position, self._last)

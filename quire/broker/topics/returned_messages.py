@@ -1,0 +1,69 @@
+"""Messages that came back to a plain subscription of a topic: at once to be given out again, or after a delay."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from quire.broker.queues.delayed_messages import DelayedMessages
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+_sequence = attrgetter("sequence")
+
+
+class ReturnedMessages:
+    """What came back and was not given out again yet.
+
+    Args:
+        broker: the broker.
+        wake: called when one becomes due.
+
+    Attributes:
+        ready: those that can be given out, in order.
+        delayed: those that have to wait.
+    """
+
+    def __init__(self, broker: "Broker", wake: Callable[[], None]) -> None:
+        self.ready: deque[Message] = deque()
+        self.delayed = DelayedMessages()
+        self._broker = broker
+        self._wake = wake
+        self._due_at = 0
+
+    def __len__(self) -> int:
+        return len(self.ready) + len(self.delayed)
+
+    def add(self, messages: list[Message]) -> None:
+        """Messages came back that can be given out again at once."""
+        self.ready = deque(heapq.merge(sorted(messages, key=_sequence), self.ready, key=_sequence))
+
+    def delay(self, message: Message, delay_ms: int) -> None:
+        """A message came back that has to wait for so many milliseconds."""
+        message.not_before = self._broker.clock.now_ms() + delay_ms
+        self.delayed.add(message, None)
+        self._wake_when_due()
+
+    def recall_due(self) -> None:
+        """Those whose time has come can be given out."""
+        if self.delayed:
+            sequences, _ = self.delayed.due(self._broker.clock.now_ms(), len(self.delayed), set())
+            due = [self.delayed.kept.pop(sequence) for sequence in sequences]
+            self.delayed.drop(len(due))
+            self.add(due)
+            self._wake_when_due()
+
+    def _wake_when_due(self) -> None:
+        now = self._broker.clock.now_ms()
+        if self.delayed and (self.delayed.earliest < self._due_at or self._due_at <= now):
+            self._due_at = max(self.delayed.earliest, now + 1)
+            self._broker.scheduler.call_later((self._due_at - now) / 1000, self._wake)
+
+    def clear(self) -> list[Message]:
+        """Forget all, and say which they were."""
+        messages = [*self.ready, *self.delayed.clear()]
+        self.ready.clear()
+        return messages

@@ -1,0 +1,379 @@
+"""A topic: what is sent to it goes to everybody who is subscribed.
+
+A message is stored only if somebody needs it stored: a durable subscription, or the topic keeps messages for
+retroactive consumers. It is stored once, however many need it, in the topic's one lane, and is removed when the last of
+them is done with it. Stored or not, it is given out when its commit is done, in the order of sending.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from quire.broker.commit import Commit
+from quire.broker.dead_letter import is_dead_letter_queue
+from quire.broker.session import Session
+from quire.broker.subscription import AckMode, Subscription
+from quire.broker.topics.kept_messages import KeptMessages
+from quire.broker.topics.lane_sweep import LaneSweep
+from quire.broker.topics.recovery import Recovery
+from quire.broker.topics.shared_messages import SharedMessages
+from quire.broker.topics.topic_part import Counts, TopicPart
+from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
+from quire.cursors.memory_usage import MemoryUsage
+from quire.destination import Destination, DestinationKind
+from quire.message import Message
+from quire.selectors import Selector
+from quire.store.base import StoredDestination
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.topics.durable_subscription import DurableSubscription
+
+
+class Holder(Protocol):
+    """Who needs records of a topic's lane."""
+
+    def is_done(self, sequence: int) -> bool:
+        """Whether it needs a record no more."""
+        ...
+
+
+class Topic:
+    """One topic.
+
+    Args:
+        broker: the broker it belongs to.
+        stored: the destination as the store has it.
+
+    Attributes:
+        broker: as given.
+        stored: as given.
+        destination: its address.
+        policy: what applies to it.
+        lane: its lane's id.
+        memory: its node of the memory tree.
+        shared: what its plain subscriptions have in memory.
+        durables: its durable subscriptions, present or not.
+        kept: what it keeps for retroactive consumers.
+        depth: how many records it has; exact.
+        bytes: their sizes.
+        appended: how many it ever had.
+        appended_bytes: their sizes.
+        filled_to: the highest sequence that was put into a commit.
+        announced: the highest sequence of those commits that are done.
+        enqueued: how many messages were sent to it.
+        dequeued: how many its plain subscriptions acknowledged.
+        dispatched: how often one was given to a plain subscription.
+        redelivered: how often one came back from a plain subscription.
+        expired: how many expired while they waited for a plain subscription.
+        discarded: how many were discarded because a plain subscription was slow, by cause.
+        dead_lettered: how many of those of plain subscriptions became dead letters.
+    """
+
+    def __init__(self, broker: "Broker", stored: StoredDestination) -> None:
+        self.broker = broker
+        self.stored = stored
+        self.destination = Destination(DestinationKind(stored.kind), stored.name)
+        self.policy = broker.settings.policies.of(self.destination)
+        self.lane = stored.lanes[0]
+        self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
+        self.shared = SharedMessages(self.memory)
+        self.durables: list[DurableSubscription] = []
+        self.enqueued = self.dequeued = self.dispatched = self.redelivered = 0
+        self.expired = self.dead_lettered = 0
+        self.discarded = {PENDING_LIMIT: 0, MEMORY_LIMIT: 0}
+        state, value = broker.store.lane_state(self.lane), broker.store.mark(self.key)
+        counts = Counts() if value is None else msgspec.msgpack.decode(value, type=Counts)
+        self.depth, self.bytes = state.count, state.bytes
+        self.appended, self.appended_bytes = counts.appended, counts.appended_bytes
+        self.filled_to = self.announced = state.next_sequence - 1
+        self._next_sequence = state.next_sequence
+        self._plain: dict[TopicSubscription, None] = {}
+        self._notes_senders = self._counts_changed = False
+        self._open = TopicPart(self)
+        self.kept = KeptMessages(self, counts.first_kept, counts.kept, counts.kept_bytes)
+        self._holders: list[Holder] = [self.kept]
+        if self.kept.is_keeping and 0 < state.head < self.kept.first:
+            self.sweep(state.head, self.kept.first - 1)  # a recovery that a crash ended may have held some
+
+    @property
+    def key(self) -> str:
+        """The key of its mark."""
+        return f"topic/{self.lane}"
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the next message."""
+        return self._next_sequence
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """Whether dead letters go to it."""
+        return is_dead_letter_queue(self.destination, self.policy)
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on, to present plain subscriptions too, but for their limits."""
+        self.policy = self.broker.settings.policies.of(self.destination)
+        self.memory.limit = self.policy.memory_limit
+        self.kept.policy_changed()
+        for source in self._plain:
+            source.policy = self.policy
+        for durable in self.durables:
+            durable.policy_changed()
+
+    # A message comes in.
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message. It is given out when the open commit is done.
+
+        Args:
+            content: header lines and body (``quire.message``).
+            expiration: milliseconds since the epoch; 0 for never.
+            priority: 0 to 9.
+            persistent: what the sender wants. Whether it is stored depends on who needs it.
+        """
+        message = Message(self._next_sequence, content, expiration, priority, persistent)
+        message.stored = False
+        self._next_sequence += 1
+        part = self._open
+        part.appends.append(message)
+        if self._notes_senders:
+            part.senders[message.sequence] = self.broker.sender
+        self.broker.open_bytes += message.size
+        if not part.listed:
+            self.broker.list_part(part)
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one.
+
+        Returns:
+            The message.
+        """
+        self.send(content, expiration, priority, persistent)
+        message = self._open.appends[-1]
+        self._open.brought.append(message)
+        return message
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent. Every subscription gets them all: there is nothing to do."""
+
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit."""
+        part, self._open = self._open, TopicPart(self)
+        commit.parts.append(part)
+        if part.appends:
+            self.filled_to = part.appends[-1].sequence
+        first = self._first_needed()
+        part.stored = [message for message in part.appends if message.sequence >= first]
+        if part.stored or part.removals:
+            lane = commit.batch.lane(self.lane)
+            lane.appends = part.stored
+            lane.removals += part.removals
+        if part.stored or self._counts_changed:
+            self._counts_changed = False
+            commit.batch.marks[self.key] = msgspec.msgpack.encode(self._counts(part))
+
+    def _first_needed(self) -> int:
+        """From which sequence on somebody needs new messages stored; above all if nobody does."""
+        starts = [durable.start + 1 for durable in self.durables]
+        if self.kept.is_keeping:
+            starts.append(self.kept.first)
+        return min(starts, default=self._next_sequence)
+
+    def _counts(self, part: TopicPart) -> Counts:
+        """What its mark says when a commit is done."""
+        share = self.kept.share(part.stored)
+        return Counts(
+            self.appended + len(part.stored), self.appended_bytes + _size(part.stored),
+            self.kept.first, self.kept.count + len(share), self.kept.bytes + _size(share),
+        )  # fmt: skip
+
+    def committed(self, part: TopicPart) -> None:
+        """A commit is done: what it brought goes to everybody."""
+        if part.stored or part.removals:
+            self.recount()
+        self.enqueued += len(part.appends)
+        if part.appends:
+            self.announced = part.appends[-1].sequence
+        if part.stored:
+            self.appended += len(part.stored)
+            self.appended_bytes += _size(part.stored)
+            self.kept.committed(part.stored)
+            for durable in self.durables:
+                durable.take_in(part.stored, part.senders)
+        if part.appends:
+            for source in list(self._plain):
+                source.offer(part.appends, part.senders)
+            if not self.is_subscribed:
+                self.broker.advisories.no_consumer(self.destination, self.policy, part.appends)
+
+    def recount(self) -> None:
+        """A commit may have changed its records: see how many there are."""
+        state = self.broker.store.lane_state(self.lane)
+        self.broker.stored_bytes += state.bytes - self.bytes
+        self.depth, self.bytes = state.count, state.bytes
+
+    def commit_failed(self, part: TopicPart, restored: set[int]) -> None:
+        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
+
+        Args:
+            part: this topic's part of it.
+            restored: of no interest here.
+        """
+        if part.appends:  # nobody ever gets these sequences: no ack set is to wait for them
+            for durable in self.durables:
+                durable.skip(part.appends[0].sequence, part.appends[-1].sequence)
+        self._open.removals.update(part.removals)
+        for message in part.brought:
+            self.bring(message.content, message.expiration, message.priority, message.persistent)
+        if part.stored:  # the failed commit's mark, which will be tried again, counts what is refused
+            self._counts_changed = True
+        self.broker.list_part(self._open)
+
+    # Records are done with.
+
+    def let_go(self, sequences: list[int]) -> None:
+        """Somebody needs some records no more: those that nobody needs are removed with the open commit."""
+        if done := self.done_by_all(sequences):
+            self._open.removals.update(dict.fromkeys(done))
+            self.broker.list_part(self._open)
+
+    def done_by_all(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences that nobody needs.
+
+        Who needed one last time is asked first. So a record costs little as long as somebody needs it, and one question
+        to everybody when it goes.
+        """
+        for index, holder in enumerate(self._holders):
+            sequences = [sequence for sequence in sequences if holder.is_done(sequence)]
+            if not sequences:
+                self._holders.insert(0, self._holders.pop(index))
+                break
+        return sequences
+
+    def write_counts(self) -> None:
+        """What its mark says has changed: store it with the open commit."""
+        self._counts_changed = True
+        self.broker.list_part(self._open)
+
+    def sweep(self, first: int, last: int, done: Callable[[], None] | None = None) -> None:
+        """Many records may be needed no more: look at them step by step (``LaneSweep``)."""
+        LaneSweep(self, first, last, done)
+
+    def expire(self, sequences: list[int], load: Callable[[int, list[int]], list[Message]]) -> None:
+        """Records have expired. What nobody has in flight is removed.
+
+        Args:
+            sequences: which.
+            load: reads records of a lane, but for damaged ones.
+        """
+        for durable in self.durables:
+            durable.expire([sequence for sequence in sequences if not durable.is_done(sequence)])
+        others = [holder for holder in self._holders if holder is not self.kept]
+        leaving = {s for part in (self._open, *self.broker.parts_of(self)) for s in part.removals}
+        free = [s for s in sequences if s not in leaving and all([holder.is_done(s) for holder in others])]
+        messages = load(self.lane, free)
+        if messages:
+            self._open.removals.update(dict.fromkeys([message.sequence for message in messages]))
+            self.kept.expired(messages)
+
+    # Subscriptions come and go.
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All its consumers that are there."""
+        plain = [source.subscription for source in self._plain]
+        return plain + [subscription for durable in self.durables for subscription in durable.subscriptions]
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether anybody gets what is sent."""
+        return bool(self._plain or self.durables)
+
+    @property
+    def plain(self) -> list[TopicSubscription]:
+        """Its plain subscriptions, in the order they came."""
+        return list(self._plain)
+
+    @property
+    def pending(self) -> int:
+        """How many messages wait for its plain subscriptions, each one counted once for every one of them."""
+        return sum([len(source.pending) for source in self._plain])
+
+    def subscribe(
+        self, session: Session, *, id: str, number: int = 0, ack: AckMode = AckMode.AUTO, prefetch: int = 32767,
+        selector: Selector | None = None, no_local: bool = False, priority: int = 0, retroactive: bool = False,
+        maximum_pending: int | None = None, kind: type[Subscription] = Subscription,
+    ) -> Subscription:  # fmt: skip
+        """A consumer comes. It gets what is sent from now on; if it is retroactive, what is kept before that.
+
+        Args:
+            session: the session it belongs to.
+            id: its name, unique in the session.
+            number: its number in the session.
+            ack: how it acknowledges.
+            prefetch: how many messages it may have in flight; with 0 it gets what it pulls.
+            selector: which messages it wants; None for all.
+            no_local: whether it does not want what its own session sends.
+            priority: of no effect: everybody gets everything.
+            retroactive: whether it first gets what the topic keeps. The policy may say so for all.
+            maximum_pending: how many messages wait beyond its prefetch; -1 for any number, None for what the policy
+                says.
+            kind: what the subscription is made of.
+
+        Returns:
+            The subscription; its source is a ``TopicSubscription``.
+        """
+        recovery, start = None, self._next_sequence
+        if retroactive or self.policy.always_retroactive:
+            recovery, start = self._recovery(), self.announced + 1
+        source = TopicSubscription(self, start, no_local=no_local, maximum_pending=maximum_pending, recovery=recovery)
+        subscription = kind(
+            session, source, id=id, number=number, ack=ack, prefetch=prefetch, priority=priority, selector=selector
+        )
+        self._plain[source] = None
+        self.senders_changed()
+        source.attach(subscription)
+        return subscription
+
+    def _recovery(self) -> Recovery | None:
+        """What a retroactive consumer gets first, if anything is kept."""
+        first, last = self.kept.window()
+        if first > last:
+            return None
+        recovery = Recovery(self, first, last)
+        self._holders.append(recovery)
+        return recovery
+
+    def leave(self, source: TopicSubscription) -> None:
+        """A plain subscription has ended."""
+        del self._plain[source]
+        self.senders_changed()
+
+    def senders_changed(self) -> None:
+        """Note who sends a message, if there is a subscription that wants to know."""
+        wishes = [source.no_local for source in self._plain] + [durable.no_local for durable in self.durables]
+        self._notes_senders = any(wishes)
+
+    def add_durable(self, durable: "DurableSubscription") -> None:
+        """A durable subscription is there from now on, whether anybody consumes it or not."""
+        self.durables.append(durable)
+        self._holders.append(durable)
+        self._next_sequence = max(self._next_sequence, durable.finished_to + 1)
+        self.filled_to, self.announced = [max(s, durable.finished_to) for s in (self.filled_to, self.announced)]
+        self.senders_changed()
+
+    def remove_durable(self, durable: "DurableSubscription") -> None:
+        """A durable subscription is removed."""
+        self.durables.remove(durable)
+        self._holders.remove(durable)
+        self.senders_changed()
+
+    def end_recovery(self, recovery: Recovery) -> None:
+        """A retroactive consumer has what was kept, or is gone."""
+        self._holders.remove(recovery)
+
+
+def _size(messages: list[Message]) -> int:
+    return sum([message.size for message in messages])

@@ -1,0 +1,135 @@
+"""Messages of a queue that a prepared transaction has acknowledged: hidden from everybody until its outcome is known.
+
+A durable subscription is such a queue too. They are counted in its depth. They take no memory but their sequences, and
+no cursor admits them.
+"""
+
+from typing import Self
+
+from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.message import Message
+from quire.store.base import Delivery
+
+
+class HiddenMessages:
+    """The hidden messages of one transaction in one queue.
+
+    Args:
+        queue: the queue.
+        messages: without their contents.
+
+    Attributes:
+        queue: as given.
+    """
+
+    def __init__(self, queue: Queue, messages: list[Message]) -> None:
+        self.queue = queue
+        self._messages = messages
+
+    @classmethod
+    def take(cls, queue: Queue, messages: list[Message]) -> Self:
+        """Hide messages of a queue.
+
+        Args:
+            queue: the queue.
+            messages: stored ones, out of the in-flight table.
+        """
+        for message in messages:
+            queue.lane_of(message).cursor.set_aside(message)
+        queue.dispatcher.groups.settled(messages)
+        hidden = cls(queue, [_without_content(message) for message in messages])
+        hidden._exclude()
+        queue.wake()
+        return hidden
+
+    @classmethod
+    def find(cls, queue: Queue, sequences_by_lane: dict[int, list[int]]) -> Self:
+        """Hide messages of a queue after a restart.
+
+        Args:
+            queue: the queue.
+            sequences_by_lane: which, by lane id. Those that are not there are left out.
+        """
+        messages = []
+        for lane in queue.lanes:
+            messages += _find(lane, sequences_by_lane.get(lane.id, []))
+        hidden = cls(queue, messages)
+        hidden._exclude()
+        return hidden
+
+    def sequences_by_lane(self) -> dict[int, list[int]]:
+        """What ``find`` finds again after a restart: the persistent ones."""
+        persistent = [message for message in self._messages if message.persistent]
+        owned = {lane.id: [message.sequence for message in self._own(lane, persistent)] for lane in self.queue.lanes}
+        return {lane: sequences for lane, sequences in owned.items() if sequences}
+
+    def _exclude(self) -> None:
+        for lane in self.queue.lanes:
+            lane.cursor.excluded |= {message.sequence for message in self._own(lane, self._messages)}
+
+    def remove(self) -> None:
+        """They are done with: remove them with the open commit."""
+        if is_there(self.queue):
+            for lane in self.queue.lanes:
+                lane.cursor.excluded -= {message.sequence for message in self._messages}
+            free = set(self.queue.take_out([message.sequence for message in self._messages]))
+            removed = [message for message in self._messages if message.sequence in free]
+            self.queue.removed(removed)
+            self.queue.dequeued += len(removed)
+
+    def note_return(self, cause: str) -> None:
+        """They are going to come back: store that with the open commit. Then ``show`` them."""
+        if is_there(self.queue):
+            for message in self._messages:
+                message.deliveries += 1
+                self.queue.note_delivery(message, Delivery(message.deliveries, message.failures, 0, cause))
+
+    def show(self) -> None:
+        """They wait again, before later ones, in their order."""
+        if not is_there(self.queue):
+            return
+        for lane in self.queue.lanes:
+            own = self._own(lane, self._messages)
+            sequences = {message.sequence for message in own}
+            lane.cursor.excluded -= sequences
+            lane.cursor.skipped -= sequences
+            if not lane.delayed:
+                lane.delayed_since = self.queue.broker.clock.monotonic()
+            for message in own:
+                if message.sequence <= lane.cursor.position:  # the cursor does not come to it again
+                    lane.delayed.add(message, None)
+        self.queue.redelivered += len(self._messages)
+        self.queue.wake()
+
+    def _own(self, lane: QueueLane, messages: list[Message]) -> list[Message]:
+        return messages if len(self.queue.lanes) == 1 else lane.own(messages)
+
+
+def is_there(queue: Queue) -> bool:
+    """Whether a queue was not deleted meanwhile, with all its messages."""
+    name, broker = queue.destination.name, queue.broker
+    if isinstance(queue, DurableSubscription):
+        return broker.durables.find(*queue.key) is queue
+    return queue in (broker.queues.get(name), broker.routing.temporaries.queues.get(name))
+
+
+def _without_content(message: Message) -> Message:
+    hidden = Message(message.sequence, b"", message.expiration, message.priority, message.persistent)
+    hidden.size, hidden.stored = message.size, message.stored
+    hidden.deliveries, hidden.failures = message.deliveries, message.failures
+    return hidden
+
+
+def _find(lane: QueueLane, sequences: list[int]) -> list[Message]:
+    found = []
+    for sequence in sequences:
+        links, states = lane.reader.links(lane.id, sequence, 1), lane.reader.deliveries(lane.id, sequence, 1)
+        if links and links[0].sequence == sequence:
+            message = Message(sequence, b"", priority=lane.priority)
+            message.size = links[0].size
+            if states and states[0][0] == sequence:
+                message.deliveries, message.failures = states[0][1].deliveries, states[0][1].failures
+            found.append(message)
+    return found

@@ -1,0 +1,190 @@
+"""A prepared transaction: what it will do, stored as one mark, ``xa/...``, until its outcome is known.
+
+The mark has the messages it sends and the sequences of those it has acknowledged. Of what is not persistent, a crash
+leaves nothing, here as elsewhere.
+"""
+
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from quire.broker.queues.queue import Queue
+from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.topic_subscription import TopicSubscription
+from quire.broker.transactions.hidden_messages import HiddenMessages, is_there
+from quire.broker.transactions.transaction import HeldSend, Transaction
+from quire.errors import StoreCorrupt
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.subscription import Source
+
+ROLLED_BACK = "its prepared transaction was rolled back"
+
+
+class _Acknowledged(msgspec.Struct, array_like=True):
+    """Sequences of one queue, or of the durable subscription of a client and a name, by lane id."""
+
+    kind: str
+    name: str
+    subscription: tuple[str, str] | None
+    lanes: dict[int, list[int]]
+
+    def queue(self, broker: "Broker") -> Queue | None:
+        """Where they are; None if it was deleted."""
+        if self.subscription is None:
+            return broker.queues.get(self.name)
+        return broker.durables.find(*self.subscription)
+
+
+class _Mark(msgspec.Struct, array_like=True):
+    prepared_at: int
+    outcome: str
+    sends: list[HeldSend] = []
+    acknowledged: list[_Acknowledged] = []
+
+
+_decoder = msgspec.msgpack.Decoder(_Mark)
+
+
+class PreparedTransaction:
+    """One prepared transaction.
+
+    Args:
+        broker: the broker.
+        key: the key of its mark.
+        prepared_at: when it was prepared, in milliseconds since the epoch.
+
+    Attributes:
+        prepared_at: as given.
+        outcome: what an operator has decided, ``commit`` or ``rollback``; empty as long as nobody has.
+        messages: how many messages it sends.
+        acknowledgements: how many it has acknowledged.
+        bytes: the sizes of the messages that it sends.
+    """
+
+    def __init__(self, broker: "Broker", key: str, prepared_at: int) -> None:
+        self.prepared_at = prepared_at
+        self.outcome = ""
+        self.messages = self.acknowledgements = self.bytes = 0
+        self._broker = broker
+        self._key = key
+        self._unstored: bytes | None = None
+        self._hidden: list[HiddenMessages] = []
+        self._kept: list[tuple[Source, list[Message]]] = []
+
+    @classmethod
+    def prepare(cls, broker: "Broker", key: str, transaction: Transaction) -> Self:
+        """Prepare a transaction with the open commit. What it has rejected comes back now."""
+        prepared = cls(broker, key, broker.clock.now_ms())
+        for subscription, messages in transaction.take_acknowledged():
+            prepared._hide(subscription.source, messages)
+        transaction.give_back_rejected()
+        sends = transaction.sends
+        prepared.messages, prepared.bytes = len(sends), transaction.size
+        transaction.close()
+        prepared._unstored = msgspec.msgpack.encode(
+            _Mark(prepared.prepared_at, "", sends, [_acknowledged(hidden) for hidden in prepared._hidden])
+        )
+        broker.open_bytes += len(prepared._unstored)
+        broker.set_mark(key, prepared._unstored)
+        return prepared
+
+    def _hide(self, source: "Source", messages: list[Message]) -> None:
+        self.acknowledgements += len(messages)
+        stored = [message for message in messages if message.stored] if isinstance(source, Queue) else []
+        if stored and isinstance(source, Queue):
+            self._hidden.append(HiddenMessages.take(source, stored))
+        if len(stored) < len(messages):
+            self._kept.append((source, [message for message in messages if message not in stored]))
+
+    @classmethod
+    def load(cls, broker: "Broker", key: str, value: bytes) -> Self:
+        """Take one from the store at the start of the broker, and hide what it has acknowledged.
+
+        Raises:
+            StoreCorrupt: the mark cannot be read.
+        """
+        mark = _decode(key, value)
+        prepared = cls(broker, key, mark.prepared_at)
+        prepared.outcome = mark.outcome
+        prepared.messages, prepared.bytes = len(mark.sends), sum([len(send.content) for send in mark.sends])
+        for acknowledged in mark.acknowledged:
+            prepared.acknowledgements += sum([len(sequences) for sequences in acknowledged.lanes.values()])
+            if (queue := acknowledged.queue(broker)) is not None:
+                prepared._hidden.append(HiddenMessages.find(queue, acknowledged.lanes))
+        return prepared
+
+    def stored(self) -> None:
+        """Its mark is stored: the messages that it sends need not be in memory any more."""
+        self._unstored = None
+
+    # Its outcome.
+
+    def commit(self, outcome: str = "") -> None:
+        """Do everything in the open commit. If that fails, all of it is done in the next one.
+
+        Args:
+            outcome: what to remember of it until it is forgotten; empty for nothing.
+
+        Raises:
+            StoreError: its mark cannot be read. Nothing is done, here and with the other.
+            InvalidDestination: a destination cannot be sent to any more.
+        """
+        value = self._unstored or self._broker.store.mark(self._key)
+        if value is None:
+            raise StoreCorrupt(f"the mark {self._key} of a prepared transaction is gone", key=self._key)
+        routing, sends = self._broker.routing, _decode(self._key, value).sends
+        for send, target in [(send, routing.target_of(send.destination, send.content)) for send in sends]:
+            if send.is_new(self._broker):
+                target.bring(send.content, send.expiration, send.priority, send.persistent)
+        for hidden in self._hidden:
+            hidden.remove()
+        for source, messages in self._kept:
+            if not isinstance(source, Queue) or is_there(source):
+                source.acknowledge(messages)
+        self._kept = []
+        self._end(outcome)
+
+    def roll_back(self, outcome: str = "") -> None:
+        """Undo it with the open commit, or with the next one if that fails; then ``show`` what it has acknowledged.
+
+        Args:
+            outcome: as for ``commit``.
+        """
+        for hidden in self._hidden:
+            hidden.note_return(ROLLED_BACK)
+        self._end(outcome)
+
+    def show(self) -> None:
+        """Its rollback is stored: what it has acknowledged waits again."""
+        for hidden in self._hidden:
+            hidden.show()
+        for source, messages in self._kept:
+            if isinstance(source, TopicSubscription) and not source.subscriptions:
+                source.acknowledge(messages)  # its consumer is gone, and its messages are too
+            elif not isinstance(source, Queue) or is_there(source):
+                source.take_back(messages, 0, ROLLED_BACK)
+
+    def forget(self) -> None:
+        """Remember nothing of it any more."""
+        self._broker.set_mark(self._key, None)
+
+    def _end(self, outcome: str) -> None:
+        self.outcome = outcome
+        value = msgspec.msgpack.encode(_Mark(self.prepared_at, outcome)) if outcome else None
+        self._broker.set_mark(self._key, value)
+
+
+def _acknowledged(hidden: HiddenMessages) -> _Acknowledged:
+    queue = hidden.queue
+    subscription = queue.key if isinstance(queue, DurableSubscription) else None
+    return _Acknowledged(queue.destination.kind, queue.destination.name, subscription, hidden.sequences_by_lane())
+
+
+def _decode(key: str, value: bytes) -> _Mark:
+    try:
+        return _decoder.decode(value)
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(f"the mark {key} of a prepared transaction cannot be read: {error}", key=key) from error

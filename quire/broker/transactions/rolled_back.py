@@ -1,0 +1,54 @@
+"""What a connection's transactions gave back: clients exist that roll back and then acknowledge the same delivery.
+
+Such a late acknowledgement is no error. It settles the message if that still waits in its queue. If it was given out
+again, the acknowledgement of that delivery counts. A late rejection says nothing new: the rollback was one.
+"""
+
+from quire.broker.subscription import AckMode, Subscription
+from quire.broker.transactions.waiting_messages import take_waiting
+
+LIMIT = 1000
+"""Of so many messages a late acknowledgement is known; of the oldest of more it is an error, as any unknown one."""
+
+
+class RolledBack:
+    """The messages that came back last, in the order they did."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Subscription, int], None] = {}
+
+    def note(self, came_back: dict[Subscription, list[int]]) -> None:
+        """A transaction was rolled back.
+
+        Args:
+            came_back: what of it came back, by subscription.
+        """
+        for subscription, sequences in came_back.items():
+            for sequence in sequences:
+                self._known.pop((subscription, sequence), None)
+                self._known[subscription, sequence] = None
+        for oldest in list(self._known)[: len(self._known) - LIMIT]:
+            del self._known[oldest]
+
+    def covered(self, subscription: Subscription, sequence: int) -> list[int]:
+        """What a late acknowledgement is about: a message, or in ``client`` mode all that came back up to it.
+
+        Returns:
+            Sequences; none if the message did not come back, or too long ago.
+        """
+        if (subscription, sequence) not in self._known:
+            return []
+        if subscription.ack is not AckMode.CLIENT:
+            return [sequence]
+        own = [known for owner, known in self._known if owner is subscription]
+        return own[: own.index(sequence) + 1]
+
+    def settle(self, subscription: Subscription, sequences: list[int]) -> None:
+        """Settle those of some messages that came back and still wait."""
+        late = [sequence for sequence in sequences if self._known.pop((subscription, sequence), self) is None]
+        if messages := take_waiting(subscription.source, late):
+            subscription.source.acknowledge(messages)
+
+    def forget(self, subscription: Subscription) -> None:
+        """A consumer goes."""
+        self._known = {key: None for key in self._known if key[0] is not subscription}

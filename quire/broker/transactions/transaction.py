@@ -1,0 +1,253 @@
+"""A local transaction: sends and acknowledgements that become durable together, over all their destinations.
+
+It belongs to one session. What it promises about order stands in ``docs/transactions.md``.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from quire.broker.transactions.waiting_messages import take_waiting
+from quire.errors import TransactionTimedOut, TransactionTooLarge
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.routing.routing import Target
+    from quire.broker.subscription import Source, Subscription
+
+
+class Sending(Protocol):
+    """How a message is sent, as a session understood it: a STOMP ``Route`` say."""
+
+    destination: str
+    target: "Target"
+    expiration: int
+    priority: int
+    persistent: bool
+    producer: str | None
+    producer_sequence: int
+
+
+class HeldSend(NamedTuple):
+    """A message that waits for the commit of its transaction.
+
+    Attributes:
+        destination: where it goes, as a destination header says it.
+        content: header lines and body.
+        expiration: milliseconds since the epoch; 0 for never.
+        priority: 0 to 9.
+        persistent: whether it must survive the broker.
+        producer: the id of a producer that numbers its sends, or None.
+        producer_sequence: the number.
+    """
+
+    destination: str
+    content: bytes
+    expiration: int
+    priority: int
+    persistent: bool
+    producer: str | None = None
+    producer_sequence: int = 0
+
+    def is_new(self, broker: "Broker") -> bool:
+        """Whether it was not sent before, as far as its producer numbers its sends; it counts as sent from now on."""
+        return self.producer is None or broker.take_producer_sequence(self.producer, self.producer_sequence)
+
+
+class Transaction:
+    """One transaction, from its begin to its commit or rollback.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        sends: what was sent in it, in order.
+        size: the sizes of these messages.
+        settled: after the commit, what was acknowledged, with where it was: what to restore if the store refuses.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._targets: list[tuple[Target, int]] = []  # of the sends, and the version of the destinations then
+        self._held: dict[Subscription, dict[int, bool]] = {}  # by sequence: acknowledged, or else rejected
+        self._acknowledgements = 0
+        self._has_timed_out = False
+        self.sends: list[HeldSend] = []
+        self.size = 0
+        self.settled: list[tuple[Source, list[Message]]] = []
+        broker.transaction_timeouts.add(self)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was done in it."""
+        return not self.sends and not self._acknowledgements
+
+    # Work in it.
+
+    def send(self, sending: Sending, content: bytes) -> None:
+        """Hold a message back until the commit.
+
+        Args:
+            sending: where it goes, and how.
+            content: header lines and body.
+
+        Raises:
+            TransactionTimedOut: it was open for too long.
+            TransactionTooLarge: it would have more than the settings allow, or all open transactions together would.
+        """
+        self.check_open()
+        self._check_count(1)
+        self._check_size(len(content))
+        self.sends.append(
+            HeldSend(
+                sending.destination, content, sending.expiration, sending.priority, sending.persistent,
+                sending.producer, sending.producer_sequence,
+            )
+        )  # fmt: skip
+        self._targets.append((sending.target, self._broker.destinations.version))
+        self.size += len(content)
+        self._broker.transaction_bytes += len(content)
+
+    def acknowledge(self, subscription: "Subscription", sequences: list[int]) -> None:
+        """Hold acknowledgements back until the commit; meanwhile they take no credit, if the policy says so.
+
+        Raises:
+            TransactionTimedOut: as ``send``, and so is the other.
+            TransactionTooLarge: it would have more of them than the settings allow.
+        """
+        self._hold(subscription, sequences, acknowledged=True)
+
+    def reject(self, subscription: "Subscription", sequences: list[int]) -> None:
+        """Hold rejections back until the commit. Raises what ``acknowledge`` does."""
+        self._hold(subscription, sequences, acknowledged=False)
+
+    def _hold(self, subscription: "Subscription", sequences: list[int], *, acknowledged: bool) -> None:
+        self.check_open()
+        held = self._held.get(subscription, {})
+        new = {sequence: acknowledged for sequence in sequences if sequence not in held}
+        self._check_count(len(new))
+        self._held.setdefault(subscription, held).update(new)
+        self._acknowledgements += len(new)
+        if subscription.source.policy.use_prefetch_extension:
+            subscription.extended.update([sequence for sequence in new if sequence in subscription.in_flight])
+            subscription.source.wake()
+
+    def check_open(self) -> None:
+        """See that it can go on.
+
+        Raises:
+            TransactionTimedOut: it was open for too long, and is rolled back.
+        """
+        if self._has_timed_out:
+            seconds = self._broker.settings.transaction.max_age
+            raise TransactionTimedOut(
+                f"the transaction was open for more than {seconds:g} s and is rolled back", seconds=seconds
+            )
+
+    def _check_count(self, more: int) -> None:
+        limit = self._broker.settings.transaction.max_messages
+        if len(self.sends) + self._acknowledgements + more > limit:
+            text = f"a transaction sends and acknowledges {limit} messages at most (transaction.max_messages)"
+            raise TransactionTooLarge(text, limit=limit)
+
+    def _check_size(self, more: int) -> None:
+        memory = self._broker.settings.memory.limit
+        limit = self._broker.settings.transaction.max_size or memory
+        if self.size + more > limit:
+            text = f"a transaction sends {limit} bytes of messages at most (transaction.max_size)"
+            raise TransactionTooLarge(text, limit=limit)
+        if self._broker.transaction_bytes + more > memory:
+            text = f"all open transactions together hold {memory} bytes of messages at most (memory.limit)"
+            raise TransactionTooLarge(text, limit=memory)
+
+    # Its end.
+
+    def commit(self) -> None:
+        """Do everything in the open commit: sends in their order, then acknowledgements, then rejections.
+
+        Raises:
+            TransactionTimedOut: it was open for too long, and is rolled back.
+            InvalidDestination: a destination cannot be sent to any more. Nothing is done, the transaction is open.
+        """
+        self.check_open()
+        broker = self._broker
+        for target, send in zip(self._find_targets(), self.sends, strict=True):
+            if send.is_new(broker):
+                target.send(send.content, send.expiration, send.priority, send.persistent)
+        for subscription, messages in self.take_acknowledged():
+            subscription.source.acknowledge(messages)
+            self.settled.append((subscription.source, messages))
+        self.give_back_rejected()
+        self.close()
+        broker.list_transaction(self)
+
+    def _find_targets(self) -> "list[Target]":
+        """What takes the sends now, all of it before the first send. Destinations may have come and gone since."""
+        routing, now = self._broker.routing, self._broker.destinations.version
+        return [
+            target if version == now else routing.target_of(send.destination, send.content)
+            for send, (target, version) in zip(self.sends, self._targets, strict=True)
+        ]
+
+    def roll_back(self, cause: str = "the transaction was rolled back") -> dict["Subscription", list[int]]:
+        """Undo everything: what was acknowledged or rejected in it has failed and is delivered again by the policy.
+
+        Returns:
+            The sequences that came back.
+        """
+        came_back = {}
+        for subscription, held in self._held.items():
+            messages = subscription.take(list(held))
+            if messages:
+                subscription.source.take_back(messages, len(messages), cause, at_once=False)
+                came_back[subscription] = [message.sequence for message in messages]
+        self.close()
+        return came_back
+
+    def abandon(self) -> None:
+        """Forget everything; what was acknowledged or rejected in it is in flight as before.
+
+        For a client that is gone, whose consumers give everything back, and for one that delivers again by itself.
+        """
+        for subscription, held in self._held.items():
+            subscription.extended.difference_update(held)
+            subscription.source.wake()
+        self.close()
+
+    def time_out(self) -> None:
+        """It was open for too long: roll it back. Whoever goes on with it gets an error."""
+        self._has_timed_out = True
+        self.roll_back("the transaction was open for too long")
+
+    # The pieces of its end, for two-phase transactions too.
+
+    def take_acknowledged(self) -> Iterator[tuple["Subscription", list[Message]]]:
+        """Take what was acknowledged out of the in-flight tables, by subscription.
+
+        What is not in flight any more, because its consumer left or its delivery was rolled back before, counts too if
+        it still waits in its queue. If it was given out again, it is not settled twice.
+        """
+        for subscription, held in self._held.items():
+            sequences = [sequence for sequence, acknowledged in held.items() if acknowledged]
+            messages = subscription.take(sequences)
+            if len(messages) < len(sequences):
+                taken = {message.sequence for message in messages}
+                messages += take_waiting(subscription.source, [s for s in sequences if s not in taken])
+            if messages:
+                yield subscription, messages
+
+    def give_back_rejected(self) -> None:
+        """Take back what was rejected."""
+        for subscription, held in self._held.items():
+            messages = subscription.take([sequence for sequence, acknowledged in held.items() if not acknowledged])
+            if messages:
+                cause = "rejected by the consumer"
+                subscription.source.take_back(messages, len(messages), cause, at_once=False)
+
+    def close(self) -> None:
+        """It is over: nothing of it is held any more."""
+        self._broker.transaction_timeouts.discard(self)
+        self._broker.transaction_bytes -= self.size
+        self.size = self._acknowledgements = 0
+        self.sends, self._targets = [], []
+        self._held = {}

@@ -1,0 +1,53 @@
+"""Rolls back transactions that are open for too long: they keep messages from everybody else."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from quire.logs import event
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.transactions.transaction import Transaction
+
+
+class TransactionTimeouts:
+    """The open transactions in the order they began, and one timer for the oldest.
+
+    A timer for each would stay in the scheduler's heap long after its transaction ended.
+
+    Args:
+        broker: the broker; ``transaction.max_age`` of its settings is the limit, 0 for none.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._max_age = broker.settings.transaction.max_age
+        self._deadlines: dict[Transaction, float] = {}
+        self._is_armed = False
+
+    def add(self, transaction: "Transaction") -> None:
+        """A transaction begins."""
+        if self._max_age:
+            self._deadlines[transaction] = self._broker.clock.monotonic() + self._max_age
+            self._arm()
+
+    def discard(self, transaction: "Transaction") -> None:
+        """A transaction is over, or prepared. It need not be here."""
+        self._deadlines.pop(transaction, None)
+
+    def _arm(self) -> None:
+        if self._deadlines and not self._is_armed:
+            self._is_armed = True
+            delay = next(iter(self._deadlines.values())) - self._broker.clock.monotonic()
+            self._broker.scheduler.call_later(delay, self._look)
+
+    def _look(self) -> None:
+        self._is_armed = False
+        now = self._broker.clock.monotonic()
+        late = [transaction for transaction, deadline in self._deadlines.items() if deadline <= now]
+        for transaction in late:
+            transaction.time_out()
+        if late:
+            text = f"{len(late)} transactions were open for more than {self._max_age:g} s and are rolled back"
+            event("transaction.timed_out", text, logging.WARNING, transactions=len(late), seconds=self._max_age)
+        self._arm()

@@ -1,0 +1,266 @@
+"""One branch of an XA transaction: the broker's part of a transaction that others have a part in (X/Open XA)."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from quire.broker.session import Session
+from quire.broker.transactions.prepared_transaction import PreparedTransaction
+from quire.broker.transactions.transaction import Transaction
+from quire.broker.transactions.xid import Xid
+from quire.errors import HeuristicOutcome, TransactionTimedOut, WrongTransactionState
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.transactions.xa_registry import XaRegistry
+
+
+class XaState(StrEnum):
+    """What may become of a branch."""
+
+    ACTIVE = "active"
+    """A session works in it."""
+    ENDED = "ended"
+    """Nobody works in it any more; it may be prepared, or go on."""
+    PREPARED = "prepared"
+    """It can be committed and rolled back, whatever happens."""
+    COMMITTING = "committing"
+    """Its commit is being stored."""
+    ROLLING_BACK = "rolling back"
+    """Its rollback is being stored."""
+    DECIDED = "decided"
+    """An operator has decided; nobody has forgotten it yet."""
+
+
+class XaBranch:
+    """One branch.
+
+    What it does is in the open commit; whoever has it done tells the broker who waits for that (``Broker.sent`` and
+    ``Broker.confirm``).
+
+    Args:
+        broker: the broker.
+        registry: the branch's registry.
+        xid: its name.
+        session: whose it is until it is prepared; None after a restart.
+        prepared: what was prepared before a restart; None for a new branch.
+
+    Attributes:
+        xid: as given.
+        state: as the enumeration says.
+        session: as given.
+    """
+
+    def __init__(
+        self, broker: "Broker", registry: "XaRegistry", xid: Xid, session: Session | None = None,
+        prepared: PreparedTransaction | None = None,
+    ) -> None:  # fmt: skip
+        self.xid = xid
+        self.session = session
+        self._broker = broker
+        self._registry = registry
+        self._prepared = prepared
+        self._transaction: Transaction | None = None
+        if prepared is None:
+            self.state = XaState.ACTIVE
+            self._transaction = Transaction(broker)
+        else:
+            self.state = XaState.DECIDED if prepared.outcome else XaState.PREPARED
+
+    @property
+    def transaction(self) -> Transaction:
+        """What sends and acknowledges in it.
+
+        Raises:
+            WrongTransactionState: nobody may work in it now.
+        """
+        if self._transaction is None or self.state is not XaState.ACTIVE:
+            raise self._wrong("worked in")
+        return self._transaction
+
+    @property
+    def prepared(self) -> PreparedTransaction:
+        """What was prepared; it must be."""
+        assert self._prepared is not None
+        return self._prepared
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it was prepared, whatever has become of it since."""
+        return self._prepared is not None
+
+    def resume(self, session: Session) -> None:
+        """Go on with it after its ``end``, or join it.
+
+        Raises:
+            WrongTransactionState: another session works in it, or it is prepared.
+            TransactionTimedOut: it was open for too long, and is rolled back.
+        """
+        if self.is_prepared or (self.state is XaState.ACTIVE and self.session is not session):
+            raise self._wrong("begun")
+        self._open_transaction()
+        self.state, self.session = XaState.ACTIVE, session
+
+    def end(self) -> None:
+        """Work in it ends.
+
+        Raises:
+            WrongTransactionState: nobody works in it.
+        """
+        if self.state is not XaState.ACTIVE:
+            raise self._wrong("ended")
+        self.state = XaState.ENDED
+
+    def prepare(self) -> bool:
+        """Store what it will do, with the open commit. If that fails it is rolled back.
+
+        It may be prepared without ``end``: clients of ActiveMQ do that.
+
+        Returns:
+            Whether it has to be committed or rolled back; if not, there was nothing in it, and it is over.
+
+        Raises:
+            WrongTransactionState: it is prepared already.
+            TransactionTimedOut: it was open for too long, and is rolled back.
+        """
+        if self.is_prepared:
+            raise self._wrong("prepared")
+        transaction = self._open_transaction()
+        if transaction.is_empty:
+            transaction.close()
+            self._registry.remove(self)
+            return False
+        self._prepared = PreparedTransaction.prepare(self._broker, self._registry.key(self.xid), transaction)
+        self._transaction = self.session = None
+        self._change(XaState.PREPARED)
+        return True
+
+    def commit(self, *, one_phase: bool = False) -> None:
+        """Commit it with the open commit.
+
+        Once it is prepared, a commit stands: if the store fails it is tried again until it succeeds. Committing again
+        meanwhile is the same.
+
+        Args:
+            one_phase: whether it need not be prepared, because nobody else has a part in it.
+
+        Raises:
+            WrongTransactionState: it is not prepared, or it is being rolled back.
+            HeuristicOutcome: an operator has decided.
+            TransactionTimedOut: it was open for too long, and is rolled back.
+            InvalidDestination: in one phase: a destination cannot be sent to any more. Nothing is done.
+            StoreError: what was prepared cannot be read. It stays prepared.
+        """
+        if not self.is_prepared:
+            if not one_phase:
+                raise self._wrong("committed in two phases")
+            self._open_transaction().commit()
+            self._registry.remove(self)
+        elif self._may_settle(XaState.COMMITTING):
+            self.prepared.commit()
+            self._change(XaState.COMMITTING)
+
+    def roll_back(self) -> None:
+        """Roll it back; what was prepared with the open commit, and like a commit until it succeeds.
+
+        Raises:
+            WrongTransactionState: it is being committed.
+            HeuristicOutcome: an operator has decided.
+        """
+        if not self.is_prepared:
+            if self._transaction is not None:
+                self._transaction.roll_back()
+            self._registry.remove(self)
+        elif self._may_settle(XaState.ROLLING_BACK):
+            self.prepared.roll_back()
+            self._change(XaState.ROLLING_BACK)
+
+    def forget(self) -> None:
+        """Its coordinator has heard of the operator's decision.
+
+        Raises:
+            WrongTransactionState: there was none.
+        """
+        if self.state is not XaState.DECIDED:
+            raise self._wrong("forgotten")
+        self.prepared.forget()
+        self._registry.remove(self)
+
+    def decide(self, outcome: str) -> None:
+        """An operator decides, because its coordinator does not.
+
+        Args:
+            outcome: ``commit`` or ``rollback``.
+
+        Raises:
+            WrongTransactionState: it is not prepared, or something is decided already.
+            StoreError: what was prepared cannot be read. It stays prepared.
+        """
+        if self.state is not XaState.PREPARED:
+            raise self._wrong("decided over")
+        if outcome == "commit":
+            self.prepared.commit(outcome)
+        else:
+            self.prepared.roll_back(outcome)
+        self._change(XaState.DECIDED)
+
+    def abandon(self) -> None:
+        """Its session is gone before it was prepared: nothing of it is done."""
+        if self._transaction is not None:
+            self._transaction.abandon()
+        self._registry.remove(self)
+
+    # Commits.
+
+    def stored(self, state: XaState) -> None:
+        """A change of its state is stored.
+
+        Args:
+            state: the state it came into.
+        """
+        if state is XaState.PREPARED:
+            self.prepared.stored()
+            return
+        if state is XaState.ROLLING_BACK or self.prepared.outcome == "rollback":
+            self.prepared.show()
+        if state is not XaState.DECIDED:
+            self._registry.remove(self)
+
+    def not_stored(self, state: XaState) -> None:
+        """A change of its state was in a commit that failed.
+
+        A branch whose ``prepare`` failed is rolled back; everything else is in the next commit.
+
+        Args:
+            state: the state it came into.
+        """
+        if state is not XaState.PREPARED:
+            self._registry.note(self, state)
+        elif self.state is XaState.PREPARED:
+            self.roll_back()
+
+    def _change(self, state: XaState) -> None:
+        self.state = state
+        self._registry.note(self, state)
+
+    def _may_settle(self, state: XaState) -> bool:
+        """Whether its outcome is to be stored; it is not if it is the one that is being stored."""
+        if self.state is XaState.DECIDED:
+            outcome = self.prepared.outcome
+            text = f"an operator has decided over {self.xid}: {outcome}; forget it when everybody knows"
+            raise HeuristicOutcome(text, xid=str(self.xid), outcome=outcome)
+        if self.state not in (XaState.PREPARED, state):
+            raise self._wrong(str(state))
+        return self.state is XaState.PREPARED
+
+    def _open_transaction(self) -> Transaction:
+        assert self._transaction is not None
+        try:
+            self._transaction.check_open()
+        except TransactionTimedOut:
+            self._registry.remove(self)
+            raise
+        return self._transaction
+
+    def _wrong(self, done: str) -> WrongTransactionState:
+        text = f"the transaction {self.xid} is {self.state}: it cannot be {done} now"
+        return WrongTransactionState(text, xid=str(self.xid), state=str(self.state))

@@ -1,0 +1,190 @@
+"""All branches of XA transactions, and the operator's door to those that are prepared."""
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from quire.broker.commit import Commit
+from quire.broker.session import Session
+from quire.broker.transactions.prepared_transaction import PreparedTransaction
+from quire.broker.transactions.xa_branch import XaBranch, XaState
+from quire.broker.transactions.xid import Xid
+from quire.errors import InvalidArgument, StoreCorrupt, UnknownXid
+from quire.logs import event
+from quire.store.marks import walk_marks
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+PREFIX = "xa/"
+"""What the keys of their marks begin with."""
+
+
+class PreparedEntry(NamedTuple):
+    """What an operator is told of a prepared transaction.
+
+    Attributes:
+        xid: its name.
+        state: ``prepared``, ``committing``, ``rolling back``, or ``decided`` by an operator and not forgotten.
+        outcome: of a decided one ``commit`` or ``rollback``; otherwise empty.
+        age: seconds since it was prepared.
+        messages: how many messages it sends.
+        acknowledgements: how many messages it has acknowledged. They are hidden until it is decided.
+        bytes: the sizes of the messages that it sends.
+    """
+
+    xid: Xid
+    state: str
+    outcome: str
+    age: float
+    messages: int
+    acknowledgements: int
+    bytes: int
+
+
+class XaPart:
+    """What concerns XA transactions in one commit.
+
+    Attributes:
+        owner: the registry.
+        listed: whether the broker knows that there is something here.
+        changes: branches and the states they came into, in order.
+    """
+
+    __slots__ = ("changes", "listed", "owner")
+
+    def __init__(self, owner: "XaRegistry") -> None:
+        self.owner = owner
+        self.listed = False
+        self.changes: list[tuple[XaBranch, XaState]] = []
+
+
+class XaRegistry:
+    """The branches of a broker, by xid.
+
+    Args:
+        broker: the broker, with its destinations loaded.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._branches: dict[Xid, XaBranch] = {}
+        self._open = XaPart(self)
+        with broker.store.snapshot() as reader:
+            for key, value in walk_marks(reader, PREFIX, step=1):
+                self._load(key, value)
+
+    def _load(self, key: str, value: bytes) -> None:
+        try:
+            xid = Xid.parse(key.removeprefix(PREFIX))
+            prepared = PreparedTransaction.load(self._broker, key, value)
+        except (InvalidArgument, StoreCorrupt) as damage:
+            text = f"a prepared transaction is not known any more: {damage} Its mark {key} stays where it is."
+            event("xa.damaged", text, logging.ERROR, key=key)
+            return
+        self._branches[xid] = XaBranch(self._broker, self, xid, prepared=prepared)
+
+    # Its coordinator.
+
+    def start(self, xid: Xid, session: Session) -> XaBranch:
+        """Begin a branch, or go on with one that is not prepared yet.
+
+        Args:
+            xid: its name.
+            session: who works in it. If that goes before it is prepared, it is rolled back.
+
+        Raises:
+            WrongTransactionState: another session works in it, or it is prepared.
+            TransactionTimedOut: it was open for too long, and is rolled back.
+        """
+        branch = self._branches.get(xid)
+        if branch is None:
+            branch = self._branches[xid] = XaBranch(self._broker, self, xid, session)
+        else:
+            branch.resume(session)
+        return branch
+
+    def branch(self, xid: Xid) -> XaBranch:
+        """The branch of a name.
+
+        Raises:
+            UnknownXid: there is none.
+        """
+        try:
+            return self._branches[xid]
+        except KeyError:
+            raise UnknownXid(f"there is no transaction {xid}", xid=str(xid)) from None
+
+    def recover(self) -> list[Xid]:
+        """The branches whose coordinator still has something to say: prepared, or decided by an operator."""
+        return [xid for xid, branch in self._branches.items() if branch.is_prepared]
+
+    def lost(self, session: Session) -> None:
+        """A session is gone. Its branches that are not prepared are rolled back; its consumers go after this."""
+        for branch in list(self._branches.values()):
+            if branch.session is session:
+                branch.abandon()
+
+    # An operator.
+
+    def prepared(self) -> list[PreparedEntry]:
+        """What is prepared, the oldest first."""
+        now = self._broker.clock.now_ms()
+        entries = [
+            PreparedEntry(
+                branch.xid, str(branch.state), branch.prepared.outcome,
+                (now - branch.prepared.prepared_at) / 1000, branch.prepared.messages,
+                branch.prepared.acknowledgements, branch.prepared.bytes,
+            )
+            for branch in self._branches.values() if branch.is_prepared
+        ]  # fmt: skip
+        return sorted(entries, key=lambda entry: (-entry.age, str(entry.xid)))
+
+    def commit(self, xid: Xid) -> None:
+        """Commit a prepared transaction in place of its coordinator, who is told when it comes (a heuristic outcome).
+
+        Raises:
+            UnknownXid: there is none.
+            WrongTransactionState: it is not prepared, or something is decided already.
+            StoreError: what was prepared cannot be read.
+        """
+        self._decide(xid, "commit")
+
+    def rollback(self, xid: Xid) -> None:
+        """Roll a prepared transaction back in place of its coordinator. Raises what ``commit`` does."""
+        self._decide(xid, "rollback")
+
+    def _decide(self, xid: Xid, outcome: str) -> None:
+        self.branch(xid).decide(outcome)
+
+    # Branches.
+
+    def key(self, xid: Xid) -> str:
+        """The key of a branch's mark."""
+        return f"{PREFIX}{xid}"
+
+    def note(self, branch: XaBranch, state: XaState) -> None:
+        """A branch has come into a state that the open commit stores."""
+        self._open.changes.append((branch, state))
+        self._broker.list_part(self._open)
+        self._broker.hurry()
+
+    def remove(self, branch: XaBranch) -> None:
+        """A branch is over."""
+        self._branches.pop(branch.xid, None)
+
+    # Commits.
+
+    def fill(self, commit: Commit) -> None:
+        """Hand over what the open commit stores; the marks are in its batch already."""
+        commit.parts.append(self._open)
+        self._open = XaPart(self)
+
+    def committed(self, part: XaPart) -> None:
+        """A commit is done."""
+        for branch, state in part.changes:
+            branch.stored(state)
+
+    def commit_failed(self, part: XaPart, restored: set[int]) -> None:
+        """A commit failed: branches that were prepared in it are rolled back, decisions stand."""
+        for branch, state in part.changes:
+            branch.not_stored(state)
