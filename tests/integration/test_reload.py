@@ -1,0 +1,66 @@
+"""SIGHUP makes a running broker read its policies again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = "from quire.cli.main import main; main()"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
+    """A broker with a settings file: its process, its API, the file."""
+    file = tmp_path / "quire.toml"
+    file.write_text("[policy]\nmemory_limit = 0\n")
+    data = tmp_path / "data"
+    flags = ["--data", str(data), "--stomp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", str(file)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "broker", "start", *flags], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        facts = data / "broker.json"
+        wait_for(facts.exists)
+        yield process, f"http://{json.loads(facts.read_text())['http']}/api/v1", file
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def wait_for(condition: "object") -> None:
+    """Wait until something is so, at most ten seconds."""
+    deadline = time.monotonic() + 10
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_policies_are_read_again_and_a_broken_file_changes_nothing(
+    broker: tuple[subprocess.Popen[bytes], str, Path],
+) -> None:
+    process, api, file = broker
+    assert process.stderr is not None
+    os.set_blocking(process.stderr.fileno(), False)
+    log = b""
+
+    def says(event: bytes) -> bool:
+        nonlocal log
+        log += process.stderr.read() or b"" if process.stderr else b""
+        return event in log
+
+    file.write_text('[[policies]]\ndestination = "orders.>"\ngc_inactive_destinations = true\n')
+    process.send_signal(signal.SIGHUP)
+    wait_for(lambda: says(b"settings.reloaded"))
+    file.write_text("[policy]\nno_such_key = 1\n")
+    process.send_signal(signal.SIGHUP)
+    wait_for(lambda: says(b"settings.refused"))
+    assert httpx.get(f"{api}/broker").status_code == 200
