@@ -153,7 +153,6 @@ class Policy:
     ignore_idle_consumers: bool = _key(
         True, SWITCH, "Whether consumers that have nothing to acknowledge are spared; strategy abort-slow-ack."
     )
-    abort_connection: bool = _key(False, SWITCH, "Whether the whole connection of a slow consumer is closed.")
 
     gc_inactive_destinations: bool = _key(
         False, SWITCH, "Whether a destination that is empty and that nobody uses is deleted."

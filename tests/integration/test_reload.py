@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -36,10 +36,10 @@ def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]
         process.communicate(timeout=30)
 
 
-def wait_for(condition: "object") -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until something is so, at most ten seconds."""
     deadline = time.monotonic() + 10
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

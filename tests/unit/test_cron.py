@@ -47,6 +47,11 @@ def test_next_times(entry: str, after: str, expected: list[str]) -> None:
     assert next_times(entry, after, len(expected)) == expected
 
 
+def test_next_times_are_in_utc_unless_a_zone_is_given() -> None:
+    after = ms("2026-03-01 00:00")
+    assert Cron("0 12 * * *").next_after(after) == ms("2026-03-01 12:00")
+
+
 def test_a_day_matches_one_of_two_restricted_day_fields() -> None:
     days = ["2026-11-02 00:00", "2026-11-09 00:00", "2026-11-13 00:00", "2026-11-16 00:00"]
     assert next_times("0 0 13 * 1", "2026-11-01", 4) == days
