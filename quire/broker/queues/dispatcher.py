@@ -97,8 +97,10 @@ class Dispatcher:
     def _next_run(self, limit: int) -> list[Message]:
         """The next messages in order, up to the dispatch mark."""
         for lane in self._queue.lanes:
-            if lane.delayed and len(lane.returned) < RECALL_LIMIT and self.recall_due(lane) is None:
-                continue
+            if lane.delayed and len(lane.returned) < RECALL_LIMIT:
+                refused = self.recall_due(lane) is None
+                if refused and not lane.returned:  # what came back holds memory: it goes on, to release it
+                    continue
             is_held = False
             while not is_held and (run := lane.take(limit)):
                 run, is_held = self.in_time(lane, run)

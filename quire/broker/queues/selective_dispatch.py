@@ -196,7 +196,7 @@ class SelectiveDispatch:
             self._offer(lane, held, lane.scanned + 1)
             recalled = self._dispatcher.recall_due(lane) if lane.delayed else 0
             if not recalled:
-                return recalled is not None
+                return recalled is not None or bool(lane.returned)  # those hold memory: they go on, to release it
             self._looked_at += recalled
         return False
 
