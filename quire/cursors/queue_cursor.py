@@ -140,6 +140,18 @@ class QueueCursor:
         self._kept = deque(heapq.merge(kept, self._kept, key=_sequence))
         self._kept_bytes += _charge(kept)
 
+    def read_again(self, messages: list[Message]) -> None:
+        """Read messages again later that are behind the position: what comes before them needs their memory.
+
+        Args:
+            messages: resident, in order, and with nobody.
+        """
+        self.skipped.difference_update([message.sequence for message in messages])
+        self.release([message for message in messages if message.stored])
+        kept = [message for message in messages if not message.stored]
+        self._kept = deque(heapq.merge(kept, self._kept, key=_sequence))
+        self._kept_bytes += _charge(kept)
+
     def set_aside(self, message: Message) -> None:
         """An admitted message waits for a consumer that may take it: a stored one gives its memory back meanwhile."""
         if message.stored:

@@ -101,6 +101,12 @@ class Dispatcher:
                 refused = self.recall_due(lane) is None
                 if refused and not lane.returned:  # what came back holds memory: it goes on, to release it
                     continue
+            if (
+                lane.returned
+                and lane.returned[0].sequence > lane.scanned
+                and self.first_of_window(lane) <= lane.scanned
+            ):
+                continue
             is_held = False
             while not is_held and (run := lane.take(limit)):
                 run, is_held = self.in_time(lane, run)
@@ -116,6 +122,20 @@ class Dispatcher:
         """Try again when memory is released, if a lane's next message found none."""
         if lane.cursor.blocked_since is not None:
             lane.memory.wait(self._queue.memory_released)
+
+    def first_of_window(self, lane: QueueLane) -> int:
+        """The first sequence of a lane's window, which is paged in; ``END`` if there is none.
+
+        What came back from further on makes room for it. As long as it cannot, the lane waits where it was scanned to.
+        """
+        first = lane.first_of_window()
+        if first == END and lane.returned and lane.cursor.blocked_since is not None:
+            lane.read_returned_again(self._queue.unsettled())
+            first = lane.first_of_window()
+            if first == END and lane.cursor.blocked_since is not None:
+                self.wait_if_refused(lane)
+                return lane.scanned
+        return first
 
     def in_time(self, lane: QueueLane, run: list[Message]) -> tuple[list[Message], bool]:
         """Take out of a run what has expired or is to be delivered later, and what such a message holds back.

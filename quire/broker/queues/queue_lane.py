@@ -177,6 +177,18 @@ class QueueLane:
             kept = self._take_up(self.parking.clear())
             self.cursor.rewind(kept, out | self._waiting())
 
+    def read_returned_again(self, unsettled: set[int]) -> None:
+        """What came back from further on than the lane is scanned gives its memory to what comes before it.
+
+        Args:
+            unsettled: those of which the store does not know yet that they came back; they keep it.
+        """
+        back = [m for m in self.returned if m.sequence > self.cursor.position and m.sequence not in unsettled]
+        if back:
+            gone = {message.sequence for message in back}
+            self.returned = deque([message for message in self.returned if message.sequence not in gone])
+            self.cursor.read_again(back)
+
     def give_up_window(self, out: set[int]) -> None:
         """Read the window again later: what comes before it needs its memory.
 

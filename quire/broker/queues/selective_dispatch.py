@@ -131,9 +131,9 @@ class SelectiveDispatch:
             return
         lane.parking.forget_empty()
         while self._may_go_on() and not lane.parking.is_full:
-            first = lane.first_of_window()
+            first = self._dispatcher.first_of_window(lane)
             moved = self._offer(lane, held, first)
-            if first == END and not moved:
+            if not moved and not lane.cursor.window:
                 self._dispatcher.wait_if_refused(lane)
                 return
             run, is_held = self._dispatcher.in_time(lane, lane.take_from_window(RUN))
