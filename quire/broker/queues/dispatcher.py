@@ -254,10 +254,13 @@ class Dispatcher:
     def consumers_changed(self) -> None:
         """Consumers came or went, or other ones may have messages: see what that means for those that wait."""
         queue = self._queue
-        self.looks = queue.grouped or any([s.selector is not None for s in queue.subscriptions])
+        with_selectors = any([s.selector is not None for s in queue.subscriptions])
+        self.looks = queue.grouped or with_selectors
         eligible = self.round_robin.eligible(queue.policy)
         if len(eligible) < len(queue.subscriptions):
             self.groups.keep_to(eligible)
+        for lane in queue.lanes:
+            lane.parking.with_selectors = with_selectors
         if self._selective.consumers_changed(eligible):
             out = queue.out_sequences()
             for lane in queue.lanes:

@@ -37,6 +37,8 @@ class Parking:
         unwanted_since: since when there is one, on the monotonic clock.
         count: how many are in ``groups`` and ``matched``.
         full_since: since when it is full, if it is.
+        with_selectors: whether the owner of a group may not want all its messages. Then each of them is looked at when
+            it becomes the first one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -47,6 +49,7 @@ class Parking:
         self.unwanted_since = 0.0
         self.count = 0
         self.full_since = 0.0
+        self.with_selectors = False
         self._clock = clock
         self._heaps: dict[Takers, Heap] = {}  # by who may take them: the fifos, by their first sequence
         self._restarts: set[int] = set()  # parked behind others of their group, which they begin anew
@@ -119,10 +122,16 @@ class Parking:
             self._restarts.discard(fifo.first)
             self._line_up(fifo)
 
+    def _line_up_rest(self, fifo: Fifo) -> None:
+        """The first message of a fifo was taken: who may take the next one?"""
+        if self.with_selectors and fifo.group is not None:
+            fifo.takers = ANYBODY
+        self._line_up(fifo)
+
     def owned(self, group: str, owner: Subscription | None) -> None:
         """A group has another owner, or none any more."""
         if (fifo := self.groups.get(group)) is not None:
-            fifo.takers = owner or ANYBODY
+            fifo.takers = ANYBODY if owner is None or self.with_selectors else owner
             self._line_up(fifo)
 
     def _takers(self, fifo: Fifo) -> Takers:
@@ -169,7 +178,7 @@ class Parking:
             if not fifo:
                 self._emptied.append(fifo)
                 continue
-            self._line_up(fifo)
+            self._line_up_rest(fifo)
             if self._takers(fifo) in heaps:
                 continue
             if self._takers(fifo) != takers:
