@@ -52,6 +52,15 @@ def topic(name: str) -> Destination:
     return checked(DestinationKind.TOPIC, name)
 
 
+def stream(name: str) -> Destination:
+    """The stream of a name.
+
+    Raises:
+        InvalidDestination: as ``checked``.
+    """
+    return checked(DestinationKind.STREAM, name)
+
+
 def checked(kind: DestinationKind, name: str) -> Destination:
     """The destination of a kind and a name, if it may be one.
 
@@ -79,19 +88,21 @@ def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
     """Take the prefix from a written destination.
 
     Args:
-        text: ``topic://prices`` or ``queue://orders``; ``orders`` has no prefix.
+        text: ``topic://prices``, ``queue://orders`` or ``stream://events``; ``orders`` has no prefix.
 
     Returns:
         The kind that the prefix says, or None without one, and the rest.
 
     Raises:
-        InvalidDestination: there is a prefix, but neither of these.
+        InvalidDestination: there is a prefix, but none of these.
     """
     prefix, mark, name = text.partition("://")
     if not mark:
         return None, text
-    if prefix not in ("queue", "topic"):
-        raise InvalidDestination(f"{text[:60]!r} is no destination: write queue://NAME or topic://NAME", name=text[:60])
+    if prefix not in list(DestinationKind):
+        raise InvalidDestination(
+            f"{text[:60]!r} is no destination: write queue://NAME, topic://NAME or stream://NAME", name=text[:60]
+        )
     return DestinationKind(prefix), name
 
 
@@ -99,13 +110,13 @@ def written(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> Destina
     """The destination that somebody wrote.
 
     Args:
-        text: ``orders``, ``queue://orders`` or ``/queue/orders``; ``topic://prices`` or ``/topic/prices``.
+        text: ``orders``, ``queue://orders`` or ``/queue/orders``; topics and streams likewise.
         kind: what a plain name is.
 
     Raises:
         InvalidDestination: as ``checked``, or there is another prefix.
     """
-    for known in (DestinationKind.QUEUE, DestinationKind.TOPIC):
+    for known in DestinationKind:
         if text.startswith(f"/{known}/"):
             return checked(known, text.removeprefix(f"/{known}/"))
     if text.startswith("/"):

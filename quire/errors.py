@@ -38,6 +38,11 @@ ERRORS: dict[str, ErrorEntry] = {
     "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists what is there."),
     "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups that consumers have."),
+    "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
+    "group-mismatch": ErrorEntry(409, 4, False, "Join with what the group has, or use another group."),
+    "stale-lease": ErrorEntry(409, 4, False, "The message is somebody else's now, or done: leave it."),
+    "fenced": ErrorEntry(409, 4, False, "The partition was given out anew since: leave the message."),
+    "data-lost": ErrorEntry(410, 4, False, "Retention has passed it: start later, or keep messages longer."),
     "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
@@ -155,6 +160,36 @@ class UnknownGroup(QuireError):
     """No consumer has a message group of that name."""
 
     code = "unknown-group"
+
+
+class UnknownConsumerGroup(QuireError):
+    """A stream has no consumer group of that name."""
+
+    code = "unknown-consumer-group"
+
+
+class GroupMismatch(QuireError):
+    """A member wants something else of a consumer group than the group was made for."""
+
+    code = "group-mismatch"
+
+
+class StaleLease(QuireError):
+    """A member does not have the message any more, and it is out again or done."""
+
+    code = "stale-lease"
+
+
+class Fenced(QuireError):
+    """An acknowledgement is of an assignment that has ended."""
+
+    code = "fenced"
+
+
+class DataLost(QuireError):
+    """What was asked for of a stream is not there any more."""
+
+    code = "data-lost"
 
 
 class UnknownSubscription(QuireError):

@@ -56,12 +56,15 @@ class Message:
         stored: whether it can be read again, from the store or (not persistent) from the spool; otherwise it is only in
             memory.
         not_before: do not deliver it before this time, in milliseconds since the epoch; 0 for at once.
+        deadline: when the lease of a consumer group's member on it ends, on the monotonic clock; set with each lease.
     """
 
     __slots__ = (
-        "content", "deliveries", "expiration", "failures", "not_before", "persistent", "priority", "redelivered",
-        "sequence", "size", "stored",
+        "content", "deadline", "deliveries", "expiration", "failures", "not_before", "persistent", "priority",
+        "redelivered", "sequence", "size", "stored",
     )  # fmt: skip
+
+    deadline: float
 
     def __init__(
         self, sequence: int, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PREFIX = "ActiveMQ.Advisory."
 """How the names of advisory topics begin."""
 
-_KINDS = {DestinationKind.QUEUE: "Queue", DestinationKind.TOPIC: "Topic"}
+_KINDS = {DestinationKind.QUEUE: "Queue", DestinationKind.TOPIC: "Topic", DestinationKind.STREAM: "Stream"}
 
 
 class Advisories:

@@ -24,6 +24,9 @@ from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import Schedule
 from quire.broker.session import Session
 from quire.broker.slow_consumers import SlowConsumers
+from quire.broker.store_failure import StoreFailure
+from quire.broker.streams.groups.groups import Groups
+from quire.broker.streams.stream import Stream
 from quire.broker.subscription import Dispatching
 from quire.broker.topics.durables import Durables
 from quire.broker.topics.topic import Topic
@@ -38,17 +41,10 @@ from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
-from quire.store.urls import shown
 from quire.store.writer import Writer
 
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
-
-PROBE = "probe"
-"""A mark that is never there; removing it tries whether the store takes writes."""
-
-PROBE_INTERVAL = 1.0
-"""How many seconds after a failed commit the store is tried again."""
 
 
 class Broker:
@@ -78,6 +74,7 @@ class Broker:
         open_commit_number: the number that the open commit will have.
         destinations: all there are.
         durables: the durable subscriptions.
+        groups: the consumer groups of streams.
         advisories: tells of what happens, on topics.
         routing: where sends go.
         slow_consumers: looks for them.
@@ -121,7 +118,7 @@ class Broker:
         self._turn_planned = False
         self._pacing = CommitPacing(clock, lingers=call_later is not None)
         self._turn_asked = False
-        self._retry_at = float("-inf")
+        self._failure = StoreFailure(self)
         self._committing: Commit | None = None
         self._open = Commit(1)
         self._unwritten: dict[Session, None] = {}
@@ -131,8 +128,10 @@ class Broker:
         self.advisories = Advisories(self)
         self.destinations = Destinations(self)
         self.durables = Durables(self)
+        self.groups = Groups(self)
         self.destinations.load()
         self.durables.load()
+        self.groups.load()
         Expiry(self).start()
         self.slow_consumers = SlowConsumers(self)
         self.slow_consumers.start()
@@ -163,6 +162,14 @@ class Broker:
             InvalidDestination: it cannot be a name.
         """
         return self.destinations.topics.get(name) or self.destinations.create_topic(name)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of a name, created on first use.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+        """
+        return self.destinations.streams.get(name) or self.destinations.create_stream(name)
 
     def existing_queue(self, name: str) -> Queue:
         """The queue of a name.
@@ -200,6 +207,16 @@ class Broker:
         """Take other policies. Everything else of the settings stays as it was until the next start."""
         self.settings = replace(self.settings, policies=settings.policies)
         self.destinations.policies_changed()
+
+    def stop(self) -> None:
+        """Before a clean stop, when all connections are gone: note that nothing is in flight, with the open commit."""
+        for queue in self.queues.values():
+            queue.stop()
+        for durable in self.durables:
+            durable.stop()
+        for group in self.groups.all():
+            group.stop()
+        self.schedule.stop()
 
     # What gathers during a turn.
 
@@ -320,7 +337,7 @@ class Broker:
 
     def _may_begin(self) -> bool:
         """Whether the open commit is to begin now; if it has to wait, a turn is planned for then."""
-        if not (self._open.parts or self._open.is_urgent) or self.clock.monotonic() < self._retry_at:
+        if not (self._open.parts or self._open.is_urgent) or not self._failure.may_try:
             return False
         delay = self._pacing.delay(self._open)
         if delay > 0 and self._call_later and not self._turn_planned:
@@ -360,16 +377,13 @@ class Broker:
         if commit is None or commit.batch is not batch:  # a sync of the store failed between commits
             self._committing = commit
             if error is not None:
-                self._refuse(error)
+                self._failure.refuse(error)
             return
         if error is None:
-            if self.store_error is not None:
-                url = shown(self.store.url)
-                event("store.recovered", f"the store {url} takes writes again", url=url)
-            self.store_error = None
+            self._failure.end()
             self._complete(commit)
         else:
-            self._refuse(error)
+            self._failure.refuse(error)
             self._fail(commit, error)
             # What was sent meanwhile fails too: it may not overtake what has failed and is sent again.
             self._fail(self._close_commit()[0], error)
@@ -387,46 +401,13 @@ class Broker:
         if self.ready:
             self.ask_turn()
 
-    # When the store fails.
-
     def _fail(self, commit: Commit, error: QuireError) -> None:
-        """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later."""
+        """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         self.commits_done = commit.number
         self._producers = dict(self._open.batch.producers)
-        restored = {id(message) for t in commit.transactions for _, messages in t.settled for message in messages}
-        for transaction in commit.transactions:
-            for queue, messages in transaction.settled:
-                queue.restore(messages)
-        for part in commit.parts:
-            part.owner.commit_failed(part, restored)
-        for number, destination in commit.batch.destinations.items():
-            self._open.batch.destinations.setdefault(number, destination)
-        for key, value in commit.batch.marks.items():
-            self._open.batch.marks.setdefault(key, value)
-        for session in commit.senders:
-            session.fail(error)
-        for session, receipts in commit.receipts:
-            if session not in commit.senders:
-                self._open.receipts.append((session, receipts))
-        for call in commit.calls:
-            call()
+        self._failure.pass_on(commit, self._open, error)
 
-    def _refuse(self, error: QuireError) -> None:
-        """Take no sends until the store takes writes again."""
-        if self.store_error is None:
-            text = f"{error}: sends of persistent messages are refused. {error.entry.advice}"
-            event("store.failed", text, logging.ERROR, code=error.code, **error.data)
-            self.store_failed_since = self.clock.monotonic()
-        self.commit_errors += 1
-        self.store_error = error
-        self._retry_at = self.clock.monotonic() + PROBE_INTERVAL
-        self.scheduler.call_later(PROBE_INTERVAL, self._probe)
-
-    def _probe(self) -> None:
-        """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
-        if self.store_error is not None:
-            self._open.batch.marks.setdefault(PROBE, None)
-        self.ask_turn()
+    # What producers are held for.
 
     @property
     def is_restricted(self) -> bool:

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire.broker.queues.queue import Queue
+from quire.broker.streams.stream import Stream
 from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind
 from quire.destination import queue as queue_destination
+from quire.destination import stream as stream_destination
 from quire.destination import topic as topic_destination
-from quire.errors import UnknownDestination
+from quire.errors import InvalidArgument, UnknownDestination
 from quire.store.base import StoredDestination
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ SPOOL_STEP = 1000
 PRIORITIES = 10
 """How many lanes a prioritized queue has."""
 
+MAX_PARTITIONS = 1000
+"""How many partitions a stream may have."""
+
 
 class Destinations:
     """All destinations.
@@ -30,6 +35,7 @@ class Destinations:
     Attributes:
         queues: by name.
         topics: by name.
+        streams: by name.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
         created: called with each new destination.
     """
@@ -37,6 +43,7 @@ class Destinations:
     def __init__(self, broker: "Broker") -> None:
         self.queues: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
+        self.streams: dict[str, Stream] = {}
         self.version = 0
         self.created: list[Callable[[Destination], None]] = []
         self._broker = broker
@@ -51,6 +58,8 @@ class Destinations:
                 self._add_queue(self._with_lanes(stored))
             elif stored.kind == DestinationKind.TOPIC:
                 self._add_topic(stored)
+            elif stored.kind == DestinationKind.STREAM:
+                self._add_stream(stored)
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
         """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
@@ -74,6 +83,8 @@ class Destinations:
             queue.policy_changed()
         for topic in self.topics.values():
             topic.policy_changed()
+        for stream in self.streams.values():
+            stream.policy_changed()
 
     def existing_queue(self, name: str) -> Queue:
         """The queue of a name.
@@ -143,6 +154,59 @@ class Destinations:
         self._broker.stored_bytes += topic.bytes
         return topic
 
+    def existing_stream(self, name: str) -> Stream:
+        """The stream of a name.
+
+        Raises:
+            UnknownDestination: there is none.
+        """
+        try:
+            return self.streams[name]
+        except KeyError:
+            raise UnknownDestination(f"there is no stream {name[:100]!r}", name=name[:100]) from None
+
+    def create_stream(self, name: str, partitions: int | None = None) -> Stream:
+        """Make a stream that is not there.
+
+        Args:
+            name: its name.
+            partitions: how many partitions it has; None for what the policy says.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+            InvalidArgument: a stream cannot have so many partitions.
+        """
+        destination = stream_destination(name)
+        policy = self._broker.settings.policies.of(destination)
+        lanes = self._take_ids(_checked_count(policy.partitions if partitions is None else partitions))
+        stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, {}, lanes)
+        stream = self._add_stream(stored, new=True)
+        self._broker.change_destination(stored.id, stored)
+        self._announce(destination)
+        return stream
+
+    def add_partitions(self, stream: Stream, count: int) -> None:
+        """Give a stream more partitions.
+
+        Args:
+            stream: which.
+            count: how many it is to have in all.
+
+        Raises:
+            InvalidArgument: it has more already, or cannot have so many.
+        """
+        known = len(stream.partitions)
+        if _checked_count(count) < known:
+            raise InvalidArgument(f"the stream has {known} partitions: there can only be more", argument="partitions")
+        if count > known:
+            stream.add_partitions(self._take_ids(count - known))
+            self.version += 1
+
+    def _add_stream(self, stored: StoredDestination, *, new: bool = False) -> Stream:
+        stream = self.streams[stored.name] = Stream(self._broker, stored, new=new)
+        self._broker.stored_bytes += stream.stored_bytes
+        return stream
+
     def _announce(self, destination: Destination) -> None:
         self.version += 1
         self._broker.advisories.destination_created(destination)
@@ -180,3 +244,23 @@ class Destinations:
         broker.set_mark(topic.key, None)
         broker.change_destination(topic.stored.id, None)
         broker.advisories.destination_deleted(topic.destination)
+
+    def delete_stream(self, stream: Stream) -> None:
+        """Delete a stream whose groups have no members, with its groups and all messages."""
+        broker = self._broker
+        del self.streams[stream.destination.name]
+        self.version += 1
+        for group in list(stream.groups.values()):
+            broker.groups.drop(group)
+        broker.stored_bytes -= stream.stored_bytes
+        stream.forget_marks()
+        for partition in stream.partitions:
+            broker.forget(partition)
+        broker.change_destination(stream.stored.id, None)
+        broker.advisories.destination_deleted(stream.destination)
+
+
+def _checked_count(partitions: int) -> int:
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise InvalidArgument(f"{partitions} partitions: a stream has 1 to {MAX_PARTITIONS}", argument="partitions")
+    return partitions

@@ -220,11 +220,7 @@ class Service:
         await self._commit()
         for transport in list(self.connections):
             transport.stop()
-        for queue in self.broker.queues.values():
-            queue.stop()
-        for durable in self.broker.durables:
-            durable.stop()
-        self.broker.schedule.stop()
+        self.broker.stop()
         await self._commit()
         if self._http:
             await self._http.stop()

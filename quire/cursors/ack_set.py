@@ -48,6 +48,11 @@ class AckSet:
         return self._pages[0].lasts[0]
 
     @property
+    def highest(self) -> int:
+        """The highest sequence that is finished; 0 for none."""
+        return self._pages[-1].lasts[-1]
+
+    @property
     def holes(self) -> int:
         """How many runs of unfinished sequences have finished ones above them."""
         return self._holes

@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.source_part import SourcePart, read_part
 from quire.cursors.spool import Spool
-from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Link, StoreReader
 
@@ -32,14 +31,6 @@ WINDOW_LIMIT = 4096
 consumers are slow must not take the memory of all others."""
 
 _sequence = attrgetter("sequence")
-
-
-class _Part(NamedTuple):
-    """What one source gave: all of its messages from the position to ``bound``, and why it could give no more."""
-
-    messages: list[Message]
-    bound: int | None
-    damage: StoreCorrupt | None = None
 
 
 def _charge(messages: list[Message]) -> int:
@@ -135,16 +126,13 @@ class QueueCursor:
         self.position = position
         resident = list(heapq.merge(back, self.window, key=_sequence))
         self.window.clear()
-        self.release([message for message in resident if message.stored])
-        kept = [message for message in resident if not message.stored]
-        self._kept = deque(heapq.merge(kept, self._kept, key=_sequence))
-        self._kept_bytes += _charge(kept)
+        self.read_again(resident)
 
     def read_again(self, messages: list[Message]) -> None:
-        """Read messages again later that are behind the position: what comes before them needs their memory.
+        """Read messages again later that are behind the position: their memory is needed meanwhile.
 
         Args:
-            messages: resident, in order, and with nobody.
+            messages: resident, in order, and with nobody; those that are nowhere but in memory are kept.
         """
         self.skipped.difference_update([message.sequence for message in messages])
         self.release([message for message in messages if message.stored])
@@ -335,9 +323,7 @@ class QueueCursor:
 
     def _admit_all(self, messages: list[Message]) -> bool:
         """Admit a whole commit of persistent messages at once: what nearly every commit is."""
-        if not all([m.persistent for m in messages]):
-            return False
-        if not self._memory.reserve(_charge(messages)):
+        if not all([m.persistent for m in messages]) or not self._memory.reserve(_charge(messages)):
             return False
         self.window.extend(messages)
         self.position = messages[-1].sequence
@@ -384,12 +370,12 @@ class QueueCursor:
         Raises:
             StoreCorrupt: the next record is damaged. The position stays before it: nothing is skipped.
         """
-        parts = [self._part(self._store, budget)]
+        parts = [read_part(self._store, self._lane, self.position + 1, budget, PAGE_LIMIT)]
         if not self._spool.is_empty(self._lane):
-            parts.append(self._part(self._spool, budget))
+            parts.append(read_part(self._spool, self._lane, self.position + 1, budget, PAGE_LIMIT))
         kept = list(islice(self._kept, PAGE_LIMIT))
         if kept:
-            parts.append(_Part(kept, kept[-1].sequence if len(kept) == PAGE_LIMIT else None))
+            parts.append(SourcePart(kept, kept[-1].sequence if len(kept) == PAGE_LIMIT else None))
         bound = min([self._committed, *[part.bound for part in parts if part.bound is not None]])
         given = False
         merged = heapq.merge(*[part.messages for part in parts], key=_sequence)
@@ -409,15 +395,3 @@ class QueueCursor:
         damages = [part.damage for part in parts if part.damage]
         if damages and not given and self.has_more:
             raise damages[0]
-
-    def _part(self, source: StoreReader | Spool, budget: int) -> _Part:
-        """What a source has from the position on; if a record of it is damaged, what stands before that record."""
-        start = self.position + 1
-        try:
-            page = source.page(self._lane, start, budget, PAGE_LIMIT)
-            return _Part(page.messages, None if page.end else page.messages[-1].sequence)
-        except StoreCorrupt as damage:
-            bound = damage.data["sequence"] - 1
-            sound = len([link for link in source.links(self._lane, start, PAGE_LIMIT) if link.sequence <= bound])
-            messages = source.page(self._lane, start, budget, sound).messages if sound else []
-            return _Part(messages, bound if len(messages) == sound else messages[-1].sequence, damage)

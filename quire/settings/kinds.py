@@ -83,6 +83,12 @@ def _virtual_prefix(value: object) -> str:
     return _accepted(value, lambda text: Pattern(text + "x"))
 
 
+def _durations(value: object) -> str:
+    for part in _text(value).split():
+        parse_duration(part)
+    return " ".join(_text(value).split())
+
+
 def _flag(value: object) -> bool:
     found = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
     if found is None:
@@ -171,6 +177,7 @@ def choice(*words: str) -> Kind:
 
 
 TEXT = Kind("a text", _text)
+DURATIONS = Kind("durations such as 10s 30s 1m, with spaces between, or empty", _durations)
 ADDRESS = Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)
 SWITCH = Kind("true or false", _flag)
 QUEUE_NAME = Kind("the name of a queue", lambda value: _accepted(value, queue))

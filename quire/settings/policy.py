@@ -6,6 +6,7 @@ from typing import Literal
 from quire.settings.key import declare as _key
 from quire.settings.kinds import (
     AFFIX,
+    DURATIONS,
     QUEUE_NAME,
     SWITCH,
     TEXT,
@@ -134,6 +135,80 @@ class Policy:
     always_retroactive: bool = _key(False, SWITCH, "Whether every consumer of a topic is retroactive.")
     offline_durable_subscriber_timeout: float = _key(
         -1.0, unless_none(duration(0.001)), "How long a durable subscription may be offline before it is removed."
+    )
+
+    partitions: int = _key(4, count(1), "How many partitions a stream has that is made on first use.")
+    partition_key_header: str = _key(
+        "partition-key", TEXT, "The header whose value decides on the partition of a message sent to a stream."
+    )
+    retention_time: float = _key(
+        259_200.0, unless_none(duration(0.001)), "How long a stream keeps a message. -1: until another rule lets it go."
+    )
+    retention_bytes: int = _key(0, size(0), "How many bytes of messages a stream keeps. 0: no limit.")
+    retention_groups_done: bool = _key(
+        False, SWITCH, "Whether a stream lets a message go when all its consumer groups are done with it."
+    )
+
+    stream_prefetch: int = _key(
+        1000, count(1), "How many unacknowledged messages a member of a consumer group gets that asks for no number."
+    )
+    max_in_flight: int = _key(
+        2000, count(1), "How many messages of a partition the members of a group have at once, all together."
+    )
+    max_in_flight_bytes: int = _key(
+        100 * 1024 * 1024,
+        size(1),
+        "How many bytes of messages of a partition a group has in memory, in flight or next.",
+    )
+    consume_timeout: float = _key(
+        900.0, duration(1), "How long a member of a group may have a message before it is retried."
+    )
+    retry: Literal["relocated", "in-place"] = _key(
+        "relocated",
+        choice("relocated", "in-place"),
+        "Where a failed message of a group waits: in the group's retry lane, or at its place in the partition.",
+    )
+    retry_maximum: int = _key(
+        16, count(-1), "How often a failed message of a group is tried again before it is a dead letter. -1: no limit."
+    )
+    retry_delays: str = _key(
+        "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        DURATIONS,
+        "How long a failed message of a group waits, try by try; the last one stays. Empty: as a queue's messages do.",
+    )
+    suspend_time: float = _key(
+        1.0, duration(0), "How long a partition with orderly consumption pauses after a failed message."
+    )
+    rebalance_strategy: Literal[
+        "averagely", "averagely-by-circle", "consistent-hash", "machine-room-nearby", "by-configuration", "sticky",
+        "shared",
+    ] = _key(
+        "averagely",
+        choice(
+            "averagely",
+            "averagely-by-circle",
+            "consistent-hash",
+            "machine-room-nearby",
+            "by-configuration",
+            "sticky",
+            "shared",
+        ),
+        "How a group's partitions are shared out among its members.",
+    )  # fmt: skip
+    partition_rooms: str = _key(
+        "", TEXT, "The machine rooms of a stream's partitions, with spaces between; strategy machine-room-nearby."
+    )
+    rebalance_debounce: float = _key(
+        0.5, duration(0), "How long a group waits for more members to come or go before partitions are moved."
+    )
+    rebalance_initial_delay: float = _key(
+        3.0, duration(0), "How long a group waits for its members after the broker's start."
+    )
+    revoke_timeout: float = _key(
+        30.0, duration(0), "How long a member may go on with the messages it has of a partition that is taken from it."
+    )
+    member_grace: float = _key(
+        10.0, duration(0), "How long a member with a name may be away before its partitions go to others."
     )
 
     slow_consumer_strategy: Literal["none", "abort", "abort-slow-ack"] = _key(

@@ -366,9 +366,5 @@ class SteppedBroker:
         self.run()
         for client in self.clients:
             client.session.stop(error)
-        for queue in self.broker.queues.values():
-            queue.stop()
-        for durable in self.broker.durables:
-            durable.stop()
-        self.broker.schedule.stop()
+        self.broker.stop()
         self.run()

@@ -235,7 +235,7 @@ def _(right: Method) -> Method:
     return lambda self, policy: self._subscriptions
 
 
-@_bug("a message group goes to whoever is free", MessageGroups, "owner")
+@_bug("a message group goes to whoever is free", MessageGroups, "bound_to")
 def _(right: Method) -> Method:
     return lambda self, name: None
 

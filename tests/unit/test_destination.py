@@ -80,9 +80,9 @@ def test_a_prefix_says_the_kind() -> None:
     assert split_prefix("a/b:c") == (None, "a/b:c")
 
 
-@pytest.mark.parametrize("text", ["http://a", "://a", "Queue://a", "stream://a", " queue://a"])
+@pytest.mark.parametrize("text", ["http://a", "://a", "Queue://a", "streams://a", " queue://a"])
 def test_any_other_prefix_is_refused(text: str) -> None:
-    with pytest.raises(InvalidDestination, match="write queue://NAME or topic://NAME"):
+    with pytest.raises(InvalidDestination, match="write queue://NAME, topic://NAME or stream://NAME"):
         split_prefix(text)
 
 
@@ -159,7 +159,7 @@ def test_plain_name_is_of_the_kind_that_is_meant() -> None:
     assert str(written("queue://prices", DestinationKind.TOPIC)) == "queue://prices"
 
 
-@pytest.mark.parametrize("text", ["", "/temp-queue/x", "/x", "stream://x", "a,b", "a?b=c", "/topic/", "orders.*"])
+@pytest.mark.parametrize("text", ["", "/temp-queue/x", "/x", "streams://x", "a,b", "a?b=c", "/topic/", "orders.*"])
 def test_what_is_no_single_destination_is_refused(text: str) -> None:
     with pytest.raises(InvalidDestination):
         written(text)

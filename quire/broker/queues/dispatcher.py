@@ -7,7 +7,6 @@ groups each message is looked at (``quire.broker.queues.selective_dispatch``).
 import heapq
 from typing import TYPE_CHECKING
 
-from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
 from quire.broker.queues.round_robin import RoundRobin
 from quire.broker.queues.selective_dispatch import SelectiveDispatch
@@ -41,7 +40,7 @@ class Dispatcher:
         self._broker = broker
         self._queue = queue
         self.gate = StartGate(broker.clock, broker.scheduler, queue.wake)
-        self.groups = MessageGroups(self._group_owned)
+        self.groups = queue.groups_kind(self._group_owned)
         self.round_robin = RoundRobin(queue.subscriptions)
         self.looks = False
         self._selective = SelectiveDispatch(broker, queue, self)
@@ -186,7 +185,7 @@ class Dispatcher:
 
     def delay(self, lane: QueueLane, messages: list[Message]) -> None:
         """Let messages wait until they may be delivered."""
-        lane.delay(messages, grouped=self._queue.grouped)
+        lane.delay(messages, self._queue.group_header if self._queue.grouped else None)
         self._wake_when_due(lane)
 
     def _wake_when_due(self, lane: QueueLane) -> None:
@@ -257,10 +256,9 @@ class Dispatcher:
         with_selectors = any([s.selector is not None for s in queue.subscriptions])
         self.looks = queue.grouped or with_selectors
         eligible = self.round_robin.eligible(queue.policy)
-        if len(eligible) < len(queue.subscriptions):
-            self.groups.keep_to(eligible)
         for lane in queue.lanes:
             lane.parking.with_selectors = with_selectors
+        self.groups.lend(set(queue.subscriptions).difference(eligible))
         if self._selective.consumers_changed(eligible):
             out = queue.out_sequences()
             for lane in queue.lanes:

@@ -1,7 +1,10 @@
 """Message groups: which consumer has which group (JMSXGroupID, JMSXGroupSeq).
 
-A group keeps its owner until the owner leaves or the group is closed. Groups with a message in flight are never
-forgotten, however many there are; of the others the oldest are, beyond a limit, which changes no order.
+A group keeps its owner until the owner leaves or the group is closed. An exclusive consumer gets the groups of the
+others only with their next messages; if there are none until it leaves, the owners still have their groups.
+
+Groups with a message in flight are never forgotten, however many there are; of the others the oldest are, beyond a
+limit, which changes no order.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,25 +40,31 @@ class Group:
         name: its JMSXGroupID.
         owner: the consumer that has it.
         in_flight: how many of its messages are in flight.
-        moving: whether it is to get another owner when nothing of it is in flight any more.
+        given_up: whether it is closed when nothing of it is in flight any more.
+        lent: whether its owner is given nothing now, so that somebody else may have its next message.
         is_new: whether its owner has not been given a message of it yet.
     """
 
-    __slots__ = ("in_flight", "is_new", "moving", "name", "owner")
+    __slots__ = ("given_up", "in_flight", "is_new", "lent", "name", "owner")
 
     def __init__(self, name: str, owner: Subscription) -> None:
         self.name = name
         self.owner = owner
         self.in_flight = 0
-        self.moving = False
+        self.given_up = self.lent = False
         self.is_new = True
+
+    @property
+    def moving(self) -> bool:
+        """Whether its next message may go to another consumer when nothing of it is in flight any more."""
+        return self.given_up or self.lent
 
 
 class MessageGroups:
     """The groups of one queue.
 
     Args:
-        changed: told of every change of an owner: the group and its owner now; None is nobody.
+        changed: told of every change of who may have a group: its name, and ``bound_to``.
 
     Attributes:
         groups: by name.
@@ -66,6 +75,7 @@ class MessageGroups:
         self._changed = changed
         self._owned: dict[Subscription, int] = {}
         self._in_flight: dict[int, Group] = {}
+        self._barred: set[Subscription] = set()
 
     def owner(self, name: str) -> Subscription | None:
         """Who has a group; None if nobody."""
@@ -75,7 +85,12 @@ class MessageGroups:
     def is_moving(self, name: str) -> bool:
         """Whether a group waits for its messages in flight before it gets another owner."""
         group = self.groups.get(name)
-        return group is not None and group.moving
+        return group is not None and group.moving and group.in_flight > 0
+
+    def bound_to(self, name: str) -> Subscription | None:
+        """Whom the next message of a group is for, or has to wait for; None if it is for whoever is free."""
+        group = self.groups.get(name)
+        return None if group is None or (group.lent and not self.is_moving(name)) else group.owner
 
     def count(self, subscription: Subscription) -> int:
         """How many groups a consumer has."""
@@ -90,7 +105,8 @@ class MessageGroups:
             group = self.groups[name] = Group(name, owner)
         else:
             self._owned[group.owner] -= 1
-            group.owner, group.moving, group.is_new = owner, False, True
+            group.owner, group.is_new = owner, True
+            group.given_up = group.lent = False
         self._owned[owner] = self._owned.get(owner, 0) + 1
         self._changed(name, owner)
         return group
@@ -104,7 +120,7 @@ class MessageGroups:
 
     def move(self, name: str) -> None:
         """A group is to have another owner: it loses the one it has when nothing of it is in flight any more."""
-        self.groups[name].moving = True
+        self.groups[name].given_up = True
         if not self.groups[name].in_flight:
             self.close(name)
 
@@ -132,7 +148,14 @@ class MessageGroups:
             if group is not None:
                 group.in_flight -= 1
                 if group.moving and not group.in_flight and self.groups.get(group.name) is group:
-                    self.close(group.name)
+                    self._let_move(group)
+
+    def _let_move(self, group: Group) -> None:
+        """Nothing of a group that moves is in flight any more."""
+        if group.given_up:
+            self.close(group.name)
+        else:
+            self._changed(group.name, None)
 
     def leave(self, subscription: Subscription) -> None:
         """A consumer goes: its groups have no owner any more."""
@@ -141,15 +164,20 @@ class MessageGroups:
                 self.close(name)
         self._owned.pop(subscription, None)
 
-    def keep_to(self, eligible: list[Subscription]) -> None:
-        """Take groups from consumers that are given nothing any more.
+    def lend(self, barred: set[Subscription]) -> None:
+        """Some consumers are given nothing now: others may have the next messages of their groups, and the groups.
+
+        What nobody had of them until their owners are given messages again is the owners' still.
 
         Args:
-            eligible: the others.
+            barred: the present consumers that are given nothing.
         """
-        for group in list(self.groups.values()):
-            if group.owner not in eligible:
-                self.move(group.name)
+        if barred != self._barred:
+            self._barred = barred
+            for group in self.groups.values():
+                if group.lent is not (group.owner in barred):
+                    group.lent = not group.lent
+                    self._changed(group.name, self.bound_to(group.name))
 
     def rebalance(self, present: list[Subscription]) -> None:
         """Take groups from those that have more than their share: there is somebody new.

@@ -123,7 +123,10 @@ class Parking:
             self._line_up(fifo)
 
     def _line_up_rest(self, fifo: Fifo) -> None:
-        """The first message of a fifo was taken: who may take the next one?"""
+        """The first message of a fifo was taken: who may take the next one, if there is one?"""
+        if not fifo:
+            self._emptied.append(fifo)
+            return
         if self.with_selectors and fifo.group is not None:
             fifo.takers = ANYBODY
         self._line_up(fifo)
@@ -162,24 +165,18 @@ class Parking:
         found: list[Entry] = []
         held: list[Fifo] = []
         while heaps and len(found) < limit:
-            takers = min(heaps, key=lambda takers: heaps[takers][0][0])
-            first, fifo = heappop(heaps[takers])
-            if not heaps[takers]:
-                del heaps[takers], self._heaps[takers]
-            if not fifo or fifo.first != first or self._takers(fifo) != takers:
-                continue  # it was lined up again since
-            if first >= below:
+            takers, fifo = self._pop_first(heaps)
+            if fifo is None:
+                continue
+            if fifo.first >= below:
                 held.append(fifo)
                 break
-            if fifo.group is not None and is_held(fifo.group, first):
+            if fifo.group is not None and is_held(fifo.group, fifo.first):
                 held.append(fifo)
                 continue
             found.append(fifo.pop())
-            if not fifo:
-                self._emptied.append(fifo)
-                continue
             self._line_up_rest(fifo)
-            if self._takers(fifo) in heaps:
+            if not fifo or self._takers(fifo) in heaps:
                 continue
             if self._takers(fifo) != takers:
                 break  # others may take the next one, and before what comes after it
@@ -188,6 +185,15 @@ class Parking:
             self._line_up(fifo)
         self.count -= len(found)
         return found
+
+    def _pop_first(self, heaps: dict[Takers, Heap]) -> tuple[Takers, Fifo | None]:
+        """Whose turn it is in some heaps, and the fifo, out of its heap; None if that was lined up again since."""
+        takers = min(heaps, key=lambda takers: heaps[takers][0][0])
+        first, fifo = heappop(heaps[takers])
+        if not heaps[takers]:
+            del heaps[takers], self._heaps[takers]
+        is_there = fifo and fifo.first == first and self._takers(fifo) == takers
+        return takers, fifo if is_there else None
 
     def put_back(self, entries: list[Entry]) -> None:
         """Park again what ``take`` gave; of each fifo all that was behind the first one put back."""

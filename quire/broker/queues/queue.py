@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
 from quire.broker.queues.dispatcher import Dispatcher
+from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.redelivery import redelivery_delay
+from quire.broker.queues.way_back import WayBack
 from quire.broker.subscription import Subscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
@@ -52,7 +54,12 @@ class Queue:
         paused: whether dispatch is stopped by an operator.
         fault: why the store cannot give its next message; None while it can.
         fault_since: since when, on the monotonic clock.
+        group_header: the header whose value is a message's group.
+        groups_kind: what keeps account of the groups.
     """
+
+    group_header = GROUP_ID
+    groups_kind = MessageGroups
 
     def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
         self.broker = broker
@@ -72,6 +79,7 @@ class Queue:
         self._settles_with = 0
         self._open = QueuePart(self)
         self.dispatcher = Dispatcher(broker, self)
+        self._way_back = WayBack(broker, self)
 
     def _make_lanes(self, *, new: bool) -> list[QueueLane]:
         """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
@@ -191,9 +199,7 @@ class Queue:
         following.removals = [m for m in part.removals if id(m) not in restored] + spooled + following.removals
         following.deliveries = {**part.deliveries, **following.deliveries}
         following.excluded |= part.excluded
-        for message in part.brought:
-            again = self.bring(message.content, message.expiration, message.priority, message.persistent)
-            self._carry_state(message, again)
+        self._way_back.bring_again(part.brought)
         for lane in self.lanes:
             lane.mark.failed()
         if self._settles_with == self.broker.commits_done:
@@ -226,12 +232,16 @@ class Queue:
     def _report(self, fault: StoreError) -> None:
         """The next message cannot be read: dispatch stands before it, and says so once."""
         if self.fault is None:
-            text = f"queue {self.destination.name}: {fault} {fault.entry.advice}"
-            event("queue.damaged", text, logging.ERROR, queue=self.destination.name, **fault.data)
+            self._tell_of(fault)
             self.fault_since = self.broker.clock.monotonic()
         if not isinstance(fault, StoreCorrupt):
             self.broker.scheduler.call_later(READ_AGAIN, self.wake)
         self.fault = fault
+
+    def _tell_of(self, fault: StoreError) -> None:
+        """Say in the log that the next message cannot be read."""
+        name = self.destination.name
+        event("queue.damaged", f"queue {name}: {fault} {fault.entry.advice}", logging.ERROR, queue=name, **fault.data)
 
     def memory_released(self) -> bool:
         """Memory was released: try again. Whether nothing is refused any more."""
@@ -267,6 +277,11 @@ class Queue:
             for lane in self.lanes:
                 lane.cursor.release(lane.own(messages))
 
+    def let_go(self, messages: list[Message]) -> None:
+        """Remove resident messages that are in no consumer's in-flight table, and give back their memory."""
+        self._remove(messages)
+        self._release(messages)
+
     def bury(self, messages: list[Message], reason: str, cause: str) -> None:
         """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
 
@@ -275,8 +290,7 @@ class Queue:
             reason: ``expired`` or ``failed``.
             cause: for the dead letter's header.
         """
-        self._remove(messages)
-        self._release(messages)
+        self.let_go(messages)
         self.dispatcher.groups.settled(messages)
         send_dead_letters(self.broker, self, messages, reason, cause)
 
@@ -301,74 +315,19 @@ class Queue:
         """
         self.redelivered += len(messages)
         self.dispatcher.groups.settled(messages)
-        maximum = self.policy.maximum_redeliveries
-        poison: list[Message] = []
-        for index, message in enumerate(messages):
-            message.redelivered = True
-            message.deliveries += 1
-            message.failures += index < failed
-            if 0 <= maximum < message.failures and not self.is_dead_letter_queue:
-                poison.append(message)
-                continue
-            message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
-            if message.stored:
-                state = Delivery(message.deliveries, message.failures, message.not_before, cause)
-                self._open.deliveries[message.sequence] = (message, state)
-        if poison:
-            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self.bury(poison, "failed", text)
-            buried = {message.sequence for message in poison}
-            failed -= len([message for message in messages[:failed] if message.sequence in buried])
-            messages = [message for message in messages if message.sequence not in buried]
-        if self.policy.redelivery_at == "tail" and not at_once:
-            self._move_to_tail(messages[:failed])
-            messages = messages[failed:]
-        self._return(messages)
+        self._way_back.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
         self.broker.list_part(self._open)
         self.wake()
+
+    def redelivery_delay_ms(self, message: Message) -> int:
+        """How long a message that failed waits for its next delivery, in milliseconds."""
+        return round(redelivery_delay(self.policy, message.failures, self.broker.random) * 1000)
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries, with the open commit."""
         if message.stored:
             self._open.deliveries[message.sequence] = (message, state)
             self.broker.list_part(self._open)
-
-    def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
-        """The time before which a message that failed is not delivered again."""
-        if delay_ms is None:
-            delay_ms = round(redelivery_delay(self.policy, message.failures, self.broker.random) * 1000)
-        return self.broker.clock.now_ms() + delay_ms if delay_ms else 0
-
-    def _return(self, messages: list[Message]) -> None:
-        """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
-        for lane in self.lanes:
-            own = messages if len(self.lanes) == 1 else lane.own(messages)
-            if now := [message for message in own if not message.not_before]:
-                lane.come_back(now)
-            if later := [message for message in own if message.not_before]:
-                self.dispatcher.delay(lane, later)
-
-    def _move_to_tail(self, messages: list[Message]) -> None:
-        """Append messages anew, with what is known of their deliveries, in the commit that removes them."""
-        self._remove(messages)
-        self._release(messages)
-        for message in messages:
-            self._open.deliveries.pop(message.sequence, None)
-            again = self.bring(message.content, message.expiration, message.priority, message.persistent)
-            self._carry_state(message, again)
-
-    def _carry_state(self, message: Message, again: Message) -> None:
-        """A message that was appended anew keeps its delivery state."""
-        if message.deliveries:
-            again.deliveries, again.failures, again.not_before = (
-                message.deliveries,
-                message.failures,
-                message.not_before,
-            )
-            again.redelivered = True
-            if again.stored:
-                state = Delivery(again.deliveries, again.failures, again.not_before, "moved to the tail")
-                self._open.deliveries[again.sequence] = (again, state)
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from quire.broker.queues.delayed_messages import DelayedMessages
 from quire.broker.queues.dispatch_mark import DispatchMark
-from quire.broker.queues.message_groups import GROUP_ID
 from quire.broker.queues.parking import Parking
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
@@ -119,17 +118,17 @@ class QueueLane:
         """Messages come back from consumers."""
         self.returned = deque(heapq.merge(sorted(messages, key=_sequence), self.returned, key=_sequence))
 
-    def delay(self, messages: list[Message], *, grouped: bool) -> None:
+    def delay(self, messages: list[Message], group_header: bytes | None) -> None:
         """Set messages aside until their ``not_before``.
 
         Args:
             messages: admitted.
-            grouped: whether the queue has message groups.
+            group_header: the header whose value is a message's group; None if there are no groups.
         """
         if not self.delayed:
             self.delayed_since = self._clock.monotonic()
         for message in messages:
-            group = message.header(GROUP_ID) if grouped else None
+            group = message.header(group_header) if group_header else None
             self.cursor.set_aside(message)
             self.delayed.add(message, group)
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.broker.queues.message_groups import GROUP_ID, restarts_group
+from quire.broker.queues.message_groups import restarts_group
 from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
 from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
 from quire.broker.subscription import Subscription
@@ -294,21 +294,22 @@ class SelectiveDispatch:
     def _choose(self, lane: QueueLane, message: Message, held: Held) -> _Choice:
         """Who gets a message, now or later."""
         texts = self._wanted_by(message)
-        group = message.header(GROUP_ID) if texts and self._queue.grouped else None
+        group = message.header(self._queue.group_header) if texts and self._queue.grouped else None
         if not group:
             return _Choice(self._next_taker(texts), None, texts)
         groups, sequence = self._dispatcher.groups, message.sequence
-        owner = groups.owner(group)
+        owner = groups.bound_to(group)
         waits = lane.delayed.holds(group, sequence) or lane.parking.holds(group, sequence)
         if waits or held.get(group, sequence) < sequence:
             return _Choice(None, group, owner or ANYBODY)
         if owner is None or restarts_group(message):
             return self._new_owner(group, texts)
+        if groups.is_moving(group):
+            return _Choice(None, group, owner)
         if _text(owner) in texts:
-            free = owner in self._credit and not groups.is_moving(group)
-            return _Choice(owner if free else None, group, owner)
+            return _Choice(owner if owner in self._credit else None, group, owner)
         groups.move(group)
-        if groups.owner(group) is owner:
+        if groups.bound_to(group) is owner:
             return _Choice(None, group, owner)
         return self._new_owner(group, texts)
 

@@ -147,7 +147,7 @@ class Routing:
         """What takes messages for a queue or a topic.
 
         Args:
-            destination: the queue or topic.
+            destination: the queue, topic or stream.
             above: the composites and virtual topics on the way to it: one that is reached again passes nothing on.
         """
         composite = None if destination in above else self._composites.get(destination)
@@ -158,10 +158,12 @@ class Routing:
         return target
 
     def _plain(self, destination: Destination, above: tuple[Destination, ...]) -> Target:
-        """A queue; a topic, with the queues it feeds if it is virtual."""
+        """A queue; a stream; a topic, with the queues it feeds if it is virtual."""
         name = destination.name
         if destination.kind is DestinationKind.QUEUE:
             return self._broker.queue(name)
+        if destination.kind is DestinationKind.STREAM:
+            return self._broker.stream(name)
         topic: Target = self._broker.topic(name)
         if destination in above or not self._virtual_topics.is_virtual(name):
             return topic

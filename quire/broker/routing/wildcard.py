@@ -8,41 +8,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from quire.broker.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.stomp.stomp_destination import Address
-from quire.broker.subscription import Subscription
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import QuireError
-from quire.message import Message
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
 
-class ChildSubscription(Subscription):
-    """One destination's part of a subscription to several. Its credit is that of the whole.
-
-    Attributes:
-        parent: the whole; set before the child is given anything.
-    """
-
-    __slots__ = ("parent",)
-
-    parent: "WildcardSubscription"
-
-    @property
-    def credit(self) -> int:
-        """How many messages it may be given now."""
-        return self.parent.credit(self) if self.session.writable else 0
-
-    def take(self, sequences: list[int]) -> list[Message]:
-        """Take settled messages out of the in-flight table."""
-        messages = super().take(sequences)
-        self.parent.settled(self, messages)
-        return messages
-
-
-class WildcardSubscription:
+class WildcardSubscription(SharedPrefetch):
     """A subscription to all destinations that match patterns, those that come later too.
 
     Args:
@@ -60,15 +36,12 @@ class WildcardSubscription:
         self, broker: "Broker", addresses: Sequence[Address], prefetch: int,
         make: "Callable[[Destination, WildcardSubscription], ChildSubscription]", fail: Callable[[QuireError], None],
     ) -> None:  # fmt: skip
+        super().__init__(prefetch)
         self.children: dict[Destination, ChildSubscription] = {}
         self._broker = broker
         self._patterns = [(address.kind, Pattern(address.name)) for address in addresses]
-        self._prefetch = prefetch
         self._make = make
         self._fail = fail
-        self._in_flight: dict[tuple[Subscription, int], None] = {}
-        self._extended: dict[Subscription, None] = {}
-        self._waiting: dict[Subscription, None] = {}
 
     # Destinations come.
 
@@ -119,44 +92,3 @@ class WildcardSubscription:
         self.children.clear()
         self._in_flight.clear()
         self._waiting.clear()
-
-    # One credit for all of them.
-
-    def credit(self, child: Subscription) -> int:
-        """How many messages a child may be given now; if none, it is woken when there is credit again."""
-        for other in [other for other in self._extended if not other.extended]:
-            del self._extended[other]
-        credit = self._prefetch - len(self._in_flight) + sum([len(other.extended) for other in self._extended])
-        if credit > 0:
-            self._waiting.pop(child, None)
-        else:
-            self._waiting.setdefault(child)
-        return credit
-
-    def given(self, child: Subscription, messages: list[Message]) -> None:
-        """A child was given messages that it has to acknowledge."""
-        self._in_flight.update([((child, message.sequence), None) for message in messages])
-
-    def settled(self, child: Subscription, messages: list[Message]) -> None:
-        """Messages of a child are settled: there is credit for those that wait for it, the longest waiting first."""
-        for message in messages:
-            self._in_flight.pop((child, message.sequence), None)
-        self._wake()
-
-    def extended(self, child: Subscription) -> None:
-        """Messages of a child were acknowledged in a transaction: until it ends they take no credit."""
-        self._extended[child] = None
-        self._wake()
-
-    def _wake(self) -> None:
-        for child in self._waiting:
-            child.source.wake()
-
-    def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
-        """What was given out up to and including a message, in that order, by child."""
-        covered: dict[Subscription, list[int]] = {}
-        for candidate, number in self._in_flight:
-            covered.setdefault(candidate, []).append(number)
-            if candidate is child and number == sequence:
-                break
-        return list(covered.items())

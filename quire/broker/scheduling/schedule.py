@@ -10,12 +10,12 @@ what is scheduled meanwhile is added when it is committed. A million messages th
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit
 from quire.broker.dead_letter import CAUSE, ORIGIN, dead_letter_destination
 from quire.broker.scheduling.due_soon import MOST, DueSoon
+from quire.broker.scheduling.schedule_page import SchedulePage
 from quire.broker.scheduling.schedule_part import SchedulePart
 from quire.broker.scheduling.scheduled_message import ScheduledMessage, following_record, record_content, sent_content
 from quire.broker.scheduling.timing import Timing
@@ -46,19 +46,6 @@ STEP = 1000
 
 PAGE_BYTES = 2 << 20
 """How many bytes of messages a page or a step has, if it has more than one message."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulePage:
-    """A part of the schedule.
-
-    Attributes:
-        messages: as they were scheduled; one that recurs stands where it was when it was sent last.
-        next: what to ask for the next page with; None at the end.
-    """
-
-    messages: list[ScheduledMessage]
-    next: int | None
 
 
 class Schedule:

@@ -3,10 +3,17 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from quire.broker.routing.wildcard import ChildSubscription, WildcardSubscription
+from quire.broker.routing.wildcard import WildcardSubscription
+from quire.broker.shared_prefetch import ChildSubscription
 from quire.broker.stomp.browser import Browser
 from quire.broker.stomp.stomp_destination import Address, Scope
+from quire.broker.stomp.stomp_member import StompMember
+from quire.broker.stomp.stomp_membership import MembershipRequest
 from quire.broker.stomp.stomp_subscribe import SubscribeRequest
+from quire.broker.streams.groups.group_definition import Mode
+from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.offsets import Start, StartKind
 from quire.broker.subscription import Subscription
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader, LimitExceeded, QuireError
@@ -91,6 +98,42 @@ class ConsumerMaker:
                 self.gone(child)
             raise
         return whole
+
+    def member(self, request: SubscribeRequest, wish: MembershipRequest) -> GroupMember:
+        """A member of a consumer group, or a reader of a stream.
+
+        Raises:
+            InvalidDestination: the stream has no valid name.
+            InvalidHeader: the group has none.
+            GroupMismatch: the group is another one.
+        """
+        stream, groups = self._broker.stream(request.addresses[0].name), self._broker.groups
+        name, mode = wish.group, wish.mode
+        if name is not None and mode is Mode.BROADCASTING:  # each member is a group of its own
+            name = None if wish.member is None else f"{name}/{wish.member}"
+        if name is None:
+            group = groups.reader(stream, wish.start or Start(StartKind.LATEST), request.selector)
+        else:
+            group = groups.open(stream, name, start=wish.start, order=wish.order, mode=mode, selector=request.selector)
+        written = str(request.addresses[0])
+        port = StompMember(
+            self._session, request.id, written, events=wish.events, number=self._number, entered=self._entered_part,
+            gone=self._part_gone,
+        )  # fmt: skip
+        member = GroupMember(
+            group, self._session, wish.member or f"{self._session.name}/{request.id}", port,
+            static=wish.member is not None and name is not None, ack=request.ack, room=wish.room,
+            prefetch=stream.policy.stream_prefetch if request.prefetch is None else request.prefetch,
+            consume_timeout=wish.consume_timeout, wanted=wish.partitions, held=wish.held,
+        )  # fmt: skip
+        group.join(member)
+        return member
+
+    def _part_gone(self, child: MemberSubscription) -> None:
+        del self._subscriptions[child.number]
+
+    def _entered_part(self, child: MemberSubscription) -> None:
+        self._subscriptions[child.number] = child
 
     def browser(self, request: SubscribeRequest, marker: Callable[[Subscription, bytes], bytes]) -> Subscription:
         """A browser of a queue.

@@ -8,16 +8,21 @@ for no message (the end of a browse, a pull in vain) have ``0`` for both; acknow
 from typing import TYPE_CHECKING
 
 from quire.broker.acknowledgement import Pull
-from quire.broker.routing.wildcard import ChildSubscription, WildcardSubscription
+from quire.broker.routing.wildcard import WildcardSubscription
+from quire.broker.shared_prefetch import ChildSubscription
 from quire.broker.stomp.browser import Browser
 from quire.broker.stomp.consumer_maker import ConsumerMaker
+from quire.broker.stomp.stomp_member import StompMember, read_ack_id, redelivery
+from quire.broker.stomp.stomp_rejection import Rejection
 from quire.broker.stomp.stomp_route import whole_number
 from quire.broker.stomp.stomp_subscribe import durable_name, read_subscribe
+from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.subscription import AckMode, Subscription
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.destination import DestinationKind
 from quire.errors import InvalidHeader, LimitExceeded, UnknownMessage, UnknownSubscription
-from quire.message import Message
+from quire.message import Message, escape, unescape
 from quire.protocols.stomp.encoder import content_for
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
@@ -41,6 +46,9 @@ PULL = "/pull/"
 
 NO_MESSAGE = "0"
 """What stands for both ids in a frame that is no message: no sequence and no message id is ever so."""
+
+Consumer = Subscription | WildcardSubscription | GroupMember
+"""What a subscription of the client is here."""
 
 Covered = list[tuple[Subscription, list[int]]]
 """What an acknowledgement is about: sequences, by subscription."""
@@ -66,7 +74,7 @@ class StompConsumers:
         self._broker = broker
         self._session = session
         self._maker = ConsumerMaker(broker, session, self.subscriptions)
-        self._by_id: dict[str, Subscription | WildcardSubscription] = {}
+        self._by_id: dict[str, Consumer] = {}
         self._pulls: dict[str, Pull] = {}
 
     def subscribe(self, head: Head) -> None:
@@ -84,7 +92,9 @@ class StompConsumers:
             )
         if request.id in self._by_id:
             raise InvalidHeader(f"there is a subscription {request.id[:60]!r} already", header="id")
-        if request.browser:
+        if request.membership is not None:
+            self._by_id[request.id] = self._maker.member(request, request.membership)
+        elif request.browser:
             self._by_id[request.id] = self._maker.browser(request, self.marker)
         elif request.is_single:
             self._by_id[request.id] = self._maker.consumer(request)
@@ -102,7 +112,10 @@ class StompConsumers:
         consumer = self._by_id.get(id)
         of_queue = isinstance(consumer, Subscription) and consumer.source.destination.kind is DestinationKind.QUEUE
         durable = durable_name(headers, of_queue=of_queue)
-        if consumer is not None:
+        if isinstance(consumer, GroupMember):
+            del self._by_id[id]
+            consumer.group.leave(consumer, "the consumer unsubscribed")
+        elif consumer is not None:
             del self._by_id[id]
             self._end(id, consumer, "the consumer unsubscribed", lost=False)
         elif durable is None:
@@ -121,7 +134,10 @@ class StompConsumers:
         for id, consumer in by_id.items():
             self._end(id, consumer, cause, lost=lost)
 
-    def _end(self, id: str, consumer: Subscription | WildcardSubscription, cause: str, *, lost: bool) -> None:
+    def _end(self, id: str, consumer: "Consumer", cause: str, *, lost: bool) -> None:
+        if isinstance(consumer, GroupMember):
+            consumer.group.connection_lost(consumer, cause, lost=lost)
+            return
         if pull := self._pulls.pop(id, None):
             pull.cancel()
         subscriptions = [consumer] if isinstance(consumer, Subscription) else list(consumer.children.values())
@@ -162,6 +178,8 @@ class StompConsumers:
         Raises:
             UnknownMessage: one of them is not in flight here. The others are acknowledged.
         """
+        if b"." in ids[0]:
+            ids = self._acknowledge_as_member(ids)
         only = self.subscriptions.get(0) if len(self.subscriptions) == 1 else None
         if only is None or only.ack is not AckMode.INDIVIDUAL:
             self._acknowledge_each(ids)
@@ -182,22 +200,83 @@ class StompConsumers:
         unknown: UnknownMessage | None = None
         for id in ids:
             try:
-                for subscription, sequences in self._by_ack_id(id.decode()):
+                for subscription, sequences in self._by_ack_id(unescape(id).decode()):
                     self.acknowledge(subscription, sequences)
             except UnknownMessage as error:
                 unknown = unknown or error
         if unknown is not None:
             raise unknown
 
-    def find(self, head: Head) -> Covered:
+    def _acknowledge_as_member(self, ids: list[bytes]) -> list[bytes]:
+        """Acknowledge what ids of members of groups are about, those of one partition together.
+
+        Returns:
+            The others.
+        """
+        others: list[bytes] = []
+        known: dict[bytes, tuple[MemberSubscription, list[int]] | None] = {}
+        for id in ids:
+            offset, _, rest = id.partition(b".")
+            if rest not in known:
+                child = self._member_part(id)
+                known[rest] = None if child is None or child.ack is not AckMode.INDIVIDUAL else (child, [])
+            run = known[rest]
+            if run is None or not offset.isdigit():
+                others.append(id)
+            else:
+                run[1].append(int(offset))
+        for run in known.values():
+            if run is not None:
+                child, offsets = run
+                late = [number for number in offsets if number not in child.in_flight]
+                self.acknowledge(child, offsets)
+                for number in late:
+                    child.member.group.acknowledged_late(child, number)
+        return others
+
+    def _member_part(self, id: bytes) -> MemberSubscription | None:
+        """The part of a member that an id is about; None if it is about none that there is now."""
+        ack_id = read_ack_id(id)
+        member = None if ack_id is None else self._by_id.get(ack_id.subscription)
+        if ack_id is None or not isinstance(member, GroupMember):
+            return None
+        child = member.children.get(ack_id.partition)
+        return child if child is not None and child.epoch == ack_id.epoch else None
+
+    def _of_member(self, id: bytes, *, acknowledges: bool) -> Covered | None:
+        """What an id of a member is about; None if it is no such id. What has ended meanwhile is counted, and nothing.
+
+        Args:
+            id: escaped.
+            acknowledges: whether a message that it does not have any more is acknowledged.
+        """
+        ack_id = read_ack_id(id)
+        if ack_id is None:
+            return None
+        child, offset = self._member_part(id), ack_id.offset
+        if child is None:
+            if isinstance(member := self._by_id.get(ack_id.subscription), GroupMember):
+                member.group.fenced += 1
+            return []
+        if offset in child.in_flight:
+            return child.member.up_to(child, offset) if child.ack is AckMode.CLIENT else [(child, [offset])]
+        if acknowledges:
+            child.member.group.acknowledged_late(child, offset)
+        return []
+
+    def find(self, head: Head, *, acknowledges: bool = True) -> Covered:
         """The messages that an ACK or NACK frame is about: one, or in ``client`` mode all up to it.
+
+        Args:
+            head: the frame's.
+            acknowledges: whether it is an ACK; then a late one of a member of a group may count.
 
         Raises:
             UnknownMessage: it is not in flight here.
         """
         headers = head.headers
         if self._session.version is Version.V1_2:
-            return self._by_ack_id(headers["id"])
+            return self._by_ack_id(headers["id"], acknowledges=acknowledges)
         id = headers["message-id"]
         if id == NO_MESSAGE:
             return []
@@ -210,9 +289,11 @@ class StompConsumers:
             raise _unknown(id)
         return self._covered(*known[0], id)
 
-    def _by_ack_id(self, id: str) -> Covered:
+    def _by_ack_id(self, id: str, *, acknowledges: bool = True) -> Covered:
         if id == NO_MESSAGE:
             return []
+        if (covered := self._of_member(escape(id.encode()), acknowledges=acknowledges)) is not None:
+            return covered
         sequence, _, number = id.partition("-")
         if not (id.isascii() and sequence.isdecimal() and (number or "0").isdecimal()):
             raise _unknown(id)
@@ -240,17 +321,29 @@ class StompConsumers:
         if len(messages) < len(sequences):
             self.rolled_back.settle(subscription, sequences)
 
-    def reject(self, subscription: Subscription, sequences: list[int], delay_ms: int | None = None) -> None:
-        """Settle messages as failed: they are delivered again, or become dead letters.
+    def reject(self, subscription: Subscription, sequences: list[int], rejection: Rejection) -> None:
+        """Settle messages as failed: they are delivered again, or become dead letters. Or extend the leases on them.
 
         Args:
             subscription: whose they are.
             sequences: which.
-            delay_ms: how long they are to wait, in milliseconds; None for what the policy says.
+            rejection: what is to become of them.
+
+        Raises:
+            InvalidHeader: a lease is to be extended where there is none.
         """
+        if rejection.extend_ms is not None:
+            if not isinstance(subscription, MemberSubscription):
+                raise InvalidHeader("extend is for members of a group: a queue has no leases", header="extend")
+            held = [m for s in sequences if (m := subscription.in_flight.get(s)) is not None]
+            subscription.member.extend(subscription, held, rejection.extend_ms / 1000)
+            return
         messages = self._take(subscription, sequences)
         cause = "rejected by the consumer"
-        subscription.source.take_back(messages, len(messages), cause, at_once=False, delay_ms=delay_ms)
+        if rejection.dead_letter:
+            subscription.source.bury(messages, "failed", cause)
+        else:
+            subscription.source.take_back(messages, len(messages), cause, at_once=False, delay_ms=rejection.delay_ms)
 
     def check_rejectable(self, covered: Covered) -> None:
         """See that messages can be rejected.
@@ -280,6 +373,13 @@ class StompConsumers:
 
     def frames(self, subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
         """The MESSAGE frames of messages, in pieces to be joined."""
+        if isinstance(subscription, MemberSubscription):
+            port = subscription.member.port
+            assert isinstance(port, StompMember)
+            if subscription.ack is not AckMode.AUTO and self._session.version is not Version.V1_2:
+                for message in messages:
+                    self.by_message_id.setdefault(message.id, []).append((subscription, message.sequence))
+            return port.frames(subscription, messages, extra)
         if isinstance(subscription, ChildSubscription) and subscription.ack is not AckMode.AUTO:
             subscription.parent.given(subscription, messages)
         if self._session.version is not Version.V1_2:
@@ -291,7 +391,7 @@ class StompConsumers:
         for message in messages:
             append(b"%d" % message.sequence + end_of_id)
             if message.redelivered:
-                append(_redelivery(message))
+                append(redelivery(message))
             append(message.content)
             append(between)
         pieces[-1] = b"\0"
@@ -318,7 +418,7 @@ class StompConsumers:
             if subscription.ack is not AckMode.AUTO:
                 self.by_message_id.setdefault(message.id, []).append((subscription, message.sequence))
             content = own.localized(message.content) if own else message.content
-            flag = _redelivery(message) if message.redelivered else b""
+            flag = redelivery(message) if message.redelivered else b""
             pieces += [subscription.prefix, extra, flag, content_for(content, self._session.version), b"\0"]
         return pieces
 
@@ -332,11 +432,6 @@ class StompConsumers:
             if left := [entry for entry in entries if entry[1] in entry[0].in_flight]:
                 kept[id] = left
         self.by_message_id = kept
-
-
-def _redelivery(message: Message) -> bytes:
-    """The headers of a message that may have been delivered before (JMS 2.0, 3.5.11: the count is then at least 2)."""
-    return b"redelivered:true\nJMSXDeliveryCount:%d\n" % (max(message.deliveries, 1) + 1)
 
 
 def _left_over(sequences: list[int], taken: set[int]) -> list[int]:

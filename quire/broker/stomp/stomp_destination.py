@@ -22,7 +22,7 @@ class Address(NamedTuple):
     """One part of a destination as it is written.
 
     Attributes:
-        kind: queue or topic.
+        kind: queue, topic or stream.
         name: its name, or a pattern of names.
         scope: whose name that is.
     """
@@ -38,6 +38,7 @@ class Address(NamedTuple):
 _PREFIXES = {
     "/queue/": (DestinationKind.QUEUE, Scope.COMMON),
     "/topic/": (DestinationKind.TOPIC, Scope.COMMON),
+    "/stream/": (DestinationKind.STREAM, Scope.COMMON),
     "/temp-queue/": (DestinationKind.QUEUE, Scope.OWN),
     "/temp-topic/": (DestinationKind.TOPIC, Scope.OWN),
     "/remote-temp-queue/": (DestinationKind.QUEUE, Scope.REMOTE),
@@ -96,6 +97,7 @@ def _address(part: str, text: str, first: Address | None) -> Address:
         if name:
             return Address(kind, name) if kind else first._replace(name=name)
     raise InvalidDestination(
-        f"{text[:100]!r} is no destination here: write /queue/NAME, /topic/NAME, /temp-queue/NAME or /temp-topic/NAME",
+        f"{text[:100]!r} is no destination here: write /queue/NAME, /topic/NAME, "
+        "/stream/NAME, /temp-queue/NAME or /temp-topic/NAME",
         destination=text[:100],
     )

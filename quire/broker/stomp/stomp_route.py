@@ -7,6 +7,7 @@ from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
 from quire.broker.routing.routing import Target
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.scheduling.timing import Timing
+from quire.broker.streams.stream import Stream
 from quire.errors import InvalidHeader
 from quire.message import header_lines
 from quire.protocols.stomp.frames import Head
@@ -92,6 +93,8 @@ def route_of(broker: Broker, head: Head, temporaries: OwnTemporaries | None = No
     if temporaries is not None:
         destination = temporaries.remote_text(destination)
     target = broker.routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
+    if isinstance(target, Stream):
+        target = target.route(headers)
     return Route(target, head, temporaries)
 
 

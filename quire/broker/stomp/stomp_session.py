@@ -15,7 +15,8 @@ from quire.broker.routing.own_temporaries import OwnTemporaries
 from quire.broker.session import Session
 from quire.broker.stomp.heart_beat import HeartBeat
 from quire.broker.stomp.stomp_consumers import PULL, StompConsumers
-from quire.broker.stomp.stomp_route import Route, route_of, whole_number
+from quire.broker.stomp.stomp_rejection import read_rejection
+from quire.broker.stomp.stomp_route import Route, route_of
 from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, UnknownTransaction
@@ -34,9 +35,6 @@ MAX_ROUTES = 128
 
 MAX_TRANSACTIONS = 1000
 """How many transactions a connection may have open."""
-
-MAX_DELAY = 365 * 86_400_000
-"""The longest delay a client may ask for with its NACK, in milliseconds."""
 
 MIN_HEART_BEAT = 1000
 """The shortest heart-beat interval the broker agrees to, in milliseconds."""
@@ -353,13 +351,13 @@ class StompSession(Session):
                 self.consumers.extended(subscription)
 
     def _nack(self, head: Head) -> None:
-        covered = self.consumers.find(head)
+        covered = self.consumers.find(head, acknowledges=False)
         self.consumers.check_rejectable(covered)
         transaction = self._transaction_of(head)
-        delay = whole_number(head.headers, "redelivery-delay", -1, 0, MAX_DELAY)
+        rejection = read_rejection(head.headers)
         for subscription, sequences in covered:
             if transaction is None:
-                self.consumers.reject(subscription, sequences, None if delay < 0 else delay)
+                self.consumers.reject(subscription, sequences, rejection)
             else:
                 transaction.reject(subscription, sequences)
                 self.consumers.extended(subscription)

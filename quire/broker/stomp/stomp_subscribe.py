@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quire.broker.stomp.stomp_destination import Address, read_destination
+from quire.broker.stomp.stomp_membership import MembershipRequest, read_membership
 from quire.broker.stomp.stomp_route import whole_number
 from quire.broker.subscription import AckMode
 from quire.destination import DestinationKind
@@ -38,6 +39,7 @@ class SubscribeRequest:
         maximum_pending: how many messages may wait for it beyond its prefetch; None for what the policy says.
         browser: whether messages are only to be shown.
         durable: the name of the durable subscription; None if it is none.
+        membership: what is asked for of a stream; None of queues and topics.
     """
 
     id: str
@@ -53,6 +55,7 @@ class SubscribeRequest:
     maximum_pending: int | None
     browser: bool
     durable: str | None
+    membership: MembershipRequest | None
 
     @property
     def is_single(self) -> bool:
@@ -76,7 +79,7 @@ def read_subscribe(head: Head, version: Version) -> SubscribeRequest:
         named="id" in headers,
         addresses=addresses,
         ack=_ack_mode(headers),
-        prefetch=_optional(headers, "activemq.prefetchSize", 0, MAX_PREFETCH),
+        prefetch=_prefetch(headers),
         selector=selector(text) if text.strip() else None,
         priority=whole_number(headers, "activemq.priority", 0, -128, 127),
         exclusive=is_true(headers, "activemq.exclusive"),
@@ -84,7 +87,8 @@ def read_subscribe(head: Head, version: Version) -> SubscribeRequest:
         retroactive=is_true(headers, "activemq.retroactive"),
         maximum_pending=_optional(headers, "activemq.maximumPendingMessageLimit", -1, 1 << 31),
         browser=is_true(headers, "browser"),
-        durable=durable_name(headers, of_queue=addresses[0].kind is DestinationKind.QUEUE),
+        durable=durable_name(headers, of_queue=addresses[0].kind is not DestinationKind.TOPIC),
+        membership=read_membership(headers) if addresses[0].kind is DestinationKind.STREAM else None,
     )
     _check(request, version)
     return request
@@ -130,6 +134,12 @@ def _optional(headers: Mapping[str, str], name: str, least: int, most: int) -> i
     return whole_number(headers, name, 0, least, most) if name in headers else None
 
 
+def _prefetch(headers: Mapping[str, str]) -> int | None:
+    """What ActiveMQ's header says, or RabbitMQ's."""
+    prefetch = _optional(headers, "activemq.prefetchSize", 0, MAX_PREFETCH)
+    return _optional(headers, "prefetch-count", 1, MAX_PREFETCH) if prefetch is None else prefetch
+
+
 def _ack_mode(headers: Mapping[str, str]) -> AckMode:
     try:
         return AckMode(headers.get("ack", "auto"))
@@ -141,7 +151,9 @@ def _ack_mode(headers: Mapping[str, str]) -> AckMode:
 def _check(request: SubscribeRequest, version: Version) -> None:
     kinds = {address.kind for address in request.addresses}
     wrong = ""
-    if request.browser:
+    if DestinationKind.STREAM in kinds and (request.browser or request.prefetch == 0 or not request.is_single):
+        wrong = "a stream is subscribed to alone, by its name; it is not browsed, and there is no prefetch of 0"
+    elif request.browser:
         if version is Version.V1_0:
             wrong = "browser needs STOMP 1.1 or later: what is shown is told apart by the header subscription"
         elif kinds != {DestinationKind.QUEUE} or not request.is_single:

@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from quire.broker.queues.lane_records import read_finished
 from quire.broker.session import Session
 from quire.broker.subscription import AckMode, Subscription
-from quire.broker.topics.durable_records import DurableKeys
 from quire.broker.topics.durable_removal import DurableRemoval
-from quire.broker.topics.durable_subscription import Definition, DurableSubscription, Progress
+from quire.broker.topics.durable_subscription import (
+    DEFINITIONS,
+    Definition,
+    DurableSubscription,
+    Progress,
+    definition_key,
+    durable_keys,
+)
 from quire.cursors.ack_set import AckSet
 from quire.errors import DestinationInUse, UnknownSubscription
 from quire.logs import event
@@ -21,9 +28,6 @@ from quire.store.marks import walk_marks
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.topics.topic import Topic
-
-DEFINITIONS = "sub/h/"
-"""What the keys of the marks begin with that say which durable subscriptions there are."""
 
 
 class Durables:
@@ -49,15 +53,15 @@ class Durables:
             self._load(number, msgspec.msgpack.decode(value, type=Definition))
 
     def _load(self, number: int, definition: Definition) -> None:
-        store, keys = self._broker.store, DurableKeys(number)
+        store, keys = self._broker.store, durable_keys(number)
         topic = self._broker.destinations.topics.get(definition.topic)
         if definition.is_removed or topic is None:
-            DurableRemoval(self._broker, keys, topic, definition.start + 1)
+            DurableRemoval(self._broker, number, topic, definition.start + 1)
             return
         with store.snapshot() as reader:
-            pages = {int(key.removeprefix(keys.pages)): page for key, page in walk_marks(reader, keys.pages)}
+            finished = read_finished(reader, keys)
             progress = msgspec.msgpack.decode(reader.mark(keys.progress) or b"", type=Progress)
-        self._enter(DurableSubscription(topic, number, definition, progress, AckSet.from_pages(pages)))
+        self._enter(DurableSubscription(topic, number, definition, progress, finished))
 
     def _enter(self, durable: DurableSubscription) -> None:
         self._by_key[durable.key] = durable
@@ -194,8 +198,8 @@ class Durables:
         durable.memory.release(durable.memory.used)
         broker.forget(durable)
         removed = msgspec.structs.replace(durable.definition, is_removed=True)
-        broker.set_mark(durable.keys.definition, msgspec.msgpack.encode(removed))
-        DurableRemoval(broker, durable.keys, topic, durable.start + 1)
+        broker.set_mark(definition_key(durable.number), msgspec.msgpack.encode(removed))
+        DurableRemoval(broker, durable.number, topic, durable.start + 1)
 
     # Offline for too long.
 

@@ -360,8 +360,8 @@ class Topic:
         """A durable subscription is there from now on, whether anybody consumes it or not."""
         self.durables.append(durable)
         self._holders.append(durable)
-        self._next_sequence = max(self._next_sequence, durable.finished_to + 1)
-        self.filled_to, self.announced = [max(s, durable.finished_to) for s in (self.filled_to, self.announced)]
+        self._next_sequence = max(self._next_sequence, durable.finished.highest + 1)
+        self.filled_to, self.announced = [max(s, durable.finished.highest) for s in (self.filled_to, self.announced)]
         self.senders_changed()
 
     def remove_durable(self, durable: "DurableSubscription") -> None:

@@ -14,12 +14,18 @@ from quire.cli.perf.depth import Depth
 from quire.cli.perf.findings import Finding, report
 from quire.cli.perf.groups import Groups
 from quire.cli.perf.hostile import Hostile
+from quire.cli.perf.leases import Leases
 from quire.cli.perf.live import LiveFigures
 from quire.cli.perf.load import NUMBER_DIGITS, SCENARIOS, Load, Target
 from quire.cli.perf.measure import measure
 from quire.cli.perf.own_broker import OwnBroker, scenario_directory, unwind_on_sigterm
+from quire.cli.perf.progress import Progress
+from quire.cli.perf.rebalance import Rebalance
 from quire.cli.perf.reconnect import Reconnect
 from quire.cli.perf.selector import Selector
+from quire.cli.perf.stream import Stream
+from quire.cli.perf.stream_load import StreamLoad
+from quire.cli.perf.stream_stuck import StuckStream
 from quire.cli.perf.wakeups import Wakeups
 from quire.clock import Clock, SystemClock
 from quire.settings import split_address
@@ -27,6 +33,7 @@ from quire.units import parse_size
 
 _MESSAGES = 50_000
 _LATENCY_MESSAGES = 1_000
+_STORES = {"lmdb": "lmdb://%s/store", "sqlite": "sqlite:///%s/store.db"}
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 Work = Callable[[OwnBroker, LiveFigures], list[Finding]]
@@ -117,7 +124,7 @@ def _broker_options(memory_limit: str) -> Callable[[Verb], Verb]:
             metavar="SIZE",
             help="The broker's memory.limit.",
         ),
-        click.option("--store", metavar="URL", help="The broker's store.url; otherwise LMDB in its data directory."),
+        click.option("--store", metavar="URL", help="The broker's store.url; or lmdb or sqlite."),
         click.option("--keep", is_flag=True, help="Leave the broker's data and its log behind."),
         output_option,
     ]
@@ -252,6 +259,79 @@ def wakeups(
     context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep))
 
 
+@scenario.command()
+@_broker_options("64MB")
+@click.pass_context
+def progress(context: click.Context, memory_limit: int, store: str | None, keep: bool) -> None:
+    """Kill a group's consumer, the broker, or both, while one message of 100 is stuck.
+
+    The others are acknowledged: none of them may come again, whoever was killed.
+    """
+
+    def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
+        return Progress(broker, live).run()
+
+    context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep, Progress.ENVIRONMENT))
+
+
+@scenario.command()
+@_messages_option(50_000)
+@click.option("--stuck", is_flag=True, help="Leave one message unacknowledged: nobody may notice, the lag is exact.")
+@click.option("--peer", metavar="HOST:PORT", help="Measure another broker's queues as well, in turn.")
+@click.option("--login", default="", metavar="NAME", help="The user there.")
+@click.option("--passcode", default="", metavar="TEXT", envvar="QUIRE_PASSCODE", show_envvar=True, help="The password.")
+@_broker_options("64MB")
+@_size_option
+@click.pass_context
+def stream(
+    context: click.Context, messages: int, stuck: bool, peer: str | None, login: str, passcode: str, memory_limit: int,
+    store: str | None, keep: bool, size: int,
+) -> None:  # fmt: skip
+    """Measure a stream: batches of 32 messages with a receipt, a group that acknowledges 32 at a time."""
+    other = _address(peer, "--peer", login, passcode) if peer else None
+
+    def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
+        load = StreamLoad(messages, size)
+        return StuckStream(broker, load, live).run() if stuck else Stream(broker, load, other, live).run()
+
+    context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep))
+
+
+@scenario.command()
+@_count("--count", 10_000, "How many leases.")
+@_broker_options("64MB")
+@_seed_option("how long each lease lasts")
+@click.pass_context
+def leases(context: click.Context, count: int, memory_limit: int, store: str | None, keep: bool, seed: int) -> None:
+    """Let thousands of leases end, each at a time of its own, while 5,000 messages a second flow."""
+
+    def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
+        return Leases(broker, count, seed, live).run()
+
+    context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep, Leases.ENVIRONMENT))
+
+
+@scenario.command()
+@click.option(
+    "--seconds", type=click.FloatRange(6), default=60, show_default=True, help="How long members come and go."
+)
+@_broker_options("64MB")
+@_seed_option("who leaves")
+@click.pass_context
+def rebalance(
+    context: click.Context, seconds: float, memory_limit: int, store: str | None, keep: bool, seed: int
+) -> None:
+    """Let the members of a group grow from 2 to 20 and shrink to 2 again, and restart members that have names.
+
+    A partition must have one owner at a time, and keep its order. Those that are only restarted keep theirs.
+    """
+
+    def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:
+        return Rebalance(broker, seconds, seed, live).run()
+
+    context.exit(_execute(context.obj, work, _flags(memory_limit, store), keep, Rebalance.ENVIRONMENT))
+
+
 def _flags(memory_limit: int, store: str | None) -> dict[str, str]:
     return {"memory-limit": str(memory_limit)} | ({"store": store} if store else {})
 
@@ -266,6 +346,8 @@ def _execute(
     """
     unwind_on_sigterm()
     with scenario_directory(keep) as directory:
+        if (store := flags.get("store")) in _STORES:
+            flags = {**flags, "store": _STORES[store] % directory}
         with OwnBroker(directory, flags, environment) as broker, LiveFigures(output, SystemClock()) as live:
             findings = work(broker, live)
         if keep:
@@ -274,10 +356,14 @@ def _execute(
 
 
 def _target(api: Api, stomp: str | None, login: str, passcode: str) -> Target:
+    return _address(stomp or str(api.call("GET", "/broker").get("stomp", DEFAULT_STOMP)), "--stomp", login, passcode)
+
+
+def _address(text: str, option: str, login: str, passcode: str) -> Target:
     try:
-        host, port = split_address(stomp or str(api.call("GET", "/broker").get("stomp", DEFAULT_STOMP)))
+        host, port = split_address(text)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--stomp") from error
+        raise click.BadParameter(str(error), param_hint=option) from error
     return Target(host, port, login, passcode)
 
 

@@ -122,7 +122,7 @@ def test_groups_are_kept_together_in_every_part() -> None:
 
 @pytest.mark.parametrize(
     "destination",
-    ["/queue/a,", "/queue/a,,b", ",", "/queue/a,/no/b", "/queue/a,stream://b", "/queue/a,/topic/>", "/queue/a,b.*"],
+    ["/queue/a,", "/queue/a,,b", ",", "/queue/a,/no/b", "/queue/a,streams://b", "/queue/a,/topic/>", "/queue/a,b.*"],
 )
 def test_a_list_with_a_wrong_part_is_refused_whole(destination: str) -> None:
     stepped = SteppedBroker()

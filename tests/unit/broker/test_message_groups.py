@@ -128,3 +128,61 @@ def test_a_rejected_message_holds_back_its_group_and_nobody_else() -> None:
     stepped.run()
     (again,) = client.take("MESSAGE")
     assert (again.body, again.headers["redelivered"]) == (b"g1", "true")
+
+
+def test_an_exclusive_consumer_that_comes_and_goes_without_a_message_leaves_groups_to_their_owners() -> None:
+    stepped = filled(0)
+    owner = consumer(stepped)
+    send(stepped, b"g1", "g")
+    send(stepped, b"h1", "h")
+    settled, in_flight = owner.take("MESSAGE")
+    owner.ack(settled)
+    stepped.run()
+    consumer(stepped, exclusive="true").vanish()
+    stepped.run()
+    other = consumer(stepped)
+    owner.ack(in_flight)
+    stepped.run()
+    send(stepped, b"g2", "g")
+    send(stepped, b"h2", "h")
+    assert taken(owner) == [(b"g2", False), (b"h2", False)]
+    assert taken(other) == []
+
+
+def test_an_exclusive_consumer_takes_a_group_with_its_next_message_when_the_last_one_is_settled() -> None:
+    stepped = filled(0)
+    owner = consumer(stepped)
+    send(stepped, b"g1", "g")
+    send(stepped, b"h1", "h")
+    settled, in_flight = owner.take("MESSAGE")
+    owner.ack(settled)
+    stepped.run()
+    exclusive = consumer(stepped, exclusive="true")
+    send(stepped, b"g2", "g")
+    send(stepped, b"h2", "h")
+    assert taken(exclusive) == [(b"g2", True)]
+    owner.ack(in_flight)
+    stepped.run()
+    assert taken(exclusive) == [(b"h2", True)]
+    exclusive.vanish()
+    stepped.run()
+    send(stepped, b"g3", "g")
+    assert taken(owner)[-1] == (b"g3", True)
+
+
+def test_what_a_full_exclusive_consumer_leaves_of_a_group_waits_for_the_owner_again() -> None:
+    stepped = filled(0)
+    owner = consumer(stepped, prefetchSize="1")
+    send(stepped, b"g1", "g")
+    owner.ack(owner.take("MESSAGE")[0])
+    send(stepped, b"h1", "h")
+    stepped.connect().send("q", b"of no group")
+    send(stepped, b"g2", "g")
+    exclusive = consumer(stepped, exclusive="true", prefetchSize="1")
+    assert exclusive.messages() == [b"of no group"]
+    exclusive.vanish()
+    other = consumer(stepped)
+    assert other.messages() == [b"of no group"]
+    owner.ack(owner.take("MESSAGE")[0])
+    stepped.run()
+    assert taken(owner) == [(b"g2", False)]

@@ -40,8 +40,8 @@ def test_destinations_are_read(text: str, expected: list[Address]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a", "queue/a", "/a", "/queue", "/stream/a", "queue://a", "/Queue/a", "/queue/a,", ",/queue/a", "/queue/a,/b",
-     "/queue/a,stream://b", "/queue/a,topic://"],
+    ["", "a", "queue/a", "/a", "/queue", "/streams/a", "queue://a", "/Queue/a", "/queue/a,", ",/queue/a", "/queue/a,/b",
+     "/queue/a,streams://b", "/queue/a,topic://"],
 )  # fmt: skip
 def test_what_is_no_destination_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InvalidDestination) as raised:

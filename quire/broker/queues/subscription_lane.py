@@ -1,37 +1,37 @@
-"""The lane of a durable subscription: a topic's lane, without what the subscription has finished or does not want."""
+"""The lane of a subscription: somebody else's, without what the subscription has finished or does not want."""
 
 from typing import TYPE_CHECKING
 
 from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.lane_records import LaneRecords
 from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.topics.durable_records import DurableRecords
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.message import Message
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.topics.durable_subscription import DurableSubscription
+    from quire.broker.queues.lane_subscription import LaneSubscription
 
 SCAN_LIMIT = 1000
 """How many messages that the selector does not match are passed over before others have their turn."""
 
 
-class DurableLane(QueueLane):
-    """The lane of one durable subscription.
+class SubscriptionLane(QueueLane):
+    """The lane of one subscription.
 
     Args:
         broker: the broker.
-        durable: the subscription.
+        subscription: whose.
         records: what it has not finished.
         memory: its node of the memory tree.
     """
 
     def __init__(
-        self, broker: "Broker", durable: "DurableSubscription", records: DurableRecords, memory: MemoryUsage
+        self, broker: "Broker", subscription: "LaneSubscription", records: LaneRecords, memory: MemoryUsage
     ) -> None:
         super().__init__(broker, records.lane, memory)
-        self._durable = durable
+        self._subscription = subscription
         self.reader = records
         self.state = state = records.lane_state(records.lane)
         last = state.next_sequence - 1
@@ -46,13 +46,13 @@ class DurableLane(QueueLane):
         """
         looked_at = 0
         while looked_at < SCAN_LIMIT:
-            if not self.returned and self._durable.is_full_of_holes():
+            if not self.returned and self._subscription.may_not_go_on():
                 return []
             run = super().take(limit)
             if not run:
                 return []
-            if wanted := self._durable.sift(run):
+            if wanted := self._subscription.sift(run):
                 return wanted
             looked_at += len(run)
-        self._durable.wake()
+        self._subscription.wake()
         return []

@@ -1,4 +1,4 @@
-"""A topic's lane as one durable subscription sees it: without what it has finished, with its own delivery states."""
+"""A lane as one of its subscriptions sees it: without what it has finished, with its own delivery states."""
 
 from typing import NamedTuple
 
@@ -8,38 +8,23 @@ from quire.cursors.ack_set import AckSet
 from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.marks import walk_marks
 
 _encode = msgspec.msgpack.encode
 
 
-class DurableKeys(NamedTuple):
-    """The keys of the marks of one durable subscription.
+class LaneKeys(NamedTuple):
+    """The keys of the marks of one subscription to a lane.
 
     Attributes:
-        number: the subscription's number.
+        progress: how far it has come, in numbers.
+        pages: what the keys of the pages of its ack set begin with.
+        states: what the keys of its delivery states begin with.
     """
 
-    number: int
-
-    @property
-    def definition(self) -> str:
-        """What it is."""
-        return f"sub/h/{self.number}"
-
-    @property
-    def progress(self) -> str:
-        """How far it has come, in numbers."""
-        return f"sub/c/{self.number}"
-
-    @property
-    def pages(self) -> str:
-        """What the keys of the pages of its ack set begin with."""
-        return f"sub/a/{self.number}/"
-
-    @property
-    def states(self) -> str:
-        """What the keys of its delivery states begin with."""
-        return f"sub/d/{self.number}/"
+    progress: str
+    pages: str
+    states: str
 
     def page(self, page: int) -> str:
         """A page of its ack set."""
@@ -50,23 +35,33 @@ class DurableKeys(NamedTuple):
         return f"{self.states}{sequence:016x}"
 
 
+def read_finished(reader: StoreReader, keys: LaneKeys) -> AckSet:
+    """The ack set of a subscription, from the pages that the store has.
+
+    Raises:
+        StoreCorrupt: a page is missing or damaged.
+    """
+    pages = {int(key.removeprefix(keys.pages)): page for key, page in walk_marks(reader, keys.pages)}
+    return AckSet.from_pages(pages)
+
+
 def encode_state(state: Delivery) -> bytes:
     """The value of a delivery state's mark."""
     return _encode(tuple(state))
 
 
-class DurableRecords(StoreReader):
-    """Reads a topic's lane for a durable subscription.
+class LaneRecords(StoreReader):
+    """Reads a topic's lane or a stream's partition for a subscription.
 
     Args:
         store: the store.
-        lane: the topic's lane.
+        lane: the lane.
         finished: what the subscription has finished.
         keys: the keys of its marks.
         state: what a queue would find in its lane at the start.
     """
 
-    def __init__(self, store: StoreReader, lane: int, finished: AckSet, keys: DurableKeys, state: LaneState) -> None:
+    def __init__(self, store: StoreReader, lane: int, finished: AckSet, keys: LaneKeys, state: LaneState) -> None:
         self.lane = lane
         self._store = store
         self._finished = finished

@@ -1,0 +1,144 @@
+"""A member of a consumer group, or a reader of a stream, over STOMP: its frames and the ids of its acknowledgements.
+
+The id in ``ack`` is ``OFFSET.PARTITION.EPOCH-SUBSCRIPTION``, ``r`` for the partition of a retry. It means the same on
+the next connection of the member, so that what it held can be acknowledged there.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.group_partition import GroupPartition
+from quire.broker.streams.groups.held import RETRIES, RETRY_LANE
+from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.broker.subscription import AckMode
+from quire.message import Message, escape, header_lines, unescape
+from quire.protocols.stomp.encoder import content_for
+from quire.protocols.stomp.versions import Version
+
+if TYPE_CHECKING:
+    from quire.broker.stomp.stomp_session import StompSession
+    from quire.broker.streams.groups.retry_queue import RetryQueue
+
+EVENT = "event"
+"""The header of a MESSAGE frame that is no message: what has happened to the member."""
+
+
+class MemberAckId(NamedTuple):
+    """The id of an acknowledgement, read.
+
+    Attributes:
+        offset: of the message; for a retry, in the retry lane.
+        partition: its number, or ``RETRIES``.
+        epoch: the number of the assignment.
+        subscription: the id of the subscription.
+    """
+
+    offset: int
+    partition: int
+    epoch: int
+    subscription: str
+
+
+def read_ack_id(id: bytes) -> MemberAckId | None:
+    """Read the id of an acknowledgement; None if it is not one of a member.
+
+    Args:
+        id: as the frame has it, escaped.
+    """
+    head, dash, subscription = id.partition(b"-")
+    parts = head.split(b".")
+    if len(parts) != 3 or not dash:
+        return None
+    offset, partition, epoch = parts
+    number = b"0" if partition == RETRY_LANE.encode() else partition
+    if not (offset.isdigit() and number.isdigit() and epoch.isdigit()) or len(head) > 60:
+        return None
+    index = RETRIES if partition == RETRY_LANE.encode() else int(partition)
+    return MemberAckId(int(offset), index, int(epoch), unescape(subscription).decode("utf-8", "replace"))
+
+
+class StompMember:
+    """What a member needs of its STOMP session (``MemberPort``).
+
+    Args:
+        session: the session.
+        id: the subscription's id.
+        destination: the stream, as the client wrote it.
+        events: whether the client wants to know what happens to the member.
+        number: gives numbers for the member's parts.
+        entered: told of each part that is made.
+        gone: told of each part that is gone.
+    """
+
+    def __init__(
+        self, session: "StompSession", id: str, destination: str, *, events: bool, number: Callable[[], int],
+        entered: Callable[[MemberSubscription], None], gone: Callable[[MemberSubscription], None],
+    ) -> None:  # fmt: skip
+        self._session = session
+        self._id = id
+        self._events = events
+        self._number = number
+        self._entered = entered
+        self._gone = gone
+        self._head = b"MESSAGE\n" + header_lines({"subscription": id, "destination": destination})
+        self._suffix = b"-" + escape(id.encode())
+
+    def make(self, member: GroupMember, source: "GroupPartition | RetryQueue", partition: int) -> MemberSubscription:
+        """Make a member's part of a partition, or of the retries."""
+        child = MemberSubscription(
+            self._session, source, id=self._id, number=self._number(), ack=member.ack, prefetch=member.prefetch,
+        )  # fmt: skip
+        head = self._head if partition == RETRIES else self._head + b"partition:%d\n" % partition
+        child.prefix = content_for(head + b"\n\n", self._session.version)[:-2]
+        self._entered(child)
+        return child
+
+    def gone(self, child: MemberSubscription) -> None:
+        """A part is the member's no more."""
+        self._gone(child)
+
+    def tell(self, event: str, headers: dict[str, str]) -> None:
+        """Tell the client of an event, if it wants to know."""
+        if self._events and self._session.writable:
+            version = self._session.version
+            lines = header_lines({EVENT: event, **headers, "message-id": "0"})
+            ack = b"ack:0\n" if version is Version.V1_2 else b""
+            self._session.write(content_for(self._head + ack + lines + b"\n", version) + b"\0")
+
+    # Frames.
+
+    def frames(self, child: MemberSubscription, messages: list[Message], extra: bytes) -> list[bytes]:
+        """The MESSAGE frames of messages, in pieces to be joined."""
+        if child.ack is not AckMode.AUTO:
+            child.member.given(child, messages)
+        version, pieces = self._session.version, []
+        tail = b".%d" % child.epoch + self._suffix + b"\n"
+        for message in messages:
+            pieces.append(child.prefix)
+            pieces.append(self._place(child, message, tail if version is Version.V1_2 else b""))
+            if extra:
+                pieces.append(extra)
+            if message.redelivered:
+                pieces.append(redelivery(message))
+            pieces.append(content_for(message.content, version))
+            pieces.append(b"\0")
+        return pieces
+
+    def _place(self, child: MemberSubscription, message: Message, tail: bytes) -> bytes:
+        """The lines that say where a message is from and, from STOMP 1.2 on, how it is acknowledged."""
+        offset, lane = message.sequence, b"r"
+        partition = b""
+        if isinstance(message, RetryMessage):
+            number, offset = child.member.group.place_of(child, message)
+            partition = b"partition:%d\n" % number
+        elif isinstance(child.source, GroupPartition):
+            lane = b"%d" % child.source.partition.index
+        place = b"%soffset:%d\n" % (partition, offset)
+        return b"%sack:%d.%s%s" % (place, message.sequence, lane, tail) if tail else place
+
+
+def redelivery(message: Message) -> bytes:
+    """The headers of a message that may have been delivered before (JMS 2.0, 3.5.11: the count is then at least 2)."""
+    return b"redelivered:true\nJMSXDeliveryCount:%d\n" % (max(message.deliveries, 1) + 1)

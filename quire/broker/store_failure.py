@@ -1,0 +1,90 @@
+"""What becomes of a commit that the store refuses, and of sends until it takes writes again."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from quire.broker.commit import Commit
+from quire.errors import QuireError
+from quire.logs import event
+from quire.store.urls import shown
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+PROBE = "probe"
+"""A mark that is never there; removing it tries whether the store takes writes."""
+
+PROBE_INTERVAL = 1.0
+"""How many seconds after a failed commit the store is tried again."""
+
+
+class StoreFailure:
+    """The failures of the store of a broker.
+
+    Args:
+        broker: the broker. Its ``store_error`` is set here and nowhere else.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._retry_at = float("-inf")
+
+    @property
+    def may_try(self) -> bool:
+        """Whether a commit may begin: the last failure is long enough ago."""
+        return self._broker.clock.monotonic() >= self._retry_at
+
+    def refuse(self, error: QuireError) -> None:
+        """Take no sends until the store takes writes again.
+
+        Args:
+            error: why it does not.
+        """
+        broker = self._broker
+        if broker.store_error is None:
+            text = f"{error}: sends of persistent messages are refused. {error.entry.advice}"
+            event("store.failed", text, logging.ERROR, code=error.code, **error.data)
+            broker.store_failed_since = broker.clock.monotonic()
+        broker.commit_errors += 1
+        broker.store_error = error
+        self._retry_at = broker.clock.monotonic() + PROBE_INTERVAL
+        broker.scheduler.call_later(PROBE_INTERVAL, self._probe)
+
+    def _probe(self) -> None:
+        """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
+        if self._broker.store_error is not None:
+            self._broker.set_mark(PROBE, None)
+        self._broker.ask_turn()
+
+    def end(self) -> None:
+        """A commit is done: the store takes writes."""
+        if self._broker.store_error is not None:
+            url = shown(self._broker.store.url)
+            event("store.recovered", f"the store {url} takes writes again", url=url)
+        self._broker.store_error = None
+
+    def pass_on(self, commit: Commit, following: Commit, error: QuireError) -> None:
+        """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later.
+
+        Args:
+            commit: the one that failed.
+            following: the open one.
+            error: why it failed.
+        """
+        restored = {id(message) for t in commit.transactions for _, messages in t.settled for message in messages}
+        for transaction in commit.transactions:
+            for queue, messages in transaction.settled:
+                queue.restore(messages)
+        for part in commit.parts:
+            part.owner.commit_failed(part, restored)
+        for number, destination in commit.batch.destinations.items():
+            following.batch.destinations.setdefault(number, destination)
+        for key, value in commit.batch.marks.items():
+            following.batch.marks.setdefault(key, value)
+        for session in commit.senders:
+            session.fail(error)
+        for session, receipts in commit.receipts:
+            if session not in commit.senders:
+                following.receipts.append((session, receipts))
+        for call in commit.calls:
+            call()

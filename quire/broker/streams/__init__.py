@@ -1,0 +1,1 @@
+"""Streams: partitions, offsets, reads of ranges, retention."""

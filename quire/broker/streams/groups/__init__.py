@@ -1,0 +1,1 @@
+"""Consumer groups: who reads what of a stream, and what became of it."""

@@ -1,0 +1,384 @@
+"""The coordinator of a consumer group: who owns which partition of the stream, and how that changes.
+
+A change of the members makes a new **target**, once for all changes within the debounce. Then each partition moves by
+itself: its owner is told to stop and drains what it has in flight, and only then, or when its time is up, the new owner
+is told to begin. So a partition never has two owners. Each target has an **epoch**, and each assignment carries that of
+its own, so that an acknowledgement from before can be told from one that counts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from quire.broker.streams.groups.assignment import Candidate, Strategy, assign
+from quire.broker.streams.groups.assignment_port import AssignmentPort
+from quire.broker.streams.groups.membership import Hold, Member, MemberStatus, StoredMember, StoredMembership
+from quire.clock import Clock
+from quire.errors import InvalidArgument
+from quire.scheduler import Scheduler, Timer
+
+EPOCHS_UNSTORED = 100
+"""A restart leaves so many epochs out: those that were given just before a crash may not be in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceSettings:
+    """How a group's partitions are dealt out; times in seconds.
+
+    Attributes:
+        strategy: by which rule.
+        debounce: how long changes are gathered before there is a new target.
+        initial_delay: how long after a restart of the broker the first member waits for the others.
+        grace: how long a static member without a connection keeps its partitions.
+        revoke_timeout: how long an owner may take to drain a partition.
+        partition_rooms: where the partitions belong, for ``machine-room-nearby``.
+    """
+
+    strategy: Strategy = Strategy.AVERAGELY
+    debounce: float = 0.5
+    initial_delay: float = 3.0
+    grace: float = 10.0
+    revoke_timeout: float = 30.0
+    partition_rooms: tuple[str, ...] = ()
+
+
+class Coordinator:
+    """The coordinator of one group.
+
+    Args:
+        clock: the time.
+        scheduler: for the debounce, the grace and the time to drain.
+        settings: how the partitions are dealt out.
+        partitions: how many the stream has.
+        port: the group.
+
+    Attributes:
+        epoch: the number of the newest target; it never goes down, over restarts too.
+    """
+
+    def __init__(
+        self, clock: Clock, scheduler: Scheduler, settings: RebalanceSettings, partitions: int, port: AssignmentPort
+    ) -> None:
+        self.epoch = 0
+        self._clock = clock
+        self._scheduler = scheduler
+        self._settings = settings
+        self._port = port
+        self._members: dict[str, Member] = {}
+        self._holds: list[dict[str, Hold]] = [{} for _ in range(partitions)]
+        self._target: dict[int, tuple[str, ...]] = dict.fromkeys(range(partitions), ())
+        self._timer: Timer | None = None
+        self._awaited = 0
+
+    # Members come and go.
+
+    def join(
+        self, id: str, *, static: bool, room: str = "", wanted: Iterable[int] = (), held: Iterable[int] = ()
+    ) -> None:
+        """A member comes, or a static one comes back, on a new connection.
+
+        A static one that is known has its partitions still: ``epochs`` tells which, the port is not told again. If
+        its old connection is there still, the new one replaces it: ``lost`` is for the one that a member has now.
+
+        Args:
+            id: who it is; nobody else's.
+            static: whether it is to be awaited when its connection is lost.
+            room: where it runs; empty if it does not say.
+            wanted: the partitions that it names.
+            held: the partitions that it has messages of in flight still. Those without an owner are its own at once.
+        """
+        candidate = Candidate(id, room, tuple(wanted))
+        is_first, member = not self._members, self._members.get(id)
+        if member is None:
+            is_change = True
+            self._members[id] = Member(candidate, self._clock.now_ms(), static=static)
+        else:
+            is_change = member.candidate != candidate or not self._is_in_place(id)
+            member.end_grace()
+            member.candidate, member.since = candidate, self._clock.now_ms()
+        if self._claim(id, held):
+            is_change = True
+        if self._awaited:
+            self._await()
+        elif is_first:
+            self._rebalance()
+        elif is_change:
+            self._request()
+        self._port.changed()
+
+    def leave(self, id: str) -> None:
+        """A member goes for good: its partitions are free at once. Nothing happens if it is not there."""
+        member = self._members.pop(id, None)
+        if member is None:
+            return
+        member.end_grace()
+        for partition, ids in self._target.items():
+            if id in ids:
+                self._target[partition] = tuple([other for other in ids if other != id])
+        owned = [partition for partition, holds in enumerate(self._holds) if id in holds]
+        for partition in owned:
+            self._release(id, partition)
+        for partition in owned:
+            self._port.take_away(id, partition)
+            self._settle(partition)
+        self._request()
+        self._port.changed()
+
+    def lost(self, id: str) -> None:
+        """A member's connection is gone: a static one keeps everything for the grace time, another one leaves.
+
+        Nothing happens if it is not there, or has no connection.
+        """
+        member = self._members.get(id)
+        if member is None or not member.connected:
+            return
+        if not member.static:
+            self.leave(id)
+            return
+        self._begin_grace(member)
+        self._port.changed()
+
+    def _begin_grace(self, member: Member) -> None:
+        member.since = self._clock.now_ms()
+        member.grace = self._scheduler.call_later(self._settings.grace, partial(self.leave, member.candidate.id))
+
+    def _is_in_place(self, id: str) -> bool:
+        """Whether a member owns what it is to own."""
+        return all((id in ids) == (id in self._holds[partition]) for partition, ids in self._target.items())
+
+    def _claim(self, id: str, held: Iterable[int]) -> bool:
+        """Make a member the owner of partitions that it has messages of, where that takes them from nobody.
+
+        Returns:
+            Whether there were any.
+        """
+        claimed = [partition for partition in sorted(set(held)) if self._is_free_for(id, partition)]
+        if claimed:
+            self.epoch += 1
+        for partition in claimed:
+            others = [other for other in self._target[partition] if other != id] if self._is_shared else []
+            self._target[partition] = (*others, id)
+            self._assign(id, partition)
+        return bool(claimed)
+
+    def _is_free_for(self, id: str, partition: int) -> bool:
+        if not 0 <= partition < len(self._holds):
+            return False
+        holds = self._holds[partition]
+        return not holds or (self._is_shared and id not in holds and not _is_being_revoked(holds))
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._settings.strategy is Strategy.SHARED
+
+    def close(self) -> None:
+        """The group is removed: no timer of it runs any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for member in self._members.values():
+            member.end_grace()
+        for holds in self._holds:
+            for hold in holds.values():
+                if hold.revocation is not None:
+                    hold.revocation.cancel()
+
+    # What else changes the target.
+
+    def set_partitions(self, count: int) -> None:
+        """The stream has more partitions now.
+
+        Args:
+            count: how many; no fewer than before.
+
+        Raises:
+            InvalidArgument: there were more before.
+        """
+        before = len(self._holds)
+        if count < before:
+            raise InvalidArgument(f"a stream of {before} partitions cannot have {count}", partitions=before)
+        if count > before:
+            self._holds += [{} for _ in range(before, count)]
+            self._target |= dict.fromkeys(range(before, count), ())
+            self._request()
+
+    def set_strategy(self, strategy: Strategy) -> None:
+        """The partitions are dealt out by another rule from now on."""
+        if strategy is not self._settings.strategy:
+            self._settings = replace(self._settings, strategy=strategy)
+            self._request()
+
+    # A new target.
+
+    def _request(self) -> None:
+        """There was a change: it counts at the end of the debounce, which others before it may have started.
+
+        While members are awaited after a restart, the first of them starts the clock, and nobody else.
+        """
+        if self._timer is None and not self._awaited:
+            self._timer = self._scheduler.call_later(self._settings.debounce, self._time_is_up)
+
+    def _await(self) -> None:
+        """A member has come after a restart: go on if it was the last one."""
+        if len(self._members) >= self._awaited:
+            self._rebalance()
+        elif self._timer is None:
+            self._timer = self._scheduler.call_later(self._settings.initial_delay, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._rebalance()
+        self._port.changed()
+
+    def _rebalance(self) -> None:
+        """Make a target of the members there are now, and begin to get there."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._awaited = 0
+        candidates = [member.candidate for member in self._members.values()]
+        strategy, rooms = self._settings.strategy, self._settings.partition_rooms
+        target = assign(strategy, len(self._holds), candidates, self._previous(), rooms)
+        if target != self._target:
+            self._target = target
+            self.epoch += 1
+        for partition in target:
+            self._settle(partition)
+
+    def _previous(self) -> dict[int, str]:
+        """Who has which partition, or is to have it next."""
+        previous = {partition: ids[0] for partition, ids in self._target.items() if ids}
+        for id, partitions in self._served().items():
+            previous |= dict.fromkeys(partitions, id)
+        return previous
+
+    # One partition gets there.
+
+    def _settle(self, partition: int) -> None:
+        """Bring a partition to its target as far as possible: revoke, and assign when nothing is left to revoke.
+
+        An awaited member is not told anything: what it has stays, what it is to have waits for it.
+        """
+        target, holds = self._target[partition], self._holds[partition]
+        for id, hold in list(holds.items()):
+            if id not in target and hold.revocation is None and self._members[id].connected:
+                self._revoke(id, partition)
+        if _is_being_revoked(holds) or not holds.keys() <= set(target):
+            return
+        for id in target:
+            if id not in holds and self._members[id].connected:
+                self._assign(id, partition)
+
+    def _assign(self, id: str, partition: int) -> None:
+        self._holds[partition][id] = Hold(self.epoch)
+        self._port.assign(id, partition, self.epoch)
+
+    def _revoke(self, id: str, partition: int) -> None:
+        timeout = self._settings.revoke_timeout
+        hold = self._holds[partition][id]
+        hold.revocation = self._scheduler.call_later(timeout, partial(self._not_drained, id, partition))
+        if self._port.revoke(id, partition):
+            self._release(id, partition)
+
+    def drained(self, id: str, partition: int) -> None:
+        """A member has nothing in flight any more of a partition that is being revoked; else nothing happens."""
+        hold = self._holds[partition].get(id)
+        if hold is not None and hold.revocation is not None:
+            self._release(id, partition)
+            self._settle(partition)
+            self._port.changed()
+
+    def _not_drained(self, id: str, partition: int) -> None:
+        """A member took too long."""
+        self._release(id, partition)
+        self._port.take_away(id, partition)
+        self._settle(partition)
+        self._port.changed()
+
+    def _release(self, id: str, partition: int) -> None:
+        """A member is no owner any more, if it still was one."""
+        hold = self._holds[partition].pop(id, None)
+        if hold is not None and hold.revocation is not None:
+            hold.revocation.cancel()
+
+    # What others ask.
+
+    def owners(self, partition: int) -> tuple[str, ...]:
+        """Who owns a partition, those that are still to drain it among them."""
+        return tuple(self._holds[partition])
+
+    def epochs(self, id: str) -> dict[int, int]:
+        """The partitions that a member serves, and the epoch it was given each with."""
+        return self._served().get(id, {})
+
+    def _served(self) -> dict[str, dict[int, int]]:
+        served: dict[str, dict[int, int]] = {id: {} for id in self._members}
+        for partition, holds in enumerate(self._holds):
+            for id, hold in holds.items():
+                if hold.revocation is None:
+                    served[id][partition] = hold.epoch
+        return served
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is to change until something happens from outside, or the wait for a member ends."""
+        return self._timer is None and all(self._is_at_target(partition) for partition in self._target)
+
+    def _is_at_target(self, partition: int) -> bool:
+        holds = self._holds[partition]
+        return holds.keys() == set(self._target[partition]) and not _is_being_revoked(holds)
+
+    @property
+    def members(self) -> list[MemberStatus]:
+        """Everybody, by id: connected or awaited."""
+        served = self._served()
+        return [
+            MemberStatus(
+                id=id,
+                static=member.static,
+                room=member.candidate.room,
+                connected=member.connected,
+                since=member.since,
+                partitions=served[id],
+                revoking=tuple([p for p, holds in enumerate(self._holds) if id in holds and p not in served[id]]),
+            )
+            for id, member in sorted(self._members.items())
+        ]
+
+    # Over a restart of the broker.
+
+    def stored(self) -> StoredMembership:
+        """What ``restore`` needs after a restart."""
+        served = self._served()
+        members = [
+            StoredMember(id, member.candidate.room, member.candidate.wanted, served[id])
+            for id, member in self._members.items()
+            if member.static
+        ]
+        return StoredMembership(self.epoch, len(self._members), tuple(members))
+
+    def restore(self, stored: StoredMembership) -> None:
+        """Go on after a restart of the broker; the first call, if there is one.
+
+        Static members are awaited for the grace time and have their partitions. If there were others, what has no
+        owner waits for them.
+
+        Args:
+            stored: what ``stored`` gave.
+        """
+        self.epoch = stored.epoch + EPOCHS_UNSTORED
+        for known in stored.members:
+            member = Member(Candidate(known.id, known.room, known.wanted), 0, static=True)
+            self._members[known.id] = member
+            self._begin_grace(member)
+            for partition, epoch in known.partitions.items():
+                if self._is_shared or not self._holds[partition]:
+                    self._holds[partition][known.id] = Hold(epoch)
+                    self._target[partition] = (*self._target[partition], known.id)
+        if stored.count > len(stored.members):
+            self._awaited = stored.count
+        elif stored.members:
+            self._request()
+
+
+def _is_being_revoked(holds: dict[str, Hold]) -> bool:
+    return any(hold.revocation is not None for hold in holds.values())

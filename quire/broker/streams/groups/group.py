@@ -1,0 +1,310 @@
+"""A consumer group: its members, what each of them has, what the group has finished of each partition."""
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quire.broker.streams.groups.assignment import Strategy
+from quire.broker.streams.groups.coordinator import Coordinator, RebalanceSettings
+from quire.broker.streams.groups.group_definition import GroupDefinition, Order, members_key
+from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.group_partition import GroupPartition, Progress
+from quire.broker.streams.groups.held import RETRIES
+from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.membership import StoredMembership
+from quire.broker.streams.groups.retry_ladder import RetryLadder
+from quire.broker.streams.groups.retry_queue import RetryQueue
+from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.cursors.ack_set import AckSet
+from quire.destination import MAX_NAME
+from quire.message import Message, with_headers
+from quire.selectors import selector
+from quire.settings import Policy
+from quire.store.base import StoredDestination
+
+if TYPE_CHECKING:
+    from quire.broker.streams.stream import Stream
+
+CONNECTION_LOST = "the member's connection was lost"
+
+
+class Group:
+    """One group.
+
+    Args:
+        stream: its stream.
+        number: tells its marks from those of others.
+        definition: what it is.
+        begun: what it has finished of each partition, and what else it remembers.
+        retry: the destination of its retries; None if they wait at their place.
+        is_stored: whether it is there after a restart; a reader is not.
+
+    Attributes:
+        stream: as given.
+        broker: the broker.
+        number: as given.
+        definition: as given.
+        is_stored: as given.
+        selector: which messages it wants; None for all.
+        policy: what applies to it.
+        ladder: how long retries wait; None for what the policy says of a queue's redeliveries.
+        partitions: what it has of each partition, by number.
+        retries: its retry lane; None if messages that failed wait at their place.
+        members: its members, by id; those that are awaited have a session that takes nothing.
+        coordinator: who owns which partition.
+        late: how many acknowledgements came late and counted.
+        stale: how many did not count: the message was done, or somebody else's.
+        fenced: how many were of an assignment that had ended.
+    """
+
+    def __init__(
+        self, stream: "Stream", number: int, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]],
+        retry: StoredDestination | None = None, *, is_stored: bool = True,
+    ) -> None:  # fmt: skip
+        self.stream = stream
+        self.broker = stream.broker
+        self.number = number
+        self.definition = definition
+        self.is_stored = is_stored
+        self.selector = None if definition.selector is None else selector(definition.selector)
+        self.policy = _own_policy(stream.policy, definition)
+        self.ladder = RetryLadder.parse(self.policy.retry_delays)
+        self.retries: RetryQueue | None = None
+        self.members: dict[str, GroupMember] = {}
+        self.late = self.stale = self.fenced = 0
+        self.partitions = [
+            GroupPartition(self, partition, finished, progress)
+            for partition, (finished, progress) in zip(stream.partitions, begun, strict=True)
+        ]
+        for part in self.partitions:
+            part.partition.subscribers.append(part)
+        if retry is not None:
+            self.retries = RetryQueue(self, retry, self._retry_settled)
+        self.coordinator = Coordinator(
+            self.broker.clock, self.broker.scheduler, rebalance_settings(self.policy), len(self.partitions), self
+        )
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in the stream."""
+        return self.definition.name
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on; times of a rebalance change with the next start."""
+        self.policy = _own_policy(self.stream.policy, self.definition)
+        self.ladder = RetryLadder.parse(self.policy.retry_delays)
+        self.coordinator.set_strategy(Strategy(self.policy.rebalance_strategy))
+        for part in self.partitions:
+            part.policy_changed()
+        if self.retries is not None:
+            self.retries.policy_changed()
+
+    def partitions_added(self) -> None:
+        """The stream has more partitions: the group begins at the first record of them."""
+        for partition in self.stream.partitions[len(self.partitions) :]:
+            part = GroupPartition(self, partition, AckSet(), Progress())
+            partition.subscribers.append(part)
+            self.partitions.append(part)
+            if self.is_stored:
+                part.write()
+        self.coordinator.set_partitions(len(self.partitions))
+
+    def _retry_settled(self, lane: int, offset: int) -> None:
+        """A retry is done for good: its origin may go, if nobody else needs it."""
+        self.stream.retention.finished(self.stream.stored.lanes.index(lane))
+
+    @property
+    def lag(self) -> int:
+        """How many messages it has not finished, retries not counted; exact."""
+        return sum([part.lag for part in self.partitions])
+
+    def restore(self, stored: StoredMembership) -> None:
+        """After a restart of the broker: members with a name are awaited."""
+        self.coordinator.restore(stored)
+
+    def stop(self) -> None:
+        """Before a clean stop, when all connections are gone."""
+        for part in self.partitions:
+            part.stop()
+        if self.retries is not None and not self.retries.in_flight:
+            self.retries.stop()
+
+    # Members come and go.
+
+    def join(self, member: GroupMember) -> None:
+        """A member comes, or comes back."""
+        before = self.members.get(member.id)
+        self.members[member.id] = member
+        held = member.held.ranges.keys() - {RETRIES} if before is None else ()
+        self.coordinator.join(member.id, static=member.static, room=member.room, wanted=member.wanted, held=held)
+        for partition, epoch in self.coordinator.epochs(member.id).items():
+            if partition not in member.children:
+                self._serve(member, partition, epoch)
+        if self.retries is not None:
+            self._serve(member, RETRIES, self.coordinator.epoch)
+        if before is not None:
+            self._take_over(before, member)
+
+    def _serve(self, member: GroupMember, partition: int, epoch: int) -> None:
+        """A member is given a partition; what it says that it still has of it is its own."""
+        source = self._source(partition)
+        child = member.serve(partition, source, epoch)
+        before = self.members.get(member.id)
+        if before is not None and before is not member and partition in before.children:
+            return
+        if not member.held.everything:
+            member.hold(child, source.hold(child, member.held.offsets(partition)))
+        member.tell("assigned", partition=str(partition), epoch=str(epoch))
+
+    def _take_over(self, before: GroupMember, member: GroupMember) -> None:
+        """A member that came back goes on with what it still has; the rest of what it had comes again."""
+        for partition in list(before.children):
+            old = before.children[partition]
+            kept = [m for m in old.in_flight.values() if member.held.has(partition, m.sequence)]
+            child = member.children.get(partition)
+            if child is not None:
+                for message in kept:
+                    del old.in_flight[message.sequence]
+                member.hold(child, kept)
+            before.leave(partition, CONNECTION_LOST, lost=True)
+            if child is None:
+                self.coordinator.drained(member.id, partition)
+
+    def connection_lost(self, member: GroupMember, cause: str, *, lost: bool) -> None:
+        """A member's connection is gone. One with a name is awaited, with all that it has.
+
+        Args:
+            member: which.
+            cause: why.
+            lost: whether it vanished without a word.
+        """
+        if self.members.get(member.id) is not member:  # it is back already, on another connection
+            return
+        if member.static:
+            self.coordinator.lost(member.id)
+        else:
+            self._remove(member, cause, lost=lost)
+
+    def leave(self, member: GroupMember, cause: str) -> None:
+        """A member says goodbye."""
+        if self.members.get(member.id) is member:
+            self._remove(member, cause, lost=False)
+
+    def _remove(self, member: GroupMember, cause: str, *, lost: bool) -> None:
+        for partition in list(member.children):
+            member.leave(partition, cause, lost=lost)
+        del self.members[member.id]
+        self.coordinator.leave(member.id)
+        if not self.is_stored and not self.members:
+            self.broker.groups.reader_left(self)
+
+    def _source(self, partition: int) -> GroupPartition | RetryQueue:
+        if partition == RETRIES:
+            assert self.retries is not None
+            return self.retries
+        return self.partitions[partition]
+
+    # What the coordinator wants (``AssignmentPort``).
+
+    def assign(self, member_id: str, partition: int, epoch: int) -> None:
+        """A member owns a partition from now on."""
+        member = self.members.get(member_id)
+        if member is not None and partition not in member.children:
+            self._serve(member, partition, epoch)
+
+    def revoke(self, member_id: str, partition: int) -> bool:
+        """Give a member nothing new of a partition; whether it has nothing of it."""
+        member = self.members.get(member_id)
+        child = None if member is None else member.children.get(partition)
+        if member is None or child is None:
+            return True
+        child.is_revoked = True
+        member.tell("revoked", partition=str(partition))
+        if child.in_flight:
+            return False
+        member.leave(partition, "the partition goes to another member", lost=False)
+        return True
+
+    def drained(self, member: GroupMember, child: MemberSubscription) -> None:
+        """A member has nothing left of a partition that was revoked."""
+        partition = next((number for number, known in member.children.items() if known is child), None)
+        if partition is not None and partition != RETRIES:
+            self.broker.after_commit(partial(self._hand_over, member, partition, child))
+
+    def _hand_over(self, member: GroupMember, partition: int, child: MemberSubscription) -> None:
+        """What it acknowledged last is stored: the new owner may begin."""
+        if member.children.get(partition) is child and child.is_revoked and not child.in_flight:
+            member.leave(partition, "the partition goes to another member", lost=False)
+            self.coordinator.drained(member.id, partition)
+
+    def take_away(self, member_id: str, partition: int) -> None:
+        """A member is no owner any more: what it has comes back."""
+        member = self.members.get(member_id)
+        if member is not None and partition in member.children:
+            member.leave(partition, "the member did not come back, or did not finish in time", lost=True)
+
+    def changed(self) -> None:
+        """Members or owners have changed: store it, and forget a member that was awaited in vain."""
+        known = {status.id for status in self.coordinator.members}
+        for member in [member for id, member in self.members.items() if id not in known]:
+            for partition in list(member.children):
+                member.leave(partition, "the member did not come back", lost=True)
+            del self.members[member.id]
+        if self.is_stored:
+            self.broker.set_mark(members_key(self.number), msgspec.msgpack.encode(self.coordinator.stored()))
+
+    # Leases and acknowledgements that come late.
+
+    def time_is_up(self, child: MemberSubscription, messages: list[Message]) -> None:
+        """A member had messages for too long: they are tried again, in one commit with all that this means."""
+        member, source = child.member, child.source
+        sequences = [message.sequence for message in messages]
+        child.take(sequences)
+        source.timed_out += len(messages)
+        cause = f"not acknowledged within {member.consume_timeout:g} s"
+        source.take_back(messages, len(messages), cause, at_once=False)
+        for message in messages:
+            partition, offset = self.place_of(child, message)
+            member.tell("lease-lost", partition=str(partition), offset=str(offset))
+
+    def place_of(self, child: MemberSubscription, message: Message) -> tuple[int, int]:
+        """The partition and the offset of a message that a member has, of the origin of a retry."""
+        if isinstance(message, RetryMessage):
+            return self.stream.stored.lanes.index(message.origin_lane), message.origin_sequence
+        assert isinstance(child.source, GroupPartition)
+        return child.source.partition.index, message.sequence
+
+    def acknowledged_late(self, child: MemberSubscription, sequence: int) -> bool:
+        """A member acknowledges what it does not have any more; whether that counts."""
+        counts = child.source.late_acknowledge(sequence)
+        self.late += counts
+        self.stale += not counts
+        return counts
+
+    def dead_letter(self, partition: int, offset: int, message: Message) -> Message:
+        """What a message of the stream is as a dead letter of this group: with headers that say where it comes from."""
+        added = {"group": self.name, "partition": str(partition), "offset": str(offset)}
+        return Message(message.sequence, with_headers(message.content, added), 0, message.priority)
+
+
+def rebalance_settings(policy: Policy) -> RebalanceSettings:
+    """How a policy has partitions shared out."""
+    return RebalanceSettings(
+        Strategy(policy.rebalance_strategy), policy.rebalance_debounce, policy.rebalance_initial_delay,
+        policy.member_grace, min(policy.revoke_timeout, policy.consume_timeout), tuple(policy.partition_rooms.split()),
+    )  # fmt: skip
+
+
+def _own_policy(policy: Policy, definition: GroupDefinition) -> Policy:
+    """The policy of a group: RocketMQ's retries and dead letters, in the words of a queue's policy."""
+    orderly = definition.order is Order.ORDERLY
+    letters = f"%DLQ%{definition.name}"
+    return replace(
+        policy, maximum_redeliveries=-1 if orderly else policy.retry_maximum, redelivery_at="in-place",
+        blocking_redelivery=orderly, dead_letter_strategy="shared", rebalance_message_groups=False,
+        dead_letter_queue=letters if len(letters.encode()) <= MAX_NAME else policy.dead_letter_queue,
+        consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0, all_consumers_exclusive_by_default=False,
+        strict_order_dispatch=False, use_consumer_priority=False,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""What a consumer group is, as the store has it: the mark ``group/h/NUMBER``."""
+
+from enum import StrEnum
+
+import msgspec
+
+from quire.broker.queues.lane_records import LaneKeys
+
+DEFINITIONS = "group/h/"
+"""What the keys of the marks begin with that say which groups there are."""
+
+
+class Mode(StrEnum):
+    """Who gets a message (RocketMQ's MessageModel)."""
+
+    CLUSTERING = "clustering"
+    """One member of the group."""
+    BROADCASTING = "broadcasting"
+    """Each member."""
+
+
+class Order(StrEnum):
+    """What order a group relies on."""
+
+    CONCURRENT = "concurrent"
+    """None: a message that fails is tried again later, and the others go on."""
+    ORDERLY = "orderly"
+    """That of the partition: one message of it is out at a time, and one that fails holds back all others."""
+    KEY_ORDERED = "key-ordered"
+    """That of a key: one message of each key is out at a time, and one that fails holds back those of its key."""
+
+
+class GroupDefinition(msgspec.Struct, array_like=True, frozen=True):
+    """What a group is.
+
+    Attributes:
+        stream: the stream's name.
+        name: the group's.
+        mode: who gets a message.
+        order: what order it relies on.
+        selector: which messages it wants; None for all.
+        start: where it began, as it was asked for.
+        created: when, in milliseconds since the epoch.
+        retry: the number of the destination that its retries are in; 0 if they wait at their place.
+        is_removed: whether it is being removed.
+    """
+
+    stream: str
+    name: str
+    mode: Mode = Mode.CLUSTERING
+    order: Order = Order.CONCURRENT
+    selector: str | None = None
+    start: str = "latest"
+    created: int = 0
+    retry: int = 0
+    is_removed: bool = False
+
+
+def definition_key(number: int) -> str:
+    """The key of the mark that says what a group is."""
+    return f"{DEFINITIONS}{number}"
+
+
+def members_key(number: int) -> str:
+    """The key of the mark that says which members a group had, and what they had."""
+    return f"group/m/{number}"
+
+
+def prefix_of(number: int) -> str:
+    """What the keys of all other marks of a group begin with."""
+    return f"group/{number}/"
+
+
+def partition_keys(number: int, partition: int) -> LaneKeys:
+    """The keys of what a group remembers of a partition."""
+    prefix = f"{prefix_of(number)}{partition}/"
+    return LaneKeys(progress=f"{prefix}p", pages=f"{prefix}a/", states=f"{prefix}d/")

@@ -1,0 +1,260 @@
+"""The consumer groups of a broker: made, found, removed; readers, which are groups that store nothing."""
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quire.broker.queues.lane_records import read_finished
+from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.group_definition import (
+    DEFINITIONS,
+    GroupDefinition,
+    Mode,
+    Order,
+    definition_key,
+    members_key,
+    partition_keys,
+)
+from quire.broker.streams.groups.group_partition import Progress
+from quire.broker.streams.groups.group_removal import GroupRemoval
+from quire.broker.streams.groups.leases import Leases
+from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.membership import StoredMembership
+from quire.broker.streams.offsets import Start, StartKind
+from quire.cursors.ack_set import AckSet
+from quire.destination import is_plain
+from quire.errors import DestinationInUse, GroupMismatch, InvalidHeader, UnknownConsumerGroup
+from quire.logs import event
+from quire.message import Message
+from quire.selectors import Selector
+from quire.store.base import StoredDestination
+from quire.store.marks import walk_marks
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.streams.stream import Stream
+
+RETRY_KIND = "retry"
+"""The kind of the destinations that retries are in."""
+
+
+class Groups:
+    """All groups.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        leases: how long members may have messages.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._next_number = 1
+        self._readers: dict[Group, None] = {}
+        self.leases = Leases(broker.clock, broker.scheduler, _time_is_up)
+
+    def load(self) -> None:
+        """Take what the store has; the streams are there already."""
+        store = self._broker.store
+        retries = {stored.id: stored for stored in store.destinations() if stored.kind == RETRY_KIND}
+        with store.snapshot() as reader:
+            definitions = list(walk_marks(reader, DEFINITIONS))
+        for key, value in definitions:
+            number = int(key.removeprefix(DEFINITIONS))
+            self._next_number = max(self._next_number, number + 1)
+            definition = msgspec.msgpack.decode(value, type=GroupDefinition)
+            stream = self._broker.destinations.streams.get(definition.stream)
+            if definition.is_removed or stream is None:
+                GroupRemoval(self._broker, number, definition)
+            else:
+                self._load(stream, number, definition, retries.get(definition.retry))
+
+    def _load(
+        self, stream: "Stream", number: int, definition: GroupDefinition, retry: StoredDestination | None
+    ) -> None:
+        begun = [self._progress(number, partition.index, partition.gone) for partition in stream.partitions]
+        group = stream.groups[definition.name] = Group(stream, number, definition, begun, retry)
+        members = self._broker.store.mark(members_key(number))
+        if members is not None:
+            group.restore(msgspec.msgpack.decode(members, type=StoredMembership))
+
+    def _progress(self, number: int, partition: int, gone: AckSet) -> tuple[AckSet, Progress]:
+        """What a group has finished of a partition; of one that was added just before a crash, nothing."""
+        keys = partition_keys(number, partition)
+        with self._broker.store.snapshot() as reader:
+            value = reader.mark(keys.progress)
+            finished = AckSet() if value is None else read_finished(reader, keys)
+        finished.merge(gone)
+        return finished, Progress() if value is None else msgspec.msgpack.decode(value, type=Progress)
+
+    # Find.
+
+    def all(self) -> list[Group]:
+        """All groups, by stream; without readers."""
+        return [group for stream in self._broker.destinations.streams.values() for group in stream.groups.values()]
+
+    @property
+    def readers(self) -> list[Group]:
+        """The readers there are now."""
+        return list(self._readers)
+
+    def existing(self, stream: str, name: str) -> Group:
+        """The group of a stream and a name.
+
+        Raises:
+            UnknownDestination: there is no such stream.
+            UnknownConsumerGroup: it has no such group.
+        """
+        group = self._broker.destinations.existing_stream(stream).groups.get(name)
+        if group is None:
+            text = f"the stream {stream[:60]!r} has no consumer group {name[:60]!r}"
+            raise UnknownConsumerGroup(text, stream=stream[:60], group=name[:60])
+        return group
+
+    # Come.
+
+    def open(
+        self, stream: "Stream", name: str, *, start: Start | None = None, order: Order | None = None,
+        mode: Mode = Mode.CLUSTERING, selector: Selector | None = None,
+    ) -> Group:  # fmt: skip
+        """The group of a stream and a name; made if it is not there, and then it begins where ``start`` says.
+
+        Args:
+            stream: the stream.
+            name: the group's name.
+            start: where a new one begins; ``latest`` if nothing is said.
+            order: what order it relies on; None for whatever it does, and none for a new one.
+            mode: who gets a message.
+            selector: which messages it wants.
+
+        Raises:
+            InvalidHeader: it is no name.
+            GroupMismatch: the group is there, and is another one.
+        """
+        group = stream.groups.get(name)
+        text = None if selector is None else selector.text
+        if group is None:
+            definition = self._defined(
+                stream, name, mode, order or Order.CONCURRENT, text, start or Start(StartKind.LATEST)
+            )
+            return self.create(definition, self.begin(stream, start or Start(StartKind.LATEST)))
+        known = group.definition
+        wanted = {"selector": text, "mode": mode, "order": order or known.order}
+        has = {"selector": known.selector, "mode": known.mode, "order": known.order}
+        for what, value in wanted.items():
+            if value != has[what]:
+                wrong = f"the group {name[:60]!r} has the {what} {has[what] or 'none'!s}, not {value or 'none'!s}"
+                raise GroupMismatch(wrong, group=name[:60], what=what)
+        return group
+
+    def _defined(
+        self, stream: "Stream", name: str, mode: Mode, order: Order, selector: str | None, start: Start
+    ) -> GroupDefinition:  # fmt: skip
+        if not is_plain(name) or len(name.encode()) > 200:
+            raise InvalidHeader(f"{name[:60]!r} is no name for a group: 1 to 200 bytes", header="group")
+        now = self._broker.clock.now_ms()
+        return GroupDefinition(stream.destination.name, name, mode, order, selector, str(start), now)
+
+    def begin(self, stream: "Stream", start: Start) -> list[tuple[AckSet, Progress]]:
+        """Where a new group begins in each partition, decided now: what is sent later it gets in any case.
+
+        Args:
+            stream: the stream.
+            start: what was asked for.
+        """
+        begun = []
+        broker, lanes = self._broker, stream.stored.lanes
+        offsets = start.offsets(broker.store, lanes, broker.clock.now_ms())
+        for partition, offset in zip(stream.partitions, offsets, strict=True):
+            at_end = start.kind is StartKind.LATEST
+            finished = AckSet(partition.filled_to if at_end else max(min(offset, partition.next_sequence) - 1, 0))
+            finished.merge(partition.gone)
+            begun.append((finished, Progress()))
+        return begun
+
+    def create(self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]]) -> Group:
+        """Make a group, and store it with the open commit.
+
+        Args:
+            definition: what it is; there is none of that stream and name.
+            begun: what it has finished of each partition.
+        """
+        stream = self._broker.destinations.streams[definition.stream]
+        retry = None
+        if definition.order is Order.CONCURRENT and stream.policy.retry == "relocated":
+            name = f"%RETRY%{definition.name}@{definition.stream}"
+            retry = self._broker.destinations.create_internal(RETRY_KIND, name)
+            definition = msgspec.structs.replace(definition, retry=retry.id)
+        group = Group(stream, self._take_number(), definition, begun, retry)
+        stream.groups[definition.name] = group
+        self._broker.set_mark(definition_key(group.number), msgspec.msgpack.encode(definition))
+        for part in group.partitions:
+            part.write()
+        return group
+
+    def reader(self, stream: "Stream", start: Start, selector: Selector | None) -> Group:
+        """A reader: a group of one member that nothing is stored of.
+
+        Args:
+            stream: the stream.
+            start: where it begins.
+            selector: which messages it wants.
+        """
+        number = self._take_number()
+        text = None if selector is None else selector.text
+        definition = GroupDefinition(stream.destination.name, f"reader-{number}", selector=text, start=str(start))
+        group = Group(stream, number, definition, self.begin(stream, start), is_stored=False)
+        self._readers[group] = None
+        return group
+
+    def _take_number(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
+
+    # Go.
+
+    def reader_left(self, group: Group) -> None:
+        """A reader's member is gone."""
+        self._readers.pop(group, None)
+        self._forget(group)
+
+    def delete(self, group: Group) -> None:
+        """Remove a group without members, with everything it remembers.
+
+        Raises:
+            DestinationInUse: it has members.
+        """
+        if group.members:
+            stream, names = group.stream.destination.name, ", ".join(list(group.members)[:5])
+            text = f"the group {group.name[:60]!r} of {stream[:60]!r} has members: {names}"
+            raise DestinationInUse(text, stream=stream[:60], group=group.name[:60])
+        self.drop(group)
+
+    def drop(self, group: Group) -> None:
+        """Remove a group: nobody is a member of it any more."""
+        del group.stream.groups[group.name]
+        self._forget(group)
+        removed = msgspec.structs.replace(group.definition, is_removed=True)
+        self._broker.set_mark(definition_key(group.number), msgspec.msgpack.encode(removed))
+        GroupRemoval(self._broker, group.number, removed)
+        facts = {"stream": group.stream.destination.name, "group": group.name}
+        event("group.removed", f"group {group.name} is removed", logging.INFO, **facts)
+
+    def _forget(self, group: Group) -> None:
+        """Nothing of a group is dispatched or written any more."""
+        broker = self._broker
+        group.coordinator.close()
+        for part in group.partitions:
+            part.partition.subscribers.remove(part)
+        for source in [*group.partitions, *([group.retries] if group.retries else [])]:
+            for waiting in (broker.ready, broker.watched, broker.idle_residents):
+                waiting.pop(source, None)
+            source.memory.stop_waiting(source.memory_released)
+            source.memory.release(source.memory.used)
+            broker.forget(source)
+
+
+def _time_is_up(child: MemberSubscription, messages: list[Message]) -> None:
+    child.member.group.time_is_up(child, messages)

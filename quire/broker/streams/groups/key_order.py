@@ -1,0 +1,35 @@
+"""Key-ordered consumption: of each key one message is out at a time, and the other keys go on."""
+
+from collections.abc import Callable, Iterable
+
+from quire.broker.queues.message_groups import Group, MessageGroups
+from quire.broker.subscription import Subscription
+from quire.message import Message
+
+
+class KeyOrder(MessageGroups):
+    """The keys that have a message in flight; each is a message group for as long as it has one.
+
+    Args:
+        changed: as for ``MessageGroups``.
+    """
+
+    def __init__(self, changed: Callable[[str, Subscription | None], None]) -> None:
+        super().__init__(changed)
+        self._keys: dict[int, Group] = {}
+
+    def is_moving(self, name: str) -> bool:
+        """Whether a key has to wait."""
+        return name in self.groups
+
+    def take(self, name: str, owner: Subscription, message: Message) -> bool:
+        """A consumer is given a message of a key."""
+        self._keys[message.sequence] = self.assign(name, owner)
+        return False
+
+    def settled(self, messages: Iterable[Message]) -> None:
+        """Messages are not in flight any more: the next ones of their keys may go."""
+        for message in messages:
+            group = self._keys.pop(message.sequence, None)
+            if group is not None and self.groups.get(group.name) is group:
+                self.close(group.name)

@@ -1,0 +1,99 @@
+"""Leases: how long a member of a consumer group may have a message. Exact to a tick, whatever the timeout.
+
+A wheel of ticks says when to look at which consumer. It holds consumers and not messages: each message in flight knows
+its own deadline, and a look goes over what its consumer has in flight. So a lease costs nothing but that number, and
+nothing is left of it when the message is acknowledged.
+"""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quire.clock import Clock
+from quire.message import Message
+from quire.scheduler import Scheduler, Timer
+
+if TYPE_CHECKING:
+    from quire.broker.streams.groups.member_subscription import MemberSubscription
+
+TICK = 0.1
+"""How fine deadlines are told apart, in seconds; a lease never ends early."""
+
+NEVER = 1 << 62
+"""The tick of a consumer that is not planned to be looked at."""
+
+
+class Leases:
+    """The leases of all groups of a broker.
+
+    Args:
+        clock: the time.
+        scheduler: timers, on the same clock.
+        expired: called with a consumer and the messages whose time is up; they are in its in-flight table still.
+    """
+
+    def __init__(
+        self, clock: Clock, scheduler: Scheduler, expired: Callable[["MemberSubscription", list[Message]], None]
+    ) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._expired = expired
+        self._ticks: dict[int, dict[MemberSubscription, None]] = {}
+        self._next: int | None = None
+        self._timer: Timer | None = None
+
+    def watch(self, consumer: "MemberSubscription", deadline: float) -> None:
+        """Look at a consumer when a message of it is due, if that is not planned for then or earlier.
+
+        Args:
+            consumer: whose message.
+            deadline: on the monotonic clock.
+        """
+        tick = math.ceil(deadline / TICK)
+        if consumer.looked_at <= tick:
+            return
+        self._forget(consumer)
+        consumer.looked_at = tick
+        self._ticks.setdefault(tick, {})[consumer] = None
+        if self._next is None or tick < self._next:
+            self._plan(tick)
+
+    def forget(self, consumer: "MemberSubscription") -> None:
+        """A consumer goes."""
+        self._forget(consumer)
+        consumer.looked_at = NEVER
+
+    def _forget(self, consumer: "MemberSubscription") -> None:
+        planned = self._ticks.get(int(consumer.looked_at)) if consumer.looked_at < NEVER else None
+        if planned is not None:
+            planned.pop(consumer, None)
+            if not planned:
+                del self._ticks[int(consumer.looked_at)]
+
+    def _plan(self, tick: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = tick
+        self._timer = self._scheduler.call_later(max(tick * TICK - self._clock.monotonic(), 0.0), self._look)
+
+    def _look(self) -> None:
+        """The time of a tick has come."""
+        now, self._next = self._clock.monotonic(), None
+        for tick in sorted([tick for tick in self._ticks if tick * TICK <= now]):
+            for consumer in self._ticks.pop(tick):
+                consumer.looked_at = NEVER
+                self._look_at(consumer, now)
+        if self._ticks and self._next is None:
+            self._plan(min(self._ticks))
+
+    def _look_at(self, consumer: "MemberSubscription", now: float) -> None:
+        late = [message for message in consumer.in_flight.values() if message.deadline <= now]
+        if consumer.extended:  # acknowledged in an open transaction, which has a time limit of its own
+            for message in [message for message in late if message.sequence in consumer.extended]:
+                message.deadline = now + 1.0
+            late = [message for message in late if message.sequence not in consumer.extended]
+        if late:
+            self._expired(consumer, late)
+        earliest = min([message.deadline for message in consumer.in_flight.values()], default=None)
+        if earliest is not None:
+            self.watch(consumer, earliest)

@@ -1,0 +1,398 @@
+"""The retries of a consumer group: messages that failed and are delivered again after a delay.
+
+It is a queue over a lane of its own, ``%RETRY%group@stream``. What is stored there are links (``retry_records``): no
+body is ever copied. Consumers get the content of the origin, which retention keeps as long as ``pinned`` names it.
+
+A message is *relocated* in one commit with the change of the group's ack set. Each link has a mark,
+``group/NUMBER/r/LANE/OFFSET/RETRY``, whose value is the size of the body. It finds the retry of a message, and is
+removed in the same commit as the link.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from quire.broker.commit import Commit, QueuePart
+from quire.broker.dead_letter import send_dead_letters
+from quire.broker.queues.queue import READ_AGAIN, Queue
+from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.streams.groups.group_definition import prefix_of
+from quire.broker.streams.groups.hand_over import hand_over
+from quire.broker.streams.groups.retry_records import LinkReader, RetryMessage, link_record
+from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.queue_cursor import QueueCursor
+from quire.errors import StoreError
+from quire.logs import event
+from quire.message import Message
+from quire.store.base import Delivery, StoredDestination
+
+if TYPE_CHECKING:
+    from quire.broker.streams.groups.group import Group
+    from quire.broker.subscription import Subscription
+
+LINK_SIZE = 160
+"""About how many bytes a link takes in a commit."""
+
+RETRIES_OF_ONE = 10
+"""How many retries of a message are looked for: there is one, unless a reset made the group get the message again."""
+
+STEP = 1000
+"""How many retries one step of a purge is about."""
+
+
+class RetryQueue(Queue):
+    """The retries of one group. Counts and sizes are about the messages, not about the links.
+
+    Args:
+        group: the group.
+        stored: the retry lane's destination as the store has it.
+        settled: called with lane and offset of a message whose retry is done for good: acknowledged, buried, cancelled.
+
+    Attributes:
+        group: as given.
+        name: the retry lane's name.
+        timed_out: how many leases ended because their time was up.
+        cancelled: how many retries were not needed after all.
+    """
+
+    def __init__(self, group: "Group", stored: StoredDestination, settled: Callable[[int, int], None]) -> None:
+        self.group = group
+        self.name = stored.name
+        self.timed_out = self.cancelled = 0
+        self._settled = settled
+        self._links = f"{prefix_of(group.number)}r/"
+        self._bytes_key = f"{prefix_of(group.number)}retry-bytes"
+        self._uncommitted: dict[tuple[int, int], RetryMessage] = {}
+        self._cancelled: dict[int, RetryMessage] = {}
+        address = group.stream.destination
+        super().__init__(group.broker, stored._replace(kind=address.kind, name=address.name))
+        self.stored = stored
+        self.policy_changed()
+
+    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
+        """One lane, read through its links."""
+        store, lane = self.broker.store, self.stored.lanes[0]
+        self._stored_bytes = int(store.mark(self._bytes_key) or b"0")
+        state = store.lane_state(lane)._replace(bytes=self._stored_bytes)
+        self.memory = MemoryUsage(0, self.group.stream.memory)
+        made = QueueLane(self.broker, lane, self.memory, state=state)
+        made.reader = reader = LinkReader(store)
+        last = state.next_sequence - 1
+        made.cursor = QueueCursor(reader, self.broker.spool, lane, self.memory, self.broker.clock, last)
+        made.cursor.redelivered_to = min(state.dispatch_mark, last)
+        return [made]
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on."""
+        self.policy = self.group.policy
+        self.memory.limit = self.policy.max_in_flight_bytes
+        self.dispatcher.consumers_changed()
+        self.wake()
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """It is not, whatever the stream's name is."""
+        return False
+
+    # For the figures of the group's lag; depth, bytes and in_flight are the queue's.
+
+    @property
+    def delayed(self) -> int:
+        """How many wait for their time; known while there are consumers."""
+        return len(self.lanes[0].delayed)
+
+    @property
+    def next_due(self) -> int | None:
+        """When the first of these is due, in milliseconds since the epoch; None if there is none."""
+        delayed = self.lanes[0].delayed
+        return delayed.earliest if delayed else None
+
+    def room_for(self, consumer: "Subscription") -> int:
+        """How many more retries a member may have, so that all together have no more than the limit."""
+        return self.policy.max_in_flight - self.in_flight
+
+    # A message comes in, and is found.
+
+    def relocate(self, lane: int, message: Message, state: Delivery) -> None:
+        """Take a message of a partition, with the open commit; the caller finishes it there, in the same commit.
+
+        Args:
+            lane: the partition's lane.
+            message: with its content. Its record must be there, and stay as long as ``pinned`` names it.
+            state: what is known of its deliveries; it says when the next one is.
+        """
+        retry = RetryMessage(0, message.content, lane, message.sequence, message.expiration, message.priority)
+        retry.set_state(*state[:3])
+        self._append(retry, state)
+
+    def _append(self, retry: RetryMessage, state: Delivery) -> None:
+        retry.sequence = self._next_sequence
+        self._next_sequence += 1
+        self._open.appends.append(retry)
+        self._open.deliveries[retry.sequence] = (retry, state)
+        self._uncommitted[retry.origin_lane, retry.origin_sequence] = retry
+        self.broker.open_bytes += LINK_SIZE
+        self.broker.list_part(self._open)
+
+    def find(self, lane: int, sequence: int) -> int | None:
+        """The retry of a message, committed or not yet.
+
+        Args:
+            lane: the message's lane.
+            sequence: its offset.
+
+        Returns:
+            The retry's sequence; None if there is none, or if it is being removed.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        return max([retry.sequence for retry in self._retries_of(lane, sequence)], default=None)
+
+    def pinned(self, lane: int, first: int, last: int, limit: int) -> list[int]:
+        """The offsets of messages that retries need: their records have to stay.
+
+        Args:
+            lane: the lane of a partition.
+            first: the first offset to look at.
+            last: the last one.
+            limit: how many at the most; the lowest ones.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        prefix = f"{self._links}{lane}/"
+        start = f"{prefix}{first:016x}"
+        pinned = {offset for known, offset in self._uncommitted if known == lane and first <= offset <= last}
+        found: set[int] = set()
+        while len(found) < limit:
+            retries = self._marked(prefix, start, limit)
+            found |= {retry.origin_sequence for retry in retries if retry.origin_sequence <= last}
+            if len(retries) < limit or retries[-1].origin_sequence >= last:
+                break
+            start = f"{prefix}{retries[-1].origin_sequence + 1:016x}"
+        return sorted(found | pinned)[:limit]
+
+    def _retries_of(self, lane: int, sequence: int) -> list[RetryMessage]:
+        """The retries of a message that are not being removed, without their content."""
+        prefix = f"{self._links}{lane}/{sequence:016x}/"
+        found = {retry.sequence: retry for retry in self._marked(prefix, prefix, RETRIES_OF_ONE)}
+        if uncommitted := self._uncommitted.get((lane, sequence)):
+            found[uncommitted.sequence] = uncommitted
+        return [retry for retry in found.values() if not self._is_leaving(retry.sequence)]
+
+    def _is_leaving(self, sequence: int) -> bool:
+        parts: list[QueuePart] = [self._open, *self.broker.parts_of(self)]
+        removed = [message.sequence for part in parts for message in part.removals]
+        return sequence in self._cancelled or sequence in removed
+
+    def _marked(self, prefix: str, start: str, limit: int) -> list[RetryMessage]:
+        """Retries, without their content, as their marks tell of them."""
+        found: list[RetryMessage] = []
+        for key, size in self.broker.store.marks(prefix, start, limit):
+            lane, offset, sequence = key.removeprefix(self._links).split("/")
+            found.append(RetryMessage(int(sequence, 16), b"", int(lane), int(offset, 16)))
+            found[-1].size = int(size)
+        return found
+
+    def _key(self, retry: RetryMessage) -> str:
+        return f"{self._links}{retry.origin_lane}/{retry.origin_sequence:016x}/{retry.sequence:016x}"
+
+    # It is cancelled.
+
+    def cancel(self, lane: int, sequence: int) -> bool:
+        """Remove the retry of a message that was acknowledged after all, unless a member has it in flight.
+
+        Args:
+            lane: the message's lane.
+            sequence: its offset.
+
+        Returns:
+            Whether there was one. It is not delivered any more, and gone when the open commit is done.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        return any([self._cancel(retry) for retry in self._retries_of(lane, sequence)])
+
+    def late_acknowledge(self, sequence: int) -> bool:
+        """A member acknowledges a retry that it does not have any more.
+
+        Args:
+            sequence: of the retry itself.
+
+        Returns:
+            Whether that counts: nobody else has it, and it will not be delivered again.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        lane = self.lanes[0]
+        return any([self._cancel(retry) for retry in _retries(lane.reader.load(lane.id, [sequence]))])
+
+    def _cancel(self, retry: RetryMessage) -> bool:
+        sequence = retry.sequence
+        is_in_flight = any([sequence in s.in_flight for s in self.subscriptions])
+        if is_in_flight or sequence in self.lanes[0].cursor.excluded or self._is_leaving(sequence):
+            return False
+        self._cancelled[sequence] = retry
+        self.cancelled += 1
+        self.broker.list_part(self._open)
+        return True
+
+    def _remove_cancelled(self) -> None:
+        """Remove what was cancelled in this turn, all at once. What is in the commit under way has to wait for it."""
+        if not self._cancelled:
+            return
+        part, last = self._open, self.last
+        for retry in _retries(part.appends):
+            if retry.sequence in self._cancelled:
+                del part.deliveries[retry.sequence]
+                self._drop(retry)
+        part.appends = [message for message in part.appends if message.sequence in part.deliveries]
+        self._take_away({seq: retry for seq, retry in self._cancelled.items() if seq <= last})
+        self._cancelled = {seq: retry for seq, retry in self._cancelled.items() if seq > last}
+
+    def _take_away(self, retries: dict[int, RetryMessage]) -> None:
+        self.removed([retries[sequence] for sequence in self.take_out(list(retries))])
+
+    def _drop(self, retry: RetryMessage) -> None:
+        """A retry was cancelled that never was in the store."""
+        del self._cancelled[retry.sequence]
+        self._uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
+        self._settled(retry.origin_lane, retry.origin_sequence)
+
+    def purge(self, done: Callable[[], None]) -> None:
+        """Remove all retries that there are now, a step after the other. What members have in flight stays.
+
+        Args:
+            done: called when they are gone.
+        """
+        for retry in self._uncommitted.values():
+            self._cancelled[retry.sequence] = retry
+        self.broker.list_part(self._open)
+        self.broker.after_commit(partial(self._purge_step, "", self._next_sequence - 1, done))
+
+    def _purge_step(self, start: str, last: int, done: Callable[[], None]) -> None:
+        try:
+            found = self._marked(self._links, start, STEP)
+        except StoreError as error:
+            event("store.unreadable", f"a purge of {self.name} waits: {error}", logging.WARNING, code=error.code)
+            self.broker.scheduler.call_later(READ_AGAIN, partial(self._purge_step, start, last, done))
+            return
+        self._take_away({retry.sequence: retry for retry in found if retry.sequence <= last})
+        going_on = done if len(found) < STEP else partial(self._purge_step, self._key(found[-1]), last, done)
+        self.broker.after_commit(going_on)
+
+    # It goes out again, and fails again.
+
+    def hold(self, consumer: "Subscription", sequences: list[int]) -> list[Message]:
+        """A member that comes back says which retries it still has: they are in its hands, and go to nobody else.
+
+        Args:
+            consumer: the member's part of the retries.
+            sequences: of the retries themselves, in ascending order.
+
+        Returns:
+            Those that are there and that nobody else has.
+        """
+        return hand_over(self.lanes[0], self._open, consumer, self.take_out(sequences))
+
+    def origin(self, message: Message) -> tuple[int, int]:
+        """The lane and the offset of the message that one of the retries is of."""
+        (retry,) = _retries([message])
+        return retry.origin_lane, retry.origin_sequence
+
+    def dispatch(self) -> None:
+        """Give retries to consumers; one that cannot be read stops this lane and no other."""
+        self._remove_cancelled()
+        super().dispatch()
+
+    def redelivery_delay_ms(self, message: Message) -> int:
+        """How long a message that failed again waits, in milliseconds."""
+        ladder = self.group.ladder
+        return super().redelivery_delay_ms(message) if ladder is None else ladder.delay_ms(message.failures)
+
+    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+        """Remove retries that cannot be delivered; copies of their messages become dead letters, in the same commit.
+
+        Args:
+            messages: in no consumer's in-flight table any more, their memory still reserved.
+            reason: ``expired`` or ``failed``.
+            cause: for the dead letter's header.
+        """
+        self._remove(messages)
+        self._release(messages)
+        lanes, letter = self.group.stream.stored.lanes, self.group.dead_letter
+        letters = [letter(lanes.index(m.origin_lane), m.origin_sequence, m) for m in _retries(messages)]
+        send_dead_letters(self.broker, self, letters, reason, cause)
+
+    # Commits.
+
+    def _remove(self, messages: list[Message]) -> None:
+        """Remove links; the messages themselves stay in their partition."""
+        super()._remove(messages)
+        self.broker.stored_bytes += sum([message.size for message in messages])
+
+    def restore(self, messages: list[Message]) -> None:
+        """Put messages back whose acknowledgement was in a transaction that could not be committed."""
+        super().restore(messages)
+        self.broker.stored_bytes -= sum([message.size for message in messages])
+
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit: links instead of messages, and their marks."""
+        self._remove_cancelled()
+        part, now = self._open, self.broker.clock.now_ms()
+        super().fill(commit)
+        appends, marks = _retries(part.appends), commit.batch.marks
+        if appends:
+            commit.batch.lane(self.lanes[0].id).appends = [link_record(retry, now) for retry in appends]
+            marks.update([(self._key(retry), b"%d" % retry.size) for retry in appends])
+        for retry in _retries(part.removals):
+            marks[self._key(retry)] = None
+        if part.appends or part.removals:
+            marks[self._bytes_key] = b"%d" % self._bytes_after(part)
+
+    def _bytes_after(self, part: QueuePart) -> int:
+        """The sizes of all messages when a commit is done."""
+        came, went = [sum([message.size for message in run]) for run in (part.appends, part.removals)]
+        return self._stored_bytes + came - went
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done."""
+        self._stored_bytes = self._bytes_after(part)
+        super().committed(part)
+        self.broker.stored_bytes -= sum([message.size for message in part.appends])
+        for retry in _retries(part.appends):
+            self._uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
+        for retry in _retries(part.removals):
+            self._settled(retry.origin_lane, retry.origin_sequence)
+
+    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
+        """A commit failed: what it had of this lane is put into the next one, what was relocated too.
+
+        Args:
+            part: this lane's part of it.
+            restored: ``id`` of the messages whose removal is not to be tried again.
+        """
+        super().commit_failed(part, restored)
+        for retry in _retries(part.appends):
+            _, state = self._open.deliveries.pop(retry.sequence)
+            self.broker.set_mark(self._key(retry), None)  # or that of the failed commit would be written by the next
+            if retry.sequence in self._cancelled:
+                self._drop(retry)
+            else:
+                self._append(retry, state)
+        for retry in _retries(part.removals):
+            if id(retry) in restored:
+                self.broker.set_mark(self._key(retry), b"%d" % retry.size)
+
+    def _tell_of(self, fault: StoreError) -> None:
+        text = f"retries {self.name}: {fault} {fault.entry.advice}"
+        event("retries.damaged", text, logging.ERROR, retries=self.name, **fault.data)
+
+
+def _retries(messages: list[Message]) -> list[RetryMessage]:
+    """The same messages: in this lane all of them are retries."""
+    return [message for message in messages if isinstance(message, RetryMessage)]

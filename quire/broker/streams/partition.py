@@ -1,0 +1,197 @@
+"""A partition of a stream: one lane, whose records stay until retention lets them go."""
+
+from typing import TYPE_CHECKING
+
+from quire.broker.commit import Commit
+from quire.broker.queues.lane_records import LaneKeys, read_finished
+from quire.broker.streams.partition_part import PartitionPart
+from quire.cursors.ack_set import AckSet
+from quire.cursors.memory_usage import MemoryUsage
+from quire.message import Message
+from quire.store.base import LaneState, Link, StoredDestination
+from quire.store.marks import walk_marks
+
+if TYPE_CHECKING:
+    from quire.broker.streams.groups.group_partition import GroupPartition
+    from quire.broker.streams.stream import Stream
+
+
+class Partition:
+    """One partition. The offset of a message is the sequence of its record.
+
+    Args:
+        stream: the stream it is of.
+        index: its number in the stream, from 0.
+        lane: its lane's id.
+        new: whether it is made now: then nothing is read.
+
+    Attributes:
+        stream: as given.
+        index: as given.
+        lane: as given.
+        gone: the sequences that have no record: retention let them go, or their commit failed.
+        count: how many records there are; exact.
+        bytes: their sizes.
+        head: the first sequence that has a record; 0 if there is none.
+        announced: the highest sequence of those commits that are done.
+        subscribers: the groups' parts of it.
+    """
+
+    def __init__(self, stream: "Stream", index: int, lane: int, *, new: bool = False) -> None:
+        self.stream = stream
+        self.broker = stream.broker
+        self.index = index
+        self.lane = lane
+        self.subscribers: list[GroupPartition] = []
+        self._keys = LaneKeys(progress="", pages=f"stream/{lane}/gone/", states="")
+        state = LaneState() if new else self.broker.store.lane_state(lane)
+        self.gone = AckSet() if new else self._read_gone()
+        self.count, self.bytes, self.head = state.count, state.bytes, state.head
+        self.next_sequence = state.next_sequence
+        self.announced = state.next_sequence - 1
+        self.start_after(self.gone.highest)
+        self._open = PartitionPart(self)
+
+    def _read_gone(self) -> AckSet:
+        with self.broker.store.snapshot() as reader:
+            known = reader.marks(self._keys.pages, limit=1)
+            return read_finished(reader, self._keys) if known else AckSet()
+
+    @property
+    def stored(self) -> StoredDestination:
+        """The stream as the store has it."""
+        return self.stream.stored
+
+    @property
+    def memory(self) -> MemoryUsage:
+        """The stream's node of the memory tree."""
+        return self.stream.memory
+
+    @property
+    def filled_to(self) -> int:
+        """The highest sequence that was given to a message, committed or not."""
+        return self.next_sequence - 1
+
+    def start_after(self, sequence: int) -> None:
+        """Give no message a sequence up to this one: somebody has it among those that have no record."""
+        if sequence >= self.next_sequence:
+            self.next_sequence = sequence + 1
+            self.announced = max(self.announced, sequence)
+
+    # A message comes in.
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message. It has its offset now, and is there for consumers when the open commit is done.
+
+        Args:
+            content: header lines and body (``quire.message``).
+            expiration: of no effect: retention decides how long a message stays.
+            priority: 0 to 9; the order is that of sending.
+            persistent: of no effect: what a stream takes is stored.
+        """
+        message = Message(self.next_sequence, content, 0, priority)
+        self.next_sequence += 1
+        part = self._open
+        part.appends.append(message)
+        self.broker.open_bytes += message.size
+        if not part.listed:
+            self.broker.list_part(part)
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one.
+
+        Returns:
+            The message.
+        """
+        self.send(content, expiration, priority, persistent)
+        message = self._open.appends[-1]
+        self._open.brought.append(message)
+        return message
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent. Their order is that of the partition: there is nothing to do."""
+
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit."""
+        part, self._open = self._open, PartitionPart(self)
+        commit.parts.append(part)
+        if part.appends or part.removals:
+            lane = commit.batch.lane(self.lane)
+            lane.appends = part.appends
+            lane.removals = part.removals
+        for page, value in self.gone.changed_pages().items():
+            commit.batch.marks[self._keys.page(page)] = value
+
+    def committed(self, part: PartitionPart) -> None:
+        """A commit is done: what it brought goes to the groups."""
+        broker, appends = self.broker, part.appends
+        if part.removals:
+            state = broker.store.lane_state(self.lane)
+            broker.stored_bytes += state.bytes - self.bytes
+            self.count, self.bytes, self.head = state.count, state.bytes, state.head
+            if appends:
+                self.announced = appends[-1].sequence
+        elif appends:
+            size = sum([message.size for message in appends])
+            self.count += len(appends)
+            self.bytes += size
+            self.head = self.head or appends[0].sequence
+            broker.stored_bytes += size
+            self.announced = appends[-1].sequence
+        if appends:
+            self.stream.committed(len(appends))
+            for subscriber in self.subscribers:
+                subscriber.take_in(appends)
+
+    def commit_failed(self, part: PartitionPart, restored: set[int]) -> None:
+        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
+
+        Args:
+            part: this partition's part of it.
+            restored: of no interest here.
+        """
+        if part.appends:  # nobody ever gets these sequences: no group is to wait for them
+            first, last = part.appends[0].sequence, part.appends[-1].sequence
+            self.gone.add_range(first, last)
+            self.announced = max(self.announced, last)
+            for subscriber in self.subscribers:
+                subscriber.skip(first, last)
+        self._open.removals += part.removals
+        for message in part.brought:
+            self.bring(message.content, message.expiration, message.priority)
+        self.broker.list_part(self._open)
+
+    def write(self) -> None:
+        """Have the open commit write what has changed."""
+        self.broker.list_part(self._open)
+
+    # Records go.
+
+    def remove(self, links: list[Link]) -> None:
+        """Let records go, with the open commit; groups that had not finished them will not get them.
+
+        Args:
+            links: in ascending sequence; nobody has them in flight.
+        """
+        sequences = [link.sequence for link in links]
+        self._open.removals += sequences
+        self.gone.add_all(sequences)
+        for subscriber in self.subscribers:
+            subscriber.records_gone(sequences)
+        self.broker.list_part(self._open)
+
+    def in_flight(self, first: int, last: int) -> set[int]:
+        """The sequences in a range that members of groups have now: their records have to stay."""
+        held = [subscriber.in_flight_sequences() for subscriber in self.subscribers]
+        return {sequence for sequences in held for sequence in sequences if first <= sequence <= last}
+
+    def done_by_all(self, sequences: list[int]) -> list[int]:
+        """None: a stream keeps its records, whoever has finished them."""
+        return []
+
+    def forget_marks(self) -> None:
+        """The stream is deleted: remove what the partition remembers besides its messages."""
+        with self.broker.store.snapshot() as reader:
+            keys = [key for key, _ in walk_marks(reader, self._keys.pages)]
+        for key in keys:
+            self.broker.set_mark(key, None)

@@ -1,0 +1,29 @@
+"""What concerns a partition of a stream in a commit."""
+
+from typing import TYPE_CHECKING
+
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.streams.partition import Partition
+
+
+class PartitionPart:
+    """What concerns one partition in a commit.
+
+    Attributes:
+        owner: the partition.
+        appends: what was sent, in order.
+        brought: those of them that another destination gives up in this commit.
+        removals: sequences of records that retention lets go.
+        listed: whether the broker knows that there is something here.
+    """
+
+    __slots__ = ("appends", "brought", "listed", "owner", "removals")
+
+    def __init__(self, owner: "Partition") -> None:
+        self.owner = owner
+        self.appends: list[Message] = []
+        self.brought: list[Message] = []
+        self.removals: list[int] = []
+        self.listed = False

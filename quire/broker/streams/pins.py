@@ -1,0 +1,118 @@
+"""Pins: somebody who reads a stream without a group has its records kept while he is away, for a limited time.
+
+A pin names an offset for each partition it is about: what is there or behind it stays, whatever the policy says. It
+ends at its time, unless it is set again before. A batch job that reads ranges (``range_reads``) sets one.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quire.errors import InvalidArgument, LimitExceeded
+from quire.store.marks import walk_marks
+
+if TYPE_CHECKING:
+    from quire.broker.streams.stream import Stream
+
+MAX_PINS = 1000
+"""How many pins a stream may have."""
+
+MAX_NAME = 200
+"""How long the name of a pin may be, in bytes of UTF-8."""
+
+MAX_TIME_TO_LIVE = 365 * 86_400_000
+"""How long a pin may last without being set again, in milliseconds."""
+
+NOTHING_PINNED = 1 << 62
+"""An offset above all others."""
+
+
+class Pin(msgspec.Struct, array_like=True, frozen=True):
+    """One pin: the mark ``stream/LANE/pin/NAME``, with the lane of the stream's first partition.
+
+    Attributes:
+        offsets: the first offset that stays, by partition.
+        until: when it ends, in milliseconds since the epoch.
+    """
+
+    offsets: dict[int, int]
+    until: int
+
+
+class Pins:
+    """The pins of one stream.
+
+    Args:
+        stream: the stream.
+        new: whether it is made now: then nothing is read.
+
+    Attributes:
+        by_name: all that have not ended, or not long ago.
+    """
+
+    def __init__(self, stream: "Stream", *, new: bool = False) -> None:
+        self._stream = stream
+        self._prefix = f"stream/{stream.partitions[0].lane}/pin/"
+        self.by_name: dict[str, Pin] = {}
+        if not new:
+            with stream.broker.store.snapshot() as reader:
+                for key, value in walk_marks(reader, self._prefix):
+                    self.by_name[key.removeprefix(self._prefix)] = msgspec.msgpack.decode(value, type=Pin)
+
+    def set(self, name: str, offsets: Mapping[int, int], time_to_live_ms: int) -> Pin:
+        """Pin records, in place of what the name had pinned. It is stored with the open commit.
+
+        Args:
+            name: whose pin it is.
+            offsets: the first offset that is to stay, by partition. What is gone already does not come back: a look at
+                the partition's extent afterwards tells.
+            time_to_live_ms: how long it lasts, in milliseconds.
+
+        Raises:
+            InvalidArgument: there is no such partition or offset, or name or time are out of range.
+            LimitExceeded: there are too many pins.
+        """
+        if not 0 < len(name.encode()) <= MAX_NAME or "\0" in name:
+            raise InvalidArgument(f"a pin's name has 1 to {MAX_NAME} bytes and no NUL character", argument="name")
+        if not 0 < time_to_live_ms <= MAX_TIME_TO_LIVE:
+            text = f"a pin lasts 1 to {MAX_TIME_TO_LIVE} ms, not {time_to_live_ms}: set it again before it ends"
+            raise InvalidArgument(text, argument="time_to_live_ms")
+        partitions = len(self._stream.partitions)
+        for partition, offset in offsets.items():
+            if not (0 <= partition < partitions and offset >= 1):
+                text = f"there is no offset {offset} of partition {partition}: partitions are 0 to {partitions - 1}"
+                raise InvalidArgument(text, argument="offsets")
+        self.expire()
+        if name not in self.by_name and len(self.by_name) >= MAX_PINS:
+            raise LimitExceeded(f"the stream has {MAX_PINS} pins: release some", limit=MAX_PINS)
+        pin = Pin(dict(offsets), self._stream.broker.clock.now_ms() + time_to_live_ms)
+        self.by_name[name] = pin
+        self._stream.broker.set_mark(self._prefix + name, msgspec.msgpack.encode(pin))
+        return pin
+
+    def release(self, name: str) -> bool:
+        """Take a pin away, with the open commit; whether there was one."""
+        if self.by_name.pop(name, None) is None:
+            return False
+        self._stream.broker.set_mark(self._prefix + name, None)
+        return True
+
+    def expire(self) -> None:
+        """Take away the pins whose time is up."""
+        now = self._stream.broker.clock.now_ms()
+        for name in [name for name, pin in self.by_name.items() if pin.until <= now]:
+            self.release(name)
+
+    def clear(self) -> None:
+        """Take all away: the stream is deleted."""
+        for name in list(self.by_name):
+            self.release(name)
+
+    def first(self, partition: int) -> int:
+        """The first offset of a partition that is pinned; ``NOTHING_PINNED`` if there is none."""
+        now = self._stream.broker.clock.now_ms()
+        pinned = [
+            pin.offsets[partition] for pin in self.by_name.values() if partition in pin.offsets and pin.until > now
+        ]
+        return min(pinned, default=NOTHING_PINNED)

@@ -1,0 +1,292 @@
+"""Retention: which records of a stream go, and when.
+
+Three rules, from the stream's policy: what is older than ``retention_time`` goes; the oldest go while there are more
+bytes than ``retention_bytes``, from each partition its share; with ``retention_groups_done`` what all groups have
+finished goes, if there are any.
+
+Some records stay for now: those that members of groups have in flight, those that waiting retries need, those that are
+pinned (``pins``). The rules end at what is pinned, and while a partition can give up nothing because of that, its bytes
+do not count. What is in flight or needed by a retry is passed over, and looked at again, a step each second.
+
+Everything is done in steps: a bounded look at one partition, the commit of what it removes, a pause. No body is read,
+but for a few in a search by time.
+"""
+
+import logging
+from collections.abc import Iterator
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from quire.broker.streams.offsets import offset_at, time_from
+from quire.cursors.ack_set import AckSet
+from quire.errors import StoreError
+from quire.logs import event
+from quire.store.base import Link
+
+if TYPE_CHECKING:
+    from quire.broker.streams.partition import Partition
+    from quire.broker.streams.stream import Stream
+
+STEP = 1000
+"""How many records one step looks at."""
+
+PAUSE = 0.01
+"""How long others have their turn between two steps, in seconds."""
+
+CHECK_PERIOD = 1.0
+"""How often time is looked at, and what was passed over, in seconds."""
+
+_Range = tuple[int, int]
+
+
+class _Place:
+    """How far retention has come in one partition.
+
+    Attributes:
+        partition: which.
+        passed: what is before this offset was due by age or size, and is gone or was passed over.
+        again: where the next look at what was passed over begins.
+        is_again_due: whether there is to be one.
+        done: where the next look for what all groups have finished begins.
+        is_done_due: whether there is to be one.
+        surplus: how many bytes it has to give up still, by its share of what the stream has too many.
+        old_before: what is before this offset was too old when time was looked at.
+        look_at: when it is to be looked at again, in milliseconds since the epoch.
+    """
+
+    __slots__ = (
+        "again", "done", "is_again_due", "is_done_due", "look_at", "old_before", "partition", "passed", "surplus",
+    )  # fmt: skip
+
+    def __init__(self, partition: "Partition") -> None:
+        self.partition = partition
+        self.passed = self.again = self.done = 0
+        self.is_again_due = False
+        self.is_done_due = True
+        self.surplus = self.old_before = self.look_at = 0
+
+    @property
+    def next(self) -> int:
+        """The first offset that was not looked at yet, or one before it that has no record."""
+        return max(self.passed, self.partition.head)
+
+
+class Retention:
+    """Removes records of one stream, as long as it is there.
+
+    Args:
+        stream: the stream. Its partitions say when they have grown (``grown``), its groups when they have finished
+            something (``finished``).
+    """
+
+    def __init__(self, stream: "Stream") -> None:
+        self._stream = stream
+        self._broker = stream.broker
+        self._places: dict[int, _Place] = {}
+        self._turn = 0
+        self._is_busy = False
+        self._is_failing = False
+        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+
+    # When there is something to do.
+
+    def grown(self) -> None:
+        """Messages were stored."""
+        if self._stream.policy.retention_bytes:
+            self._wake()
+
+    def finished(self, partition: int) -> None:
+        """A group has finished messages of a partition, or is gone."""
+        if self._stream.policy.retention_groups_done:
+            self._place(partition).is_done_due = True
+            self._wake()
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on."""
+        self._places.clear()
+        self._wake()
+
+    def _check(self) -> None:
+        if not self._is_there:
+            return
+        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+        self._stream.pins.expire()
+        for place in self._places.values():
+            place.is_again_due = place.is_done_due = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            self._plan()
+
+    def _plan(self) -> None:
+        self._broker.scheduler.call_later(PAUSE, self._step)
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether the stream was not deleted."""
+        return self._broker.destinations.streams.get(self._stream.destination.name) is self._stream
+
+    def _place(self, index: int) -> _Place:
+        place = self._places.get(index)
+        if place is None:
+            place = self._places[index] = _Place(self._stream.partitions[index])
+        return place
+
+    # A step.
+
+    def _step(self) -> None:
+        if not self._is_there:
+            return
+        # While the store fails, what the last step removed may be there still.
+        if self._broker.store_error is not None or self._look():
+            self._broker.after_commit(self._plan)
+        else:
+            self._is_busy = False
+
+    def _look(self) -> bool:
+        """Look at the next partition that has something; whether there was one."""
+        count = len(self._stream.partitions)
+        try:
+            self._share_out()
+            for _ in range(count):
+                self._turn = (self._turn + 1) % count
+                place = self._place(self._turn)
+                if links := self._due(place) or self._passed(place) or self._done(place):
+                    kept = self._kept(place.partition, links[0].sequence, links[-1].sequence)
+                    if going := [link for link in links if link.sequence not in kept]:
+                        place.partition.remove(going)
+                    return True
+        except StoreError as error:  # the next check tries again
+            if not self._is_failing:
+                text = f"retention of {self._stream.destination.name} waits until the store can be read: {error}"
+                event("retention.failed", text, logging.WARNING, code=error.code)
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        return False
+
+    def _kept(self, partition: "Partition", first: int, last: int) -> set[int]:
+        """The offsets in a range whose records stay for now.
+
+        What is being acknowledged is among them: a transaction that fails brings it back.
+        """
+        busy = [subscriber.out_sequences() for subscriber in partition.subscribers]
+        kept = {sequence for sequences in busy for sequence in sequences if first <= sequence <= last}
+        for group in self._stream.groups.values():
+            if group.retries is not None:
+                kept.update(group.retries.pinned(partition.lane, first, last, STEP))
+        return kept
+
+    # What goes by age or size: the oldest first.
+
+    def _due(self, place: _Place) -> list[Link]:
+        """The next records of a partition that are too old or too many."""
+        old_before, end = self._old_before(place), self._end(place)
+        if not place.partition.count or place.next >= (end if place.surplus > 0 else min(end, old_before)):
+            return []
+        due: list[Link] = []
+        for link in self._broker.store.links(place.partition.lane, place.next, STEP):
+            if link.sequence >= end or (link.sequence >= old_before and place.surplus <= 0):
+                break
+            due.append(link)
+            place.surplus -= link.size
+            place.passed = link.sequence + 1
+        return due
+
+    def _old_before(self, place: _Place) -> int:
+        """The first offset of a partition that is not too old."""
+        kept_for = round(self._stream.policy.retention_time * 1000)
+        if kept_for < 0:
+            return 0
+        now = self._broker.clock.now_ms()
+        if now >= place.look_at:
+            store, lane = self._broker.store, place.partition.lane
+            place.old_before = offset_at(store, lane, now - kept_for + 1)
+            oldest = time_from(store, lane, place.old_before)
+            place.look_at = max((now if oldest is None else oldest) + kept_for, now + round(CHECK_PERIOD * 1000))
+        return place.old_before
+
+    def _share_out(self) -> None:
+        """Say how many bytes each partition has to give up: its share, by bytes, of what the stream has too many."""
+        limit = self._stream.policy.retention_bytes
+        if not limit:
+            return
+        excess, givers = -limit, []
+        for index in range(len(self._stream.partitions)):
+            place = self._place(index)
+            if place.next < self._stream.pins.first(index):
+                excess += place.partition.bytes
+            if place.partition.count and place.next < self._end(place):
+                givers.append(place)
+            else:
+                place.surplus = 0
+        is_begun = any([place.surplus > 0 for place in givers])
+        whole = sum([place.partition.bytes for place in givers])
+        for place in givers:
+            share = place.surplus if is_begun else -(-excess * place.partition.bytes // whole)
+            place.surplus = max(min(share, excess), 0)
+
+    def _end(self, place: _Place) -> int:
+        """The first offset of a partition that may not go: it is pinned, or its commit is not announced."""
+        return min(self._stream.pins.first(place.partition.index), place.partition.announced + 1)
+
+    def _passed(self, place: _Place) -> list[Link]:
+        """Some of the records that were due and had to stay: perhaps they can go now."""
+        if not (place.is_again_due and 0 < place.partition.head < place.passed):
+            return []
+        place.is_again_due = False
+        links = self._broker.store.links(place.partition.lane, place.again, STEP)
+        place.again = links[-1].sequence + 1 if len(links) == STEP else 0
+        end = min(place.passed, self._end(place))
+        return [link for link in links if link.sequence < end]
+
+    # What goes because it is done.
+
+    def _done(self, place: _Place) -> list[Link]:
+        """The next records of a partition that all groups have finished."""
+        partition = place.partition
+        sets = [subscriber.finished for subscriber in partition.subscribers if subscriber.group.is_stored]
+        if not (place.is_done_due and sets and self._stream.policy.retention_groups_done):
+            return []
+        ranges = reduce(_common, [_finished(ack_set) for ack_set in sets], _present(partition))
+        end = self._end(place)
+        start = next((max(first, place.done) for first, last in ranges if last >= place.done), end)
+        if start >= end:
+            place.done, place.is_done_due = 0, False
+            return []
+        links = self._broker.store.links(partition.lane, start, STEP)
+        place.done = links[-1].sequence + 1 if links else end
+        return [link for link in links if link.sequence < end and all([link.sequence in s for s in sets])]
+
+
+def _finished(ack_set: AckSet) -> Iterator[_Range]:
+    """The ranges of what is finished, in ascending order."""
+    if ack_set.base:
+        yield 1, ack_set.base
+    yield from ack_set.ranges()
+
+
+def _present(partition: "Partition") -> Iterator[_Range]:
+    """The ranges of offsets that have a record."""
+    start = 1
+    for first, last in _finished(partition.gone):
+        if start < first:
+            yield start, first - 1
+        start = last + 1
+    if start <= partition.announced:
+        yield start, partition.announced
+
+
+def _common(left: Iterator[_Range], right: Iterator[_Range]) -> Iterator[_Range]:
+    """What the ranges of two have in common."""
+    one, other = next(left, None), next(right, None)
+    while one and other:
+        first, last = max(one[0], other[0]), min(one[1], other[1])
+        if first <= last:
+            yield first, last
+        if one[1] < other[1]:
+            one = next(left, None)
+        else:
+            other = next(right, None)

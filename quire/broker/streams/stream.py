@@ -1,0 +1,139 @@
+"""A stream: partitions whose records stay for a time or a size, and consumer groups that move over them."""
+
+import zlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from quire.broker.streams.partition import Partition
+from quire.broker.streams.pins import Pins
+from quire.broker.streams.retention import Retention
+from quire.cursors.memory_usage import MemoryUsage
+from quire.destination import Destination, DestinationKind
+from quire.errors import InvalidHeader
+from quire.message import Message, escape
+from quire.store.base import StoredDestination
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.streams.groups.group import Group
+
+PARTITION = "partition"
+"""The header that says which partition a message goes to, and which one it is of."""
+
+
+class Stream:
+    """One stream.
+
+    Args:
+        broker: the broker it belongs to.
+        stored: the destination as the store has it; a lane for each partition.
+        new: whether it is made now: then nothing is read.
+
+    Attributes:
+        broker: as given.
+        stored: as given.
+        destination: its address.
+        policy: what applies to it.
+        memory: its node of the memory tree.
+        partitions: by number.
+        groups: its consumer groups, by name; readers that store nothing are not among them.
+        pins: what has to stay whatever the policy says.
+        retention: lets records go.
+        enqueued: how many messages were sent to it.
+    """
+
+    def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
+        self.broker = broker
+        self.stored = stored
+        self.destination = Destination(DestinationKind(stored.kind), stored.name)
+        self.policy = broker.settings.policies.of(self.destination)
+        self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
+        self.partitions = [Partition(self, index, lane, new=new) for index, lane in enumerate(stored.lanes)]
+        self.groups: dict[str, Group] = {}
+        self.enqueued = 0
+        self.pins = Pins(self, new=new)
+        self.retention = Retention(self)
+        self._turn = 0
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return sum([partition.count for partition in self.partitions])
+
+    @property
+    def stored_bytes(self) -> int:
+        """Their sizes."""
+        return sum([partition.bytes for partition in self.partitions])
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on; the number of partitions stays."""
+        self.policy = self.broker.settings.policies.of(self.destination)
+        self.memory.limit = self.policy.memory_limit
+        self.retention.policy_changed()
+        for group in self.groups.values():
+            group.policy_changed()
+
+    def committed(self, count: int) -> None:
+        """Messages that were sent to it are stored."""
+        self.enqueued += count
+        self.retention.grown()
+
+    # Where a message goes.
+
+    def route(self, headers: Mapping[str, str]) -> "Stream | Partition":
+        """What takes the messages that have some headers: a partition, or the stream itself for round robin.
+
+        Args:
+            headers: of the message.
+
+        Raises:
+            InvalidHeader: there is no such partition.
+        """
+        if PARTITION in headers:
+            text, count = headers[PARTITION], len(self.partitions)
+            if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < count):
+                name = self.destination.name
+                text = f"partition is {text[:20]!r}: {name} has partitions 0 to {count - 1}"
+                raise InvalidHeader(text, header=PARTITION)
+            return self.partitions[int(text)]
+        key = headers.get(self.policy.partition_key_header)
+        return self if key is None else self.partition_of(key)
+
+    def partition_of(self, key: str) -> Partition:
+        """The partition of a key: always the same one, as long as there are as many partitions."""
+        return self.partitions[zlib.crc32(key.encode()) % len(self.partitions)]
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message, as ``Partition.send``. Its headers say where it goes; else the partitions take turns."""
+        self._partition_for(content).send(content, expiration, priority, persistent)
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
+        return self._partition_for(content).bring(content, expiration, priority, persistent)
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent. Their order is that of a partition: there is nothing to do."""
+
+    def _partition_for(self, content: bytes) -> Partition:
+        header = self.policy.partition_key_header.encode()
+        if header and content.find(b"\n" + escape(header) + b":", 0, content.index(b"\n\n")) >= 0:
+            return self.partition_of(Message(0, content).header(escape(header)) or "")
+        self._turn = (self._turn + 1) % len(self.partitions)
+        return self.partitions[self._turn]
+
+    # Partitions come.
+
+    def add_partitions(self, lanes: tuple[int, ...]) -> None:
+        """There are more partitions. Groups begin at the first record of them."""
+        first = len(self.partitions)
+        self.stored = self.stored._replace(lanes=(*self.stored.lanes, *lanes))
+        self.partitions += [Partition(self, first + index, lane, new=True) for index, lane in enumerate(lanes)]
+        self.broker.change_destination(self.stored.id, self.stored)
+        for group in self.groups.values():
+            group.partitions_added()
+
+    def forget_marks(self) -> None:
+        """The stream is deleted: remove what it remembers besides its messages."""
+        self.pins.clear()
+        for partition in self.partitions:
+            partition.forget_marks()
