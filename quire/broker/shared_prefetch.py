@@ -71,9 +71,11 @@ class SharedPrefetch:
 
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now; if none, it is woken when there is credit again."""
-        for other in [other for other in self._extended if not other.extended]:
-            del self._extended[other]
-        credit = self.prefetch - len(self._in_flight) + sum([len(other.extended) for other in self._extended])
+        credit = self.prefetch - len(self._in_flight)
+        if self._extended:
+            for other in [other for other in self._extended if not other.extended]:
+                del self._extended[other]
+            credit += sum([len(other.extended) for other in self._extended])
         if credit > 0:
             self._waiting.pop(child, None)
         else:

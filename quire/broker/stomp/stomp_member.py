@@ -11,6 +11,7 @@ from quire.broker.streams.groups.group_member import GroupMember
 from quire.broker.streams.groups.group_partition import GroupPartition
 from quire.broker.streams.groups.held import RETRIES, RETRY_LANE
 from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.broker.subscription import AckMode
 from quire.message import Message, escape, header_lines, unescape
@@ -19,7 +20,6 @@ from quire.protocols.stomp.versions import Version
 
 if TYPE_CHECKING:
     from quire.broker.stomp.stomp_session import StompSession
-    from quire.broker.streams.groups.retry_queue import RetryQueue
 
 EVENT = "event"
 """The header of a MESSAGE frame that is no message: what has happened to the member."""
@@ -82,16 +82,17 @@ class StompMember:
         self._number = number
         self._entered = entered
         self._gone = gone
-        self._head = b"MESSAGE\n" + header_lines({"subscription": id, "destination": destination})
+        head = b"MESSAGE\n" + header_lines({"subscription": id, "destination": destination}) + b"\n\n"
+        self._head = content_for(head, session.version)[:-2]
         self._suffix = b"-" + escape(id.encode())
 
-    def make(self, member: GroupMember, source: "GroupPartition | RetryQueue", partition: int) -> MemberSubscription:
+    def make(self, member: GroupMember, source: GroupPartition | RetryQueue, partition: int) -> MemberSubscription:
         """Make a member's part of a partition, or of the retries."""
         child = MemberSubscription(
             self._session, source, id=self._id, number=self._number(), ack=member.ack, prefetch=member.prefetch,
         )  # fmt: skip
         head = self._head if partition == RETRIES else self._head + b"partition:%d\n" % partition
-        child.prefix = content_for(head + b"\n\n", self._session.version)[:-2]
+        child.prefix = head
         self._entered(child)
         return child
 
@@ -113,30 +114,41 @@ class StompMember:
         """The MESSAGE frames of messages, in pieces to be joined."""
         if child.ack is not AckMode.AUTO:
             child.member.given(child, messages)
-        version, pieces = self._session.version, []
-        tail = b".%d" % child.epoch + self._suffix + b"\n"
+        version = self._session.version
+        if isinstance(child.source, RetryQueue) or version is not Version.V1_2:
+            return self._other_frames(child, messages, extra)
+        pieces: list[bytes] = []
+        append = pieces.append
+        partition = child.source.partition.index
+        fixed = b"offset:%%d\nack:%%d.%d.%d%s\n" % (partition, child.epoch, _literally(self._suffix))
+        head = _literally(child.prefix) + fixed + _literally(extra)
         for message in messages:
-            pieces.append(child.prefix)
-            pieces.append(self._place(child, message, tail if version is Version.V1_2 else b""))
-            if extra:
-                pieces.append(extra)
+            sequence = message.sequence
+            append(head % (sequence, sequence))
             if message.redelivered:
-                pieces.append(redelivery(message))
-            pieces.append(content_for(message.content, version))
-            pieces.append(b"\0")
+                append(redelivery(message))
+            append(message.content)
+            append(b"\0")
         return pieces
 
-    def _place(self, child: MemberSubscription, message: Message, tail: bytes) -> bytes:
-        """The lines that say where a message is from and, from STOMP 1.2 on, how it is acknowledged."""
-        offset, lane = message.sequence, b"r"
-        partition = b""
-        if isinstance(message, RetryMessage):
-            number, offset = child.member.group.place_of(child, message)
-            partition = b"partition:%d\n" % number
-        elif isinstance(child.source, GroupPartition):
-            lane = b"%d" % child.source.partition.index
-        place = b"%soffset:%d\n" % (partition, offset)
-        return b"%sack:%d.%s%s" % (place, message.sequence, lane, tail) if tail else place
+    def _other_frames(self, child: MemberSubscription, messages: list[Message], extra: bytes) -> list[bytes]:
+        """The frames of retries, which say where their origin is, and those of older versions."""
+        version, group, pieces = self._session.version, child.member.group, []
+        for message in messages:
+            partition, offset = group.place_of(child, message)
+            lane = b"r" if isinstance(message, RetryMessage) else b"%d" % partition
+            place = b"partition:%d\noffset:%d\n" % (partition, offset)
+            ack = b"ack:%d.%s.%d%s\n" % (message.sequence, lane, child.epoch, self._suffix)
+            pieces += [self._head, place, ack if version is Version.V1_2 else b"", extra]
+            if message.redelivered:
+                pieces.append(redelivery(message))
+            pieces += [content_for(message.content, version), b"\0"]
+        return pieces
+
+
+def _literally(text: bytes) -> bytes:
+    """A text as it stands in a format."""
+    return text.replace(b"%", b"%%")
 
 
 def redelivery(message: Message) -> bytes:

@@ -7,6 +7,8 @@ from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
 from quire.broker.routing.routing import Target
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.scheduling.timing import Timing
+from quire.broker.streams.partition import Partition
+from quire.broker.streams.rotation import Rotation
 from quire.broker.streams.stream import Stream
 from quire.errors import InvalidHeader
 from quire.message import header_lines
@@ -38,7 +40,7 @@ class Route:
         priority: 0 to 9.
         persistent: whether it must survive the broker; yes, unless the client says no, or it goes to a temporary
             destination.
-        stored: whether it goes to the store in any case: the schedule keeps everything there.
+        stored: whether it goes to the store in any case: the schedule and streams keep everything there.
         transaction: the transaction's name, or None.
         producer: the id of a producer that numbers its sends, or None.
         producer_sequence: the number.
@@ -63,7 +65,7 @@ class Route:
         self.priority = whole_number(headers, "priority", 4, 0, 9)
         temporary = self.destination.startswith("/remote-temp-") and "," not in self.destination
         self.persistent = headers.get("persistent", "true").strip().lower() != "false" and not temporary
-        self.stored = self.persistent or isinstance(target, ScheduledSend)
+        self.stored = self.persistent or isinstance(target, ScheduledSend | Rotation | Partition)
         self.transaction = headers.get("transaction")
         self.producer = headers.get("producer-id")
         self.producer_sequence = 0

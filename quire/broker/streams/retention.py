@@ -153,7 +153,7 @@ class Retention:
             for _ in range(count):
                 self._turn = (self._turn + 1) % count
                 place = self._place(self._turn)
-                if links := self._due(place) or self._passed(place) or self._done(place):
+                if links := self._passed(place) or self._due(place) or self._done(place):
                     kept = self._kept(place.partition, links[0].sequence, links[-1].sequence)
                     if going := [link for link in links if link.sequence not in kept]:
                         place.partition.remove(going)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.pins import Pins
 from quire.broker.streams.retention import Retention
+from quire.broker.streams.rotation import Rotation
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidHeader
@@ -39,6 +40,7 @@ class Stream:
         groups: its consumer groups, by name; readers that store nothing are not among them.
         pins: what has to stay whatever the policy says.
         retention: lets records go.
+        rotation: the partitions in turn.
         enqueued: how many messages were sent to it.
     """
 
@@ -53,7 +55,7 @@ class Stream:
         self.enqueued = 0
         self.pins = Pins(self, new=new)
         self.retention = Retention(self)
-        self._turn = 0
+        self.rotation = Rotation(self.partitions)
 
     @property
     def count(self) -> int:
@@ -80,8 +82,8 @@ class Stream:
 
     # Where a message goes.
 
-    def route(self, headers: Mapping[str, str]) -> "Stream | Partition":
-        """What takes the messages that have some headers: a partition, or the stream itself for round robin.
+    def route(self, headers: Mapping[str, str]) -> Rotation | Partition:
+        """What takes the messages that have some headers: a partition, or all of them in turn.
 
         Args:
             headers: of the message.
@@ -97,7 +99,7 @@ class Stream:
                 raise InvalidHeader(text, header=PARTITION)
             return self.partitions[int(text)]
         key = headers.get(self.policy.partition_key_header)
-        return self if key is None else self.partition_of(key)
+        return self.rotation if key is None else self.partition_of(key)
 
     def partition_of(self, key: str) -> Partition:
         """The partition of a key: always the same one, as long as there are as many partitions."""
@@ -118,8 +120,7 @@ class Stream:
         header = self.policy.partition_key_header.encode()
         if header and content.find(b"\n" + escape(header) + b":", 0, content.index(b"\n\n")) >= 0:
             return self.partition_of(Message(0, content).header(escape(header)) or "")
-        self._turn = (self._turn + 1) % len(self.partitions)
-        return self.partitions[self._turn]
+        return self.rotation.next()
 
     # Partitions come.
 

@@ -85,7 +85,7 @@ class Leases:
         """Take all messages, and say of each how long its lease is to last from then on."""
         dice = random.Random(self.seed)  # noqa: S311 - it only has to be repeatable
         while len(self._due) < self.count:
-            for message in member.take(1):
+            for message in [message for message in member.take(1) if not message.event]:
                 milliseconds = dice.randint(SHORTEST, LONGEST)
                 self._due[message.place] = self._clock.monotonic() + milliseconds / 1000
                 member.extend(message, milliseconds)

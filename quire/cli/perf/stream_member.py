@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from quire.cli.perf.link import ANSWER_LIMIT, Link
 from quire.cli.perf.load import NUMBER_DIGITS, Target
+from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable
 
 
@@ -72,7 +73,7 @@ class StreamMember:
         return sum(self._unconfirmed)
 
     def receive(self, seconds: float) -> list[StreamMessage]:
-        """Take what has come.
+        """Take what has come; that may be confirmations only.
 
         Args:
             seconds: how long to wait for anything.
@@ -88,12 +89,15 @@ class StreamMember:
         Raises:
             BrokerUnreachable: nothing came for ``ANSWER_LIMIT``.
         """
+        clock = SystemClock()
         came: list[StreamMessage] = []
+        last = clock.monotonic()
         while len(came) < count:
-            messages = self.receive(ANSWER_LIMIT)
-            if not messages:
+            if messages := self.receive(ANSWER_LIMIT):
+                came += messages
+                last = clock.monotonic()
+            elif clock.monotonic() - last >= ANSWER_LIMIT:
                 raise BrokerUnreachable(f"{len(came)} of {count} messages came within {ANSWER_LIMIT:g} s")
-            came += messages
         return came
 
     def acknowledge(self, messages: Sequence[StreamMessage]) -> None:

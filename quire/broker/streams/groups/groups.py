@@ -248,6 +248,7 @@ class Groups:
         group.coordinator.close()
         for part in group.partitions:
             part.partition.subscribers.remove(part)
+            group.stream.retention.finished(part.partition.index)
         for source in [*group.partitions, *([group.retries] if group.retries else [])]:
             for waiting in (broker.ready, broker.watched, broker.idle_residents):
                 waiting.pop(source, None)

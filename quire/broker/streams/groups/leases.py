@@ -39,7 +39,7 @@ class Leases:
         self._scheduler = scheduler
         self._expired = expired
         self._ticks: dict[int, dict[MemberSubscription, None]] = {}
-        self._next: int | None = None
+        self._next = NEVER
         self._timer: Timer | None = None
 
     def watch(self, consumer: "MemberSubscription", deadline: float) -> None:
@@ -55,7 +55,7 @@ class Leases:
         self._forget(consumer)
         consumer.looked_at = tick
         self._ticks.setdefault(tick, {})[consumer] = None
-        if self._next is None or tick < self._next:
+        if tick < self._next:
             self._plan(tick)
 
     def forget(self, consumer: "MemberSubscription") -> None:
@@ -78,13 +78,14 @@ class Leases:
 
     def _look(self) -> None:
         """The time of a tick has come."""
-        now, self._next = self._clock.monotonic(), None
+        now, self._next = self._clock.monotonic(), NEVER
         for tick in sorted([tick for tick in self._ticks if tick * TICK <= now]):
             for consumer in self._ticks.pop(tick):
                 consumer.looked_at = NEVER
                 self._look_at(consumer, now)
-        if self._ticks and self._next is None:
-            self._plan(min(self._ticks))
+        earliest = min(self._ticks, default=NEVER)
+        if earliest < self._next:
+            self._plan(earliest)
 
     def _look_at(self, consumer: "MemberSubscription", now: float) -> None:
         late = [message for message in consumer.in_flight.values() if message.deadline <= now]

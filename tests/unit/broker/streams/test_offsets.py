@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.broker.streams.offsets import Extent, Start, StartKind, extents, offset_at, timestamp_of
@@ -106,10 +106,11 @@ def test_a_search_reads_a_few_pages_of_a_long_lane(store: CountingStore) -> None
         assert store.pages <= 15
 
 
+@settings(max_examples=50)
 @given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), max_size=60),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), max_size=30),
     st.integers(0, 100),
-    st.sets(st.integers(0, 59)),
+    st.sets(st.integers(0, 29)),
 )
 def test_it_is_the_same_as_a_look_at_all_records(steps: list[tuple[int, int]], time: int, gone: set[int]) -> None:
     store = CountingStore()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.broker.streams.offsets import Extent
@@ -156,6 +156,7 @@ def test_a_damaged_record_behind_the_range_is_of_no_concern(torn: LmdbStore) -> 
     assert (read.messages, read.next, read.is_done) == ([], 5, True)
 
 
+@settings(max_examples=50)
 @given(
     st.sets(st.integers(1, 40), min_size=1),
     st.sets(st.integers(1, 40)),
