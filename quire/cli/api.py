@@ -77,7 +77,7 @@ def path(*parts: str) -> str:
 
 
 def destination_path(text: str, *rest: str) -> str:
-    """The path of a queue or topic, or of something below it.
+    """The path of a queue, topic or stream, or of something below it.
 
     Args:
         text: the destination as people write it: ``orders``, ``queue://orders``, ``/topic/prices``.
@@ -106,6 +106,15 @@ def topic_path(name: str, *rest: str) -> str:
         InvalidDestination: it cannot be the name of a topic.
     """
     return _path_of(DestinationKind.TOPIC, name, rest)
+
+
+def stream_path(name: str, *rest: str) -> str:
+    """The path of a stream, or of something below it.
+
+    Raises:
+        InvalidDestination: it cannot be the name of a stream.
+    """
+    return _path_of(DestinationKind.STREAM, name, rest)
 
 
 def _path_of(kind: DestinationKind, name: str, rest: tuple[str, ...]) -> str:

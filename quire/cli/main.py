@@ -29,10 +29,11 @@ NOUNS = {
     "durable": Noun("quire.cli.durable", "List, create, delete, purge durable subscriptions."),
     "perf": Noun("quire.cli.perf", "Measure a broker."),
     "queue": Noun("quire.cli.queue", "List, browse, purge, move: everything about queues."),
-    "receive": Noun("quire.cli.messages", "Receive messages from a queue or a topic."),
+    "receive": Noun("quire.cli.messages", "Receive messages from a queue, a topic or a stream."),
     "schedule": Noun("quire.cli.schedule", "List and cancel messages that are sent later."),
-    "send": Noun("quire.cli.messages", "Send a message to a queue or a topic."),
+    "send": Noun("quire.cli.messages", "Send a message to a queue, a topic or a stream."),
     "store": Noun("quire.cli.store", "Verify, repair, migrate, back up a store."),
+    "stream": Noun("quire.cli.stream", "List, create, delete, read streams; find messages, pin them."),
     "topic": Noun("quire.cli.topic", "List, create, delete topics; see who has subscribed."),
     "xa": Noun("quire.cli.xa", "Look at prepared XA transactions, and decide over them."),
 }

@@ -51,10 +51,10 @@ def send(
     api: Api, output: Output, /, destination: str, body: str | None, file: BinaryIO | None, headers: tuple[str, ...],
     time_to_live: float | None, non_persistent: bool, priority: int, count: int, **meant: Any,
 ) -> None:  # fmt: skip
-    """Send a message to a queue or a topic.
+    """Send a message to a queue, a topic or a stream.
 
-    DESTINATION is the name of a queue, or topic://NAME. The body comes from --body, from --file, or from standard
-    input.
+    DESTINATION is the name of a queue, or topic://NAME or stream://NAME. The body comes from --body, from --file, or
+    from standard input. Of a stream --header partition-key=TEXT or --header partition=N decides on the partition.
     """
     text, encoding = encode_body(_read_body(body, file))
     message = {
@@ -87,28 +87,34 @@ def send(
 @click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
 @click.option("--durable", metavar="NAME", help="As the durable subscription of this name; it is made if need be.")
 @click.option("--client-id", metavar="ID", help="Whose durable subscription it is.")
+@click.option("--group", metavar="NAME", help="Of a stream: as a member of this consumer group; it is made if need be.")
+@click.option(
+    "--start", metavar="POSITION", help="Of a stream: where a reader or a new group begins: earliest, ago=1h."
+)
 @click.option("--stomp", metavar="HOST:PORT", help="Where STOMP listens; otherwise the broker is asked.")
 @broker_verb
 def receive(
     api: Api, output: Output, destination: str, count: int, ack: bool, timeout: float, selector: str | None,
-    durable: str | None, client_id: str | None, stomp: str | None,
+    durable: str | None, client_id: str | None, group: str | None, start: str | None, stomp: str | None,
 ) -> None:  # fmt: skip
-    """Receive messages from a queue or a topic.
+    """Receive messages from a queue, a topic or a stream.
 
-    DESTINATION is the name of a queue, or topic://NAME; it may have wildcards. Without --ack messages of a queue, or of
-    a durable subscription, are shown and stay.
+    DESTINATION is the name of a queue, or topic://NAME or stream://NAME; one of a queue or topic may have wildcards.
+    Without --ack messages of a queue, a durable subscription or a consumer group are shown and stay. Without --group a
+    stream is read from --start on, by default from its end, and nothing is remembered.
     """
     if (durable is None) != (client_id is None):
         raise click.UsageError("--durable and --client-id belong together")
+    header = _header(destination)
+    if (group is not None or start is not None) and not header.startswith("/stream/"):
+        raise click.UsageError("--group and --start are for streams")
     try:
         host, port = split_address(stomp or str(api.call("GET", "/broker").get("stomp", DEFAULT_STOMP)))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--stomp") from error
-    wanted = {"selector": selector, "activemq.subscriptionName": durable}
+    wanted = {"selector": selector, "activemq.subscriptionName": durable, "group": group, "start": start}
     with connect(host, port, client_id=client_id or "") as connection:
-        connection.subscribe(
-            _header(destination), prefetch=count, headers={name: value for name, value in wanted.items() if value}
-        )
+        connection.subscribe(header, prefetch=count, headers={name: value for name, value in wanted.items() if value})
         rows = _received(connection, output, count, ack, timeout)
         output.texts(rows, ["id", "body_encoding", "body"], _show)
 

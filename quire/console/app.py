@@ -14,9 +14,22 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from quire.broker.management.management import Management
+from quire.broker.management.stream_management import StreamManagement
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
-from quire.console import broker, connections, durables, messages, queues, schedule, topics, transfers, xa
+from quire.console import (
+    broker,
+    connections,
+    durables,
+    messages,
+    polling,
+    queues,
+    schedule,
+    streams,
+    topics,
+    transfers,
+    xa,
+)
 from quire.console.endpoint import Endpoint, read_call
 from quire.console.metrics import BrokerCollector, scrape
 from quire.console.openapi import BASE, document
@@ -25,7 +38,7 @@ from quire.settings import split_address
 
 ENDPOINTS: list[Endpoint] = [
     row
-    for module in (broker, connections, queues, messages, transfers, topics, durables, schedule, xa)
+    for module in (broker, connections, queues, messages, transfers, topics, durables, streams, polling, schedule, xa)
     for row in module.ENDPOINTS
 ]
 """All there are."""
@@ -47,7 +60,8 @@ class Application:
         self._service = service
         self._management = Management(service.broker)
         self._topics = TopicManagement(self._management)
-        self._collector = BrokerCollector(service, self._management, self._topics)
+        self._streams = StreamManagement(self._management)
+        self._collector = BrokerCollector(service, self._management, self._topics, self._streams)
         self._document = msgspec.json.encode(document(ENDPOINTS))
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
@@ -66,9 +80,15 @@ class Application:
             scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
         await self._app(scope, receive, send)
 
+    def stop(self) -> None:
+        """The broker goes down: requests that wait for messages are told."""
+        self._streams.polling.stop()
+
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request, self._service.http_address)
-        call = await read_call(row, request, self._service, self._management, self._topics, _names(request))
+        call = await read_call(
+            row, request, self._service, self._management, self._topics, self._streams, _names(request)
+        )
         return _json(await row.handle(call), row.status)
 
     async def _openapi(self, request: Request) -> Response:

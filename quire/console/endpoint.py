@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 
 from quire.broker.management.management import MAX_PAGE, Management
+from quire.broker.management.stream_management import StreamManagement
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
@@ -40,29 +41,35 @@ class Call:
         service: the broker's process.
         management: what it can do with queues.
         topics: what it can do with topics and durable subscriptions.
+        streams: what it can do with streams.
         path: the names in the path, decoded.
         query: what stands after the question mark.
         body: the JSON that was sent.
         client: who calls.
-        is_gone: whether they went away meanwhile.
+        request: the request itself.
 
     Attributes:
         name: the destination in the path; empty if there is none.
     """
 
     def __init__(
-        self, service: Service, management: Management, topics: TopicManagement, path: Mapping[str, str], query: Any,
-        body: Any, client: str, is_gone: Callable[[], Awaitable[bool]],
+        self, service: Service, management: Management, topics: TopicManagement, streams: StreamManagement,
+        path: Mapping[str, str], query: Any, body: Any, client: str, request: Request,
     ) -> None:  # fmt: skip
         self.service = service
         self.management = management
         self.topics = topics
+        self.streams = streams
         self.path = path
         self.name = path.get("name", "")
         self.query = query
         self.body = body
         self._client = client
-        self._is_gone = is_gone
+        self._request = request
+
+    async def is_gone(self) -> bool:
+        """Whether the caller went away meanwhile."""
+        return await self._request.is_disconnected()
 
     def audit(self, name: str, text: str, **data: Any) -> None:
         """Log what an operator has changed.
@@ -110,7 +117,7 @@ class Call:
                 await self.durable()
                 if rate is not None:
                     await self._wait(began + total / rate)
-                    if await self._is_gone():
+                    if await self.is_gone():
                         break
                 if self.service.is_stopping:
                     raise BrokerStopping(f"the broker is going down; {total} messages are done", done=total)
@@ -121,6 +128,25 @@ class Call:
                 part = "" if is_whole else " in part"
                 self.audit(name, f"{text}{part}: {total} messages", messages=total, whole=is_whole, **data)
         return total
+
+    async def done_or_gone(self, begin: Callable[[Callable[[], None]], None]) -> bool:
+        """Wait until something is done, or the caller goes away, in this request's own task.
+
+        Args:
+            begin: begins it; gets what it is to call when it is done.
+
+        Returns:
+            Whether it is done, and the caller is there still.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as wait:
+                begin(lambda: wait.reschedule(loop.time()))
+                while (await self._request.receive())["type"] != "http.disconnect":
+                    pass
+        except TimeoutError:
+            return True
+        return False
 
     async def _wait(self, until: float) -> None:
         """Wait for a time on the monotonic clock."""
@@ -157,7 +183,7 @@ class Endpoint(NamedTuple):
 
 async def read_call(
     endpoint: Endpoint, request: Request, service: Service, management: Management, topics: TopicManagement,
-    path: Mapping[str, str],
+    streams: StreamManagement, path: Mapping[str, str],
 ) -> Call:  # fmt: skip
     """Read and check a request.
 
@@ -174,7 +200,7 @@ async def read_call(
     except (msgspec.MsgspecError, UnicodeError) as error:  # text that is no UTF-8 comes as the latter
         raise InvalidArgument(f"the request cannot be taken: {error}") from error
     client = f"{request.client.host}:{request.client.port}" if request.client else "unknown"
-    return Call(service, management, topics, path, query, body, client, request.is_disconnected)
+    return Call(service, management, topics, streams, path, query, body, client, request)
 
 
 async def _read_body(request: Request, limit: int) -> bytes:

@@ -38,13 +38,15 @@ class _Server(uvicorn.Server):
 class HttpApi:
     """Serves the HTTP API and the metrics of one broker (``quire.broker.service.HttpServer``)."""
 
+    _application: Application
     _server: _Server
     _task: asyncio.Task[None]
 
     async def start(self, service: Service, listener: socket.socket) -> None:
         """Serve a broker on a bound socket; returns when it listens."""
+        self._application = Application(service)
         config = uvicorn.Config(
-            Application(service), http="h11", ws="none", lifespan="off", log_config=None, log_level="error",
+            self._application, http="h11", ws="none", lifespan="off", log_config=None, log_level="error",
             access_log=False, server_header=False, proxy_headers=False, limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
@@ -56,5 +58,6 @@ class HttpApi:
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""
+        self._application.stop()
         self._server.should_exit = True
         await self._task

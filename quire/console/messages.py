@@ -48,14 +48,20 @@ async def _browse(call: Call) -> BrowsePage:
 
 
 async def _send_to_queue(call: Call) -> Sent:
-    return await _send(call, DestinationKind.QUEUE)
+    return await send(call, DestinationKind.QUEUE)
 
 
 async def _send_to_topic(call: Call) -> Sent:
-    return await _send(call, DestinationKind.TOPIC)
+    return await send(call, DestinationKind.TOPIC)
 
 
-async def _send(call: Call, kind: DestinationKind) -> Sent:
+async def send(call: Call, kind: DestinationKind) -> Sent:
+    """Send a message some times, each step durable before the next one.
+
+    Args:
+        call: the request.
+        kind: what it is sent to.
+    """
     new: NewMessage = call.body
     draft = Draft(_body(new), new.headers, new.priority, new.expiration, new.persistent)
     ids: list[str] = []

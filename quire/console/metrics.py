@@ -11,10 +11,12 @@ from quire.broker.flow import HoldCause
 from quire.broker.management.consumer_status import held_producers
 from quire.broker.management.management import Management
 from quire.broker.management.next_due import NextDue
+from quire.broker.management.stream_management import StreamManagement
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
 from quire.console.broker import broker_status
 from quire.console.queue_metrics import queue_metrics
+from quire.console.stream_metrics import stream_metrics
 from quire.console.topic_metrics import topic_metrics
 
 
@@ -25,12 +27,16 @@ class BrokerCollector(Collector):
         service: the broker's process.
         management: tells the status of queues.
         topics: tells the status of topics.
+        streams: tells the status of streams.
     """
 
-    def __init__(self, service: Service, management: Management, topics: TopicManagement) -> None:
+    def __init__(
+        self, service: Service, management: Management, topics: TopicManagement, streams: StreamManagement
+    ) -> None:
         self._service = service
         self._management = management
         self._topics = topics
+        self._streams = streams
         self._next_due = NextDue(service.broker)
 
     def collect(self) -> Iterator[Metric]:
@@ -41,6 +47,7 @@ class BrokerCollector(Collector):
         yield from self._prepared()
         yield from queue_metrics(self._management.queues())
         yield from topic_metrics(self._topics.topics())
+        yield from stream_metrics(self._streams.streams())
 
     def _broker(self) -> Iterator[Metric]:
         status, broker = broker_status(self._service), self._service.broker

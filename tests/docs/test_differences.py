@@ -1,4 +1,4 @@
-"""The page about ActiveMQ: each of its rows names tests that exist, and its defaults are those of the settings."""
+"""The pages about other brokers: each row names tests that exist, and the defaults are those of the settings."""
 
 import ast
 import re
@@ -10,13 +10,39 @@ import pytest
 from quire.settings import KEYS
 from tests.docs.pages import ROOT
 
-PAGE = (ROOT / "docs" / "differences.md").read_text("utf-8")
 KINDS = {"same", "better", "different", "not yet"}
-FEATURES = ["Feature", "ActiveMQ", "Quire", "Kind", "Test"]
-DEFAULTS = ["Setting", "ActiveMQ", "Quire", "Why"]
 
 _CELL = re.compile(r" (?<!\\)\| ")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+class Comparison(NamedTuple):
+    """A page about another broker.
+
+    Attributes:
+        broker: its name, as it stands in the headings.
+        file: the page's.
+        features: how many rows about features it has at least.
+        defaults: how many rows about defaults.
+    """
+
+    broker: str
+    file: str
+    features: int
+    defaults: int
+
+    @property
+    def page(self) -> str:
+        """The page's text."""
+        return (ROOT / "docs" / self.file).read_text("utf-8")
+
+
+PAGES = [
+    Comparison("ActiveMQ", "differences.md", features=200, defaults=10),
+    Comparison("RocketMQ", "differences-rocketmq.md", features=90, defaults=10),
+]
+
+on_each_page = pytest.mark.parametrize("comparison", PAGES, ids=lambda comparison: comparison.broker)
 
 
 class Row(NamedTuple):
@@ -60,7 +86,7 @@ def names_in(path: str) -> frozenset[str]:
 
 def faults_of(row: Row) -> list[str]:
     """What is wrong with a row about a feature."""
-    if len(row.cells) != len(FEATURES) or not all(row.cells):
+    if len(row.cells) != len(row.heading) or not all(row.cells):
         return ["a cell is missing or empty"]
     kind, tests = row.cells[3:]
     if kind not in KINDS:
@@ -73,21 +99,30 @@ def faults_of(row: Row) -> list[str]:
     return [f"there is no test {path}::{name}" for path, name in named if name not in names_in(path)]
 
 
-def test_every_row_about_a_feature_has_a_kind_and_tests_that_exist() -> None:
-    rows = [row for row in rows_of(PAGE) if row.heading == FEATURES]
-    assert len(rows) > 200
+def heading_of(broker: str) -> list[str]:
+    """The headings of a table about features."""
+    return ["Feature", broker, "Quire", "Kind", "Test"]
+
+
+@on_each_page
+def test_every_row_about_a_feature_has_a_kind_and_tests_that_exist(comparison: Comparison) -> None:
+    rows = [row for row in rows_of(comparison.page) if row.heading == heading_of(comparison.broker)]
+    assert len(rows) > comparison.features
     assert [f"{row.cells[0]}: {fault}" for row in rows for fault in faults_of(row)] == []
 
 
-def test_no_feature_stands_in_two_rows_of_a_section() -> None:
-    for section in PAGE.split("\n## "):
-        features = [row.cells[0] for row in rows_of(section) if row.heading == FEATURES]
-        assert len(features) == len(set(features)), f"a feature stands twice in {section.partition(chr(10))[0]}"
+@on_each_page
+def test_no_feature_stands_in_two_rows_of_a_section(comparison: Comparison) -> None:
+    for section in comparison.page.split("\n## "):
+        named = [row.cells[0] for row in rows_of(section) if row.heading == heading_of(comparison.broker)]
+        assert len(named) == len(set(named)), f"a feature stands twice in {section.partition(chr(10))[0]}"
 
 
-def test_the_defaults_that_the_page_names_are_those_of_the_settings() -> None:
-    rows = [row for row in rows_of(PAGE) if row.heading == DEFAULTS]
-    assert len(rows) > 10
+@on_each_page
+def test_the_defaults_that_a_page_names_are_those_of_the_settings(comparison: Comparison) -> None:
+    heading = ["Setting", comparison.broker, "Quire", "Why"]
+    rows = [row for row in rows_of(comparison.page) if row.heading == heading]
+    assert len(rows) > comparison.defaults
     for setting, _, value, _ in [row.cells for row in rows]:
         key = KEYS[setting.strip("`")]
         assert value == f"`{key.kind.write(key.default)}`", setting
@@ -116,8 +151,9 @@ THIS = f"`{HERE}::test_a_row_that_is_wrong_is_found`"
     ],
 )
 def test_a_row_that_is_wrong_is_found(row: str, fault: str) -> None:
-    page = "\n".join(["text", "", "| " + " | ".join(FEATURES) + " |", "|---|---|---|---|---|", row, "", "| no row |"])
+    heading = heading_of("ActiveMQ")
+    page = "\n".join(["text", "", "| " + " | ".join(heading) + " |", "|---|---|---|---|---|", row, "", "| no row |"])
     (found,) = rows_of(page)
-    assert found.heading == FEATURES
+    assert found.heading == heading
     (fault_found,) = faults_of(found) or [""]
     assert (fault in fault_found) if fault else not fault_found

@@ -3,11 +3,9 @@
 from collections.abc import Callable
 
 from quire.testing.stepped import SteppedClient
+from tests.simulation.life import Note
 from tests.simulation.promises import Copy, Draft, Outcome, Promises, Sent
 from tests.simulation.subscribed import Subscribed
-
-Note = Callable[[str], None]
-"""Writes down what happens."""
 
 
 class Client:

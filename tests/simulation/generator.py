@@ -4,24 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal
 
+from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Turn, Wait
 from tests.simulation.history import History
 from tests.simulation.setup import QUEUES, Setup
-from tests.simulation.steps import (
-    AnyStep,
-    Begin,
-    Crash,
-    End,
-    Fail,
-    Finish,
-    Leave,
-    Read,
-    Run,
-    Send,
-    Settle,
-    Subscribe,
-    Turn,
-    Wait,
-)
+from tests.simulation.steps import AnyStep, Begin, End, Leave, Read, Send, Settle, Subscribe
 from tests.simulation.subscribed import AckMode
 
 PRODUCERS = ("p0", "p1")

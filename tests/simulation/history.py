@@ -3,8 +3,14 @@
 import msgspec
 from msgspec import Struct
 
+from tests.simulation.broker_steps import Step
 from tests.simulation.setup import Setup
 from tests.simulation.steps import AnyStep
+from tests.simulation.streams.setup import StreamSetup
+from tests.simulation.streams.steps import AnyStep as AnyStreamStep
+
+OF_STREAMS = '{"world":"streams"'
+"""How the first line of a history of streams begins."""
 
 
 class History(Struct, frozen=True):
@@ -13,12 +19,12 @@ class History(Struct, frozen=True):
     Any steps of it make a history too: one that has nothing to act on does nothing.
 
     Attributes:
-        setup: what it begins with.
+        setup: what it begins with; it says which world it is about.
         steps: what happens.
     """
 
-    setup: Setup
-    steps: tuple[AnyStep, ...]
+    setup: Setup | StreamSetup
+    steps: tuple[Step, ...]
 
     def lines(self) -> list[str]:
         """The history as lines of JSON: the setup, then a step each."""
@@ -36,6 +42,11 @@ def parse(text: str) -> History:
         ValueError: there is no line.
     """
     setup, *steps = [line for line in text.splitlines() if line.startswith("{")]
+    if setup.startswith(OF_STREAMS):
+        return History(
+            msgspec.json.decode(setup, type=StreamSetup),
+            tuple([msgspec.json.decode(step, type=AnyStreamStep) for step in steps]),
+        )
     return History(
         msgspec.json.decode(setup, type=Setup, strict=True),
         tuple([msgspec.json.decode(step, type=AnyStep) for step in steps]),

@@ -39,7 +39,7 @@ class Broken(AssertionError):
         text: how.
     """
 
-    def __init__(self, rule: Rule, text: str) -> None:
+    def __init__(self, rule: StrEnum, text: str) -> None:
         super().__init__(f"{rule}: {text}")
         self.rule = rule
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tests.simulation.client import Note
+from tests.simulation.broker_steps import Crash
 from tests.simulation.history import History
+from tests.simulation.life import Life, Note
 from tests.simulation.promises import Broken, Rule
-from tests.simulation.setup import small_steps
-from tests.simulation.steps import Crash
+from tests.simulation.streams.setup import StreamSetup, small_steps
+from tests.simulation.streams.world import StreamWorld
 from tests.simulation.world import World
 
 TIME_LIMIT = 2.0
@@ -48,8 +49,9 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _play(history: History, note: Note) -> World:
-    world = World(history.setup, note)
+def _play(history: History, note: Note) -> Life:
+    setup = history.setup
+    world = StreamWorld(setup, note) if isinstance(setup, StreamSetup) else World(setup, note)
     for step in history.steps:
         world.do(step.act)
     return world

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
+from tests.simulation.broker_steps import Step
 from tests.simulation.history import History
 from tests.simulation.run import failure_of, kind_of
-from tests.simulation.steps import AnyStep
 
 _Part = TypeVar("_Part", bound=Struct)
 
@@ -40,7 +40,7 @@ def shrink(history: History, fails: Fails) -> History:
 
 
 def _with_plain_step(history: History, index: int, fails: Fails) -> History:
-    def changed(step: AnyStep) -> History:
+    def changed(step: Step) -> History:
         return History(history.setup, (*history.steps[:index], step, *history.steps[index + 1 :]))
 
     return changed(_plain(history.steps[index], lambda step: fails(changed(step))))

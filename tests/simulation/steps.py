@@ -2,23 +2,10 @@
 
 from typing import Literal
 
-from msgspec import Struct
-
-from quire.errors import StoreError, StoreFull
+from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Step, Turn, Wait
 from tests.simulation.promises import Draft
 from tests.simulation.subscribed import AckMode, Subscribed
 from tests.simulation.world import World
-
-
-class Step(Struct, frozen=True, omit_defaults=True, tag_field="do", tag=str.lower):
-    """A step. It is written as a line of JSON, ``do`` being the name of its class."""
-
-    def act(self, world: World) -> None:
-        """Do it."""
-        raise NotImplementedError
-
-
-# Clients.
 
 
 class Send(Step, frozen=True):
@@ -177,97 +164,6 @@ class Read(Step, frozen=True):
         """Take output or not."""
         if client := world.clients.get(self.client):
             client.read(on=self.on)
-
-
-# The broker.
-
-
-class Turn(Step, frozen=True):
-    """The broker has one turn, if it wants one."""
-
-    def act(self, world: World) -> None:
-        """Turn."""
-        world.stepped.turn()
-
-
-class Finish(Step, frozen=True):
-    """The commit under way ends, if there is one.
-
-    Attributes:
-        fails: whether the store refuses it.
-    """
-
-    fails: bool = False
-
-    def act(self, world: World) -> None:
-        """End it."""
-        if world.stepped.writer.batch is not None:
-            world.note(f"the commit {'fails' if self.fails else 'is done'}")
-            world.stepped.commit(StoreFull("no space") if self.fails else None)
-
-
-class Run(Step, frozen=True):
-    """The broker does all it can do at this time; then everything must have gone on that can.
-
-    Attributes:
-        verify: whether the store is verified too.
-    """
-
-    verify: bool = False
-
-    def act(self, world: World) -> None:
-        """Run."""
-        world.note("the broker comes to rest")
-        world.rest(verify=self.verify)
-
-
-class Wait(Step, frozen=True):
-    """Time goes by.
-
-    Attributes:
-        seconds: how much.
-    """
-
-    seconds: float
-
-    def act(self, world: World) -> None:
-        """Wait."""
-        world.note(f"{self.seconds} s go by")
-        world.stepped.advance(self.seconds)
-
-
-class Fail(Step, frozen=True):
-    """The next call of a kind fails.
-
-    Attributes:
-        what: a read of the store, or a write of the spool.
-    """
-
-    what: Literal["read", "spool"]
-
-    def act(self, world: World) -> None:
-        """Fail."""
-        world.note(f"the next {self.what} fails")
-        if self.what == "read":
-            world.store.read_error = StoreError("a read failed")
-        else:
-            world.spool_store.write_error = StoreFull("no space in the spool")
-
-
-class Crash(Step, frozen=True):
-    """The broker dies, and starts again.
-
-    Attributes:
-        at: at which of the next calls of its stores; 0 for now.
-        written: whether the commit under way is written, though nobody hears of it.
-    """
-
-    at: int = 0
-    written: bool = False
-
-    def act(self, world: World) -> None:
-        """Crash."""
-        world.plan_crash(self.at, written=self.written)
 
 
 AnyStep = Send | Subscribe | Settle | Begin | End | Leave | Read | Turn | Finish | Run | Wait | Fail | Crash

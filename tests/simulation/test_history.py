@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.simulation.broker_steps import Run
 from tests.simulation.generator import generate
 from tests.simulation.history import History, parse
 from tests.simulation.run import failure_of
 from tests.simulation.shrink import shrink
-from tests.simulation.steps import Run, Send
+from tests.simulation.steps import Send
 
 SEEDS = st.integers(0, 1 << 32)
 

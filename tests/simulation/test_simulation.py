@@ -3,11 +3,12 @@
 import pytest
 
 from tests.simulation.__main__ import report
+from tests.simulation.broker_steps import Finish, Run, Turn, Wait
 from tests.simulation.generator import generate
 from tests.simulation.history import History
 from tests.simulation.run import crashing_everywhere, failure_of
 from tests.simulation.setup import Setup
-from tests.simulation.steps import Begin, End, Finish, Run, Send, Settle, Subscribe, Turn, Wait
+from tests.simulation.steps import Begin, End, Send, Settle, Subscribe
 
 
 @pytest.mark.parametrize("seed", range(300))

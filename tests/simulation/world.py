@@ -1,19 +1,18 @@
-"""The world of a history: a broker, its stores, its clients, and what was promised to them."""
+"""The world of queues: a broker, its stores, its clients, and what was promised to them."""
 
 from collections.abc import Callable
+from typing import Any
 
-from quire.clock import ManualClock
-from quire.testing.stepped import SteppedBroker
 from tests.simulation.checks import check_counts, check_empty, check_going_on, check_links, check_memory
-from tests.simulation.client import Client, Note
-from tests.simulation.crash import Crash, CrashingStore, CrashPoints
+from tests.simulation.client import Client
+from tests.simulation.life import Life, Note
 from tests.simulation.ownership import Ownership
 from tests.simulation.promises import Broken, Promises, Rule, Sent
 from tests.simulation.setup import Setup
 from tests.simulation.subscribed import Subscribed
 
 
-class World:
+class World(Life):
     """Everything that a step may act on.
 
     Args:
@@ -22,53 +21,25 @@ class World:
 
     Attributes:
         clients: those that are connected, by name.
-        clock: the time.
-        note: as given.
         ownership: who has what for itself.
-        points: where the broker may crash.
         promises: the ledger.
-        spool_store: where the spool is kept.
-        stepped: the broker.
-        store: its store.
     """
 
     def __init__(self, setup: Setup, note: Note = lambda text: None) -> None:
+        super().__init__(setup.settings(), note)
         self.clients: dict[str, Client] = {}
-        self.clock = ManualClock()
-        self.note = note
-        self.points = CrashPoints()
         self.promises = Promises(setup, self.clock)
         self.ownership = Ownership()
-        self.store = CrashingStore(self.points)
         self._setup = setup
-        self._settings = setup.settings()
         self._unconfirmed: dict[str, dict[Sent, None]] = {name: {} for name in setup.numbered}
-        self._written = False
-        self._start()
 
-    def _start(self) -> None:
-        self.spool_store = CrashingStore(self.points)
-        self.stepped = SteppedBroker(self._settings, self.store, self.clock, self.spool_store)
-
-    # A step.
-
-    def do(self, act: "Callable[[World], None]") -> None:
-        """Have something done to this world, and look at what comes of it.
-
-        Args:
-            act: what a step does.
-
-        Raises:
-            Broken: a promise was broken.
-        """
+    def do(self, act: Callable[[Any], None]) -> None:
+        """Have something done to this world, and look at what comes of it."""
         self.promises.step += 1
-        try:
-            act(self)
-            self._observe()
-        except Crash:
-            self._crash()
+        super().do(act)
 
-    def _observe(self) -> None:
+    def observe(self) -> None:
+        """Look at what clients got since the last time."""
         for client in sorted(self.clients.values(), key=lambda client: not client.is_gone):
             client.listen()
             if client.is_gone:  # before the others: they may have got what it had
@@ -101,53 +72,25 @@ class World:
         self.ownership.came(subscribed, in_order=self.promises.keeps_place)
         client.subscribe(subscribed)
 
-    def rest(self, *, verify: bool) -> None:
-        """Let the broker do all it can, and check that it did."""
-        try:
-            self.stepped.run()
-        except RuntimeError as error:
-            raise Broken(Rule.REST, str(error)) from error
-        self._observe()
-        with self.points.muted():
-            check_counts(self.stepped)
-            check_going_on(self.stepped, list(self.clients.values()), self.ownership)
-            if verify:
-                check_links(self.store)
+    def check_rest(self, *, verify: bool) -> None:
+        """Check what has to hold when the broker has nothing to do."""
+        check_counts(self.stepped)
+        check_going_on(self.stepped, list(self.clients.values()), self.ownership)
+        if verify:
+            check_links(self.store)
 
     # Crashes.
 
-    def plan_crash(self, at: int, *, written: bool) -> None:
-        """Crash at one of the next calls of the stores.
+    def died(self) -> None:
+        """The broker is dead: clients have what was written to them, and no connection."""
+        for client in self.clients.values():
+            client.die()
+        self.clients.clear()
 
-        Args:
-            at: at which; 0 for now.
-            written: whether the commit that is under way then is written.
-
-        Raises:
-            Crash: it is now.
-        """
-        self._written = written
-        self.points.arm(at)
-        if at == 0:
-            raise Crash
-
-    def _crash(self) -> None:
-        """The broker is dead: look at what it still has written, and start it again."""
-        self.note("the broker crashes")
-        with self.points.muted():
-            for client in self.clients.values():
-                client.die()
-            self.clients.clear()
-            if self.stepped.writer.batch is not None and self._written:
-                self.note("the commit under way is written")
-                self.stepped.writer.apply()
+    def started(self) -> None:
+        """A new broker is there: it has forgotten what was not confirmed."""
         self.promises.crash()
         self.ownership.crash()
-        self.store.read_error = None  # a broker that cannot read its store does not start
-        try:
-            self._start()
-        except Crash:
-            self._start()
 
     # The end.
 
@@ -162,34 +105,24 @@ class World:
         self.store.read_error = self.spool_store.write_error = None
         for client in self.clients.values():
             client.read(on=True)
-        self._pass_time()
+        self.pass_time()
         self._finish_clients()
         self._drain()
         self.promises.check_nothing_lost()
         check_links(self.store)
         check_empty(self.stepped)
 
-    def _pass_time(self) -> None:
-        """Long enough for whatever waits for a time: the store's probe, expiry, producers that are held."""
-        for _ in range(8):
-            self._rest_now()
-            self.do(lambda world: world.stepped.advance(1.0))
-        self._rest_now()
-
-    def _rest_now(self) -> None:
-        self.do(lambda world: world.rest(verify=False))
-
     def _finish_clients(self) -> None:
         """Let the consumers that are there consume: nothing may keep them from it but themselves."""
         while any([client.settle_all() for client in self.clients.values()]):
-            self._rest_now()
+            self.rest_now()
         for name, unconfirmed in self._unconfirmed.items():
             if unconfirmed:
                 self.client(name)
-        self._rest_now()
+        self.rest_now()
         for client in list(self.clients.values()):
             client.leave("disconnect")
-        self._pass_time()
+        self.pass_time()
 
     def _drain(self) -> None:
         """Consume everything, one queue after the other, until nothing is left."""
@@ -197,11 +130,11 @@ class World:
             for queue in self._setup.queues:
                 client = self.client("drain")
                 self.subscribe(client, Subscribed(self.promises, queue))
-                self._rest_now()
+                self.rest_now()
                 while client.settle_all():
-                    self._rest_now()
+                    self.rest_now()
                 client.leave("disconnect")
-                self._pass_time()
+                self.pass_time()
             if before == self._depths():
                 raise Broken(Rule.STALL, f"nobody gets anything more of {before}")
 

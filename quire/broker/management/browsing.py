@@ -133,7 +133,7 @@ def timestamp(message: Message) -> int:
 
 def _described(queue: "Queue", message: Message, in_flight: bool) -> BrowsedMessage:
     headers = message.headers()
-    text, encoding = _text(message.body)
+    text, encoding = text_of(message.body)
     return BrowsedMessage(
         sequence=message.sequence, id=message.id, size=message.size, timestamp=int(headers["timestamp"]),
         expiration=message.expiration, priority=message.priority, persistent=message.persistent,
@@ -142,7 +142,8 @@ def _described(queue: "Queue", message: Message, in_flight: bool) -> BrowsedMess
     )  # fmt: skip
 
 
-def _text(body: bytes) -> tuple[str, Literal["text", "base64"]]:
+def text_of(body: bytes) -> tuple[str, Literal["text", "base64"]]:
+    """A body as JSON can carry it: text, or base64 when it is not UTF-8; and which of the two."""
     try:
         return body.decode(), "text"
     except UnicodeDecodeError:

@@ -64,9 +64,9 @@ class Dispatcher:
 
     def _deal(self) -> None:
         """Returned messages first, then the window; page in when it runs empty."""
-        policy, round_robin = self._queue.policy, self.round_robin
-        while ready := round_robin.ready(policy):
-            run = self._next_run(min(SLICE * len(ready), min([s.credit for s in ready]) * len(ready)))
+        queue, round_robin = self._queue, self.round_robin
+        while ready := round_robin.ready(queue.policy):
+            run = self._next_run(min(SLICE * len(ready), min([s.credit for s in ready]) * len(ready), queue.room))
             if not run:
                 return
             for subscription, share in round_robin.deal(run, ready):

@@ -59,6 +59,9 @@ class LaneRecords(StoreReader):
         finished: what the subscription has finished.
         keys: the keys of its marks.
         state: what a queue would find in its lane at the start.
+
+    Attributes:
+        unstored: the delivery states of a subscription that stores none; None of the others.
     """
 
     def __init__(self, store: StoreReader, lane: int, finished: AckSet, keys: LaneKeys, state: LaneState) -> None:
@@ -67,6 +70,7 @@ class LaneRecords(StoreReader):
         self._finished = finished
         self._keys = keys
         self._state = state
+        self.unstored: dict[int, Delivery] | None = None
 
     def lane_state(self, lane: int) -> LaneState:
         """What was there at the start: how much was not finished, how far it may have been delivered."""
@@ -115,6 +119,8 @@ class LaneRecords(StoreReader):
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states of the subscription from a sequence on."""
+        if self.unstored is not None:
+            return sorted([known for known in self.unstored.items() if known[0] >= start])[:limit]
         prefix = self._keys.states
         marks = self._store.marks(prefix, self._keys.state(start), limit)
         return [(int(key.removeprefix(prefix), 16), Delivery(*msgspec.msgpack.decode(value))) for key, value in marks]

@@ -160,10 +160,11 @@ class LaneSubscription(Queue):
                 marks[self.keys.state(message.sequence)] = None
         if done := self._lane_owner.done_by_all(sequences):
             commit.batch.lane(lane.id).removals += done
-        marks[self.keys.progress] = self._progress_mark(part)
+        if (progress := self._progress_mark(part)) is not None:
+            marks[self.keys.progress] = progress
 
-    def _progress_mark(self, part: QueuePart) -> bytes:
-        """How far it has come when a commit is done: the value of its mark."""
+    def _progress_mark(self, part: QueuePart) -> bytes | None:
+        """How far it has come when a commit is done: the value of its mark; None if it stays as it is."""
         raise NotImplementedError
 
     def _dispatch_mark_after(self, part: QueuePart) -> int:

@@ -96,6 +96,10 @@ class MessageGroups:
         """How many groups a consumer has."""
         return self._owned.get(subscription, 0)
 
+    def restarts(self, message: Message) -> bool:
+        """Whether a message begins its group anew, for whichever consumer."""
+        return restarts_group(message)
+
     def assign(self, name: str, owner: Subscription) -> Group:
         """A group gets an owner, instead of the one it has if it has one."""
         group = self.groups.get(name)

@@ -12,7 +12,7 @@ from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
-from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.queues.queue_lane import END, QueueLane
 from quire.broker.queues.redelivery import redelivery_delay
 from quire.broker.queues.way_back import WayBack
 from quire.broker.subscription import Subscription
@@ -105,6 +105,11 @@ class Queue:
     def last(self) -> int:
         """The highest sequence whose commit was announced."""
         return max([lane.cursor.last for lane in self.lanes])
+
+    @property
+    def room(self) -> int:
+        """How many more messages its consumers may have, all together: as many as each may have for itself."""
+        return END
 
     def lane_of(self, message: Message) -> QueueLane:
         """The lane that one of its messages is in."""

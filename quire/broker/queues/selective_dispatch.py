@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.broker.queues.message_groups import restarts_group
 from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
 from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
 from quire.broker.subscription import Subscription
@@ -67,6 +66,7 @@ class SelectiveDispatch:
         self._dispatcher = dispatcher
         self._selectors: dict[str, Selector | None] = {}
         self._credit: dict[Subscription, int] = {}
+        self._room = 0
         self._levels: list[dict[str, deque[Subscription]]] = []  # by priority and selector: who has credit, in turn
         self._waiting: dict[Subscription, deque[Subscription]] = {}
         self._given: dict[Subscription, list[tuple[Message, bool]]] = {}
@@ -116,6 +116,7 @@ class SelectiveDispatch:
         else:
             ready.sort(key=_turn)
         self._credit = {s: s.credit for s in ready}
+        self._room = self._queue.room
         self._waiting = {}
         levels: dict[int, dict[str, deque[Subscription]]] = {}
         for subscription in ready:
@@ -136,7 +137,10 @@ class SelectiveDispatch:
             if not moved and not lane.cursor.window:
                 self._dispatcher.wait_if_refused(lane)
                 return
-            run, is_held = self._dispatcher.in_time(lane, lane.take_from_window(RUN))
+            taken = lane.take_from_window(RUN)
+            if not taken and lane.cursor.window:
+                return
+            run, is_held = self._dispatcher.in_time(lane, taken)
             handled = self._offer_run(lane, held, run)
             self._looked_at += handled
             if handled < len(run):
@@ -302,7 +306,7 @@ class SelectiveDispatch:
         waits = lane.delayed.holds(group, sequence) or lane.parking.holds(group, sequence)
         if waits or held.get(group, sequence) < sequence:
             return _Choice(None, group, owner or ANYBODY)
-        if owner is None or restarts_group(message):
+        if owner is None or groups.restarts(message):
             return self._new_owner(group, texts)
         if groups.is_moving(group):
             return _Choice(None, group, owner)
@@ -365,6 +369,9 @@ class SelectiveDispatch:
         elif in_turn:
             waiting.remove(taker)
             waiting.append(taker)
+        self._room -= 1
+        if not self._room:
+            self._credit, self._levels = {}, []
 
     def _hand_out(self) -> None:
         given, self._given = self._given, {}

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_records import LaneRecords
 from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.memory_usage import MemoryUsage
@@ -30,29 +29,26 @@ class SubscriptionLane(QueueLane):
     def __init__(
         self, broker: "Broker", subscription: "LaneSubscription", records: LaneRecords, memory: MemoryUsage
     ) -> None:
-        super().__init__(broker, records.lane, memory)
+        super().__init__(broker, records.lane, memory, state=records.lane_state(records.lane))
         self._subscription = subscription
         self.reader = records
-        self.state = state = records.lane_state(records.lane)
-        last = state.next_sequence - 1
+        last = self.state.next_sequence - 1
         self.cursor = QueueCursor(records, broker.spool, records.lane, memory, broker.clock, last)
-        self.cursor.redelivered_to = min(state.dispatch_mark, last)
-        self.mark = DispatchMark(state.dispatch_mark)
+        self.cursor.redelivered_to = min(self.state.dispatch_mark, last)
 
-    def take(self, limit: int) -> list[Message]:
-        """The next messages that the subscription wants: what came back, else the window.
+    def take_from_window(self, limit: int) -> list[Message]:
+        """The next messages of the window that the subscription wants.
 
-        Nothing is taken from the window while the ack set has as many holes as it may have.
+        Nothing is taken while the ack set has as many holes as it may have.
         """
         looked_at = 0
-        while looked_at < SCAN_LIMIT:
-            if not self.returned and self._subscription.may_not_go_on():
-                return []
-            run = super().take(limit)
+        while looked_at < SCAN_LIMIT and not self._subscription.may_not_go_on():
+            run = super().take_from_window(limit)
             if not run:
                 return []
             if wanted := self._subscription.sift(run):
                 return wanted
             looked_at += len(run)
-        self._subscription.wake()
+        if looked_at:
+            self._subscription.wake()
         return []

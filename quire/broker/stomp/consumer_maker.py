@@ -39,12 +39,17 @@ class ConsumerMaker:
         broker: the core.
         session: the session.
         subscriptions: where they are entered, by number.
+        members: gives the members of groups among them, and the readers.
     """
 
-    def __init__(self, broker: "Broker", session: "StompSession", subscriptions: dict[int, Subscription]) -> None:
+    def __init__(
+        self, broker: "Broker", session: "StompSession", subscriptions: dict[int, Subscription],
+        members: Callable[[], list[GroupMember]],
+    ) -> None:  # fmt: skip
         self._broker = broker
         self._session = session
         self._subscriptions = subscriptions
+        self._members = members
         self._next_number = 0
 
     def consumer(self, request: SubscribeRequest) -> Subscription:
@@ -106,8 +111,12 @@ class ConsumerMaker:
             InvalidDestination: the stream has no valid name.
             InvalidHeader: the group has none.
             GroupMismatch: the group is another one.
+            LimitExceeded: the connection would consume too much if it were given all partitions.
         """
         stream, groups = self._broker.stream(request.addresses[0].name), self._broker.groups
+        members = self._members()
+        parts = sum([len(member.group.partitions) + 1 - len(member.children) for member in members])
+        self._check_count(parts + len(stream.partitions) + 1)
         name, mode = wish.group, wish.mode
         if name is not None and mode is Mode.BROADCASTING:  # each member is a group of its own
             name = None if wish.member is None else f"{name}/{wish.member}"
@@ -117,8 +126,8 @@ class ConsumerMaker:
             group = groups.open(stream, name, start=wish.start, order=wish.order, mode=mode, selector=request.selector)
         written = str(request.addresses[0])
         port = StompMember(
-            self._session, request.id, written, events=wish.events, number=self._number, entered=self._entered_part,
-            gone=self._part_gone,
+            self._session, request.id, written, named=request.named, events=wish.events, number=self._next,
+            entered=self._entered_part, gone=self._part_gone,
         )  # fmt: skip
         member = GroupMember(
             group, self._session, wish.member or f"{self._session.name}/{request.id}", port,
@@ -256,11 +265,15 @@ class ConsumerMaker:
         return policy.queue_prefetch if kind is DestinationKind.QUEUE else policy.topic_prefetch
 
     def _number(self) -> int:
-        if len(self._subscriptions) >= MAX_CONSUMERS:
-            raise LimitExceeded(
-                f"a connection may consume {MAX_CONSUMERS} destinations, those that wildcards match included",
-                limit=MAX_CONSUMERS,
-            )
+        self._check_count(1)
+        return self._next()
+
+    def _check_count(self, more: int) -> None:
+        if len(self._subscriptions) + more > MAX_CONSUMERS:
+            what = "those that wildcards match and the partitions of streams included"
+            raise LimitExceeded(f"a connection may consume {MAX_CONSUMERS} destinations, {what}", limit=MAX_CONSUMERS)
+
+    def _next(self) -> int:
         self._next_number += 1
         return self._next_number - 1
 

@@ -12,7 +12,8 @@ from quire.broker.routing.wildcard import WildcardSubscription
 from quire.broker.shared_prefetch import ChildSubscription
 from quire.broker.stomp.browser import Browser
 from quire.broker.stomp.consumer_maker import ConsumerMaker
-from quire.broker.stomp.stomp_member import StompMember, read_ack_id, redelivery
+from quire.broker.stomp.member_acknowledgements import Covered, MemberAcknowledgements, MessageIds, left_over
+from quire.broker.stomp.stomp_member import StompMember, redelivery
 from quire.broker.stomp.stomp_rejection import Rejection
 from quire.broker.stomp.stomp_route import whole_number
 from quire.broker.stomp.stomp_subscribe import durable_name, read_subscribe
@@ -50,9 +51,6 @@ NO_MESSAGE = "0"
 Consumer = Subscription | WildcardSubscription | GroupMember
 """What a subscription of the client is here."""
 
-Covered = list[tuple[Subscription, list[int]]]
-"""What an acknowledgement is about: sequences, by subscription."""
-
 
 class StompConsumers:
     """The consumers of a session.
@@ -70,11 +68,12 @@ class StompConsumers:
     def __init__(self, broker: "Broker", session: "StompSession") -> None:
         self.subscriptions: dict[int, Subscription] = {}
         self.rolled_back = RolledBack()
-        self.by_message_id: dict[str, list[tuple[Subscription, int]]] = {}
+        self.by_message_id: MessageIds = {}
         self._broker = broker
         self._session = session
-        self._maker = ConsumerMaker(broker, session, self.subscriptions)
         self._by_id: dict[str, Consumer] = {}
+        self._of_members = MemberAcknowledgements(self._by_id)
+        self._maker = ConsumerMaker(broker, session, self.subscriptions, self._of_members.members)
         self._pulls: dict[str, Pull] = {}
 
     def subscribe(self, head: Head) -> None:
@@ -130,7 +129,8 @@ class StompConsumers:
             cause: why.
             lost: whether they vanished without a word.
         """
-        by_id, self._by_id = self._by_id, {}
+        by_id = dict(self._by_id)
+        self._by_id.clear()
         for id, consumer in by_id.items():
             self._end(id, consumer, cause, lost=lost)
 
@@ -179,9 +179,9 @@ class StompConsumers:
             UnknownMessage: one of them is not in flight here. The others are acknowledged.
         """
         if b"." in ids[0]:
-            ids = self._acknowledge_as_member(ids)
+            ids = self._of_members.acknowledge_run(ids)
         only = self.subscriptions.get(0) if len(self.subscriptions) == 1 else None
-        if only is None or only.ack is not AckMode.INDIVIDUAL:
+        if only is None or only.ack is not AckMode.INDIVIDUAL or isinstance(only, MemberSubscription):
             self._acknowledge_each(ids)
             return
         try:
@@ -193,7 +193,7 @@ class StompConsumers:
         only.source.acknowledge(messages)
         if len(messages) < len(ids):
             taken = {message.sequence for message in messages}
-            self._acknowledge_each([b"%d" % sequence for sequence in _left_over(sequences, taken)])
+            self._acknowledge_each([b"%d" % sequence for sequence in left_over(sequences, taken)])
 
     def _acknowledge_each(self, ids: list[bytes]) -> None:
         """Acknowledge one after the other; the first that is unknown is told when all others are done."""
@@ -206,63 +206,6 @@ class StompConsumers:
                 unknown = unknown or error
         if unknown is not None:
             raise unknown
-
-    def _acknowledge_as_member(self, ids: list[bytes]) -> list[bytes]:
-        """Acknowledge what ids of members of groups are about, those of one partition together.
-
-        Returns:
-            The others.
-        """
-        others: list[bytes] = []
-        known: dict[bytes, tuple[MemberSubscription, list[int]] | None] = {}
-        for id in ids:
-            offset, _, rest = id.partition(b".")
-            if rest not in known:
-                child = self._member_part(id)
-                known[rest] = None if child is None or child.ack is not AckMode.INDIVIDUAL else (child, [])
-            run = known[rest]
-            if run is None or not offset.isdigit():
-                others.append(id)
-            else:
-                run[1].append(int(offset))
-        for run in known.values():
-            if run is not None:
-                child, offsets = run
-                late = [number for number in offsets if number not in child.in_flight]
-                self.acknowledge(child, offsets)
-                for number in late:
-                    child.member.group.acknowledged_late(child, number)
-        return others
-
-    def _member_part(self, id: bytes) -> MemberSubscription | None:
-        """The part of a member that an id is about; None if it is about none that there is now."""
-        ack_id = read_ack_id(id)
-        member = None if ack_id is None else self._by_id.get(ack_id.subscription)
-        if ack_id is None or not isinstance(member, GroupMember):
-            return None
-        child = member.children.get(ack_id.partition)
-        return child if child is not None and child.epoch == ack_id.epoch else None
-
-    def _of_member(self, id: bytes, *, acknowledges: bool) -> Covered | None:
-        """What an id of a member is about; None if it is no such id. What has ended meanwhile is counted, and nothing.
-
-        Args:
-            id: escaped.
-            acknowledges: whether a message that it does not have any more is acknowledged.
-        """
-        ack_id = read_ack_id(id)
-        if ack_id is None:
-            return None
-        child, offset = self._member_part(id), ack_id.offset
-        if child is None:
-            if isinstance(member := self._by_id.get(ack_id.subscription), GroupMember):
-                member.group.fenced += 1
-            return []
-        if offset in child.in_flight:
-            return child.member.up_to(child, offset) if child.ack is AckMode.CLIENT else [(child, [offset])]
-        if acknowledges:
-            child.member.group.acknowledged_late(child, offset)
-        return []
 
     def find(self, head: Head, *, acknowledges: bool = True) -> Covered:
         """The messages that an ACK or NACK frame is about: one, or in ``client`` mode all up to it.
@@ -280,25 +223,39 @@ class StompConsumers:
         id = headers["message-id"]
         if id == NO_MESSAGE:
             return []
-        wanted = headers.get("subscription")
-        known = [entry for entry in self.by_message_id.get(id, ()) if wanted in (None, entry[0].id)]
+        return self._by_message_id(id, headers.get("subscription"), acknowledges=acknowledges)
+
+    def _by_message_id(self, id: str, wanted: str | None, *, acknowledges: bool) -> Covered:
+        known = self._given(id, wanted)
+        if not known:
+            self._of_members.enter_held(self.by_message_id)
+            known = self._given(id, wanted)
         for subscription, sequence in known:
             if sequence in subscription.in_flight:
                 return self._covered(subscription, sequence, id)
         if not known:
+            if self._of_members.is_stale(wanted):
+                return []
             raise _unknown(id)
+        subscription, sequence = known[-1]
+        if isinstance(subscription, MemberSubscription):
+            return self._of_members.late(subscription, sequence, acknowledges=acknowledges)
         return self._covered(*known[0], id)
+
+    def _given(self, id: str, wanted: str | None) -> list[tuple[Subscription, int]]:
+        """Who was given a message of an id, and its sequence; of one subscription if the frame names it."""
+        return [entry for entry in self.by_message_id.get(id, ()) if wanted in (None, entry[0].id)]
 
     def _by_ack_id(self, id: str, *, acknowledges: bool = True) -> Covered:
         if id == NO_MESSAGE:
             return []
-        if (covered := self._of_member(escape(id.encode()), acknowledges=acknowledges)) is not None:
+        if (covered := self._of_members.covered(escape(id.encode()), acknowledges=acknowledges)) is not None:
             return covered
         sequence, _, number = id.partition("-")
         if not (id.isascii() and sequence.isdecimal() and (number or "0").isdecimal()):
             raise _unknown(id)
         subscription = self.subscriptions.get(int(number or "0"))
-        if subscription is None:
+        if subscription is None or isinstance(subscription, MemberSubscription):
             raise _unknown(id)
         return self._covered(subscription, int(sequence), id)
 
@@ -377,6 +334,7 @@ class StompConsumers:
             port = subscription.member.port
             assert isinstance(port, StompMember)
             if subscription.ack is not AckMode.AUTO and self._session.version is not Version.V1_2:
+                self._forget_settled_ids()
                 for message in messages:
                     self.by_message_id.setdefault(message.id, []).append((subscription, message.sequence))
             return port.frames(subscription, messages, extra)
@@ -432,18 +390,6 @@ class StompConsumers:
             if left := [entry for entry in entries if entry[1] in entry[0].in_flight]:
                 kept[id] = left
         self.by_message_id = kept
-
-
-def _left_over(sequences: list[int], taken: set[int]) -> list[int]:
-    """Which of a run's sequences were not in flight, or not any more when they came a second time."""
-    left = set(taken)
-    over = []
-    for sequence in sequences:
-        if sequence in left:
-            left.remove(sequence)
-        else:
-            over.append(sequence)
-    return over
 
 
 def _unknown(id: str) -> UnknownMessage:

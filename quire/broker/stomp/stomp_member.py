@@ -53,7 +53,7 @@ def read_ack_id(id: bytes) -> MemberAckId | None:
         return None
     offset, partition, epoch = parts
     number = b"0" if partition == RETRY_LANE.encode() else partition
-    if not (offset.isdigit() and number.isdigit() and epoch.isdigit()) or len(head) > 60:
+    if not all([text.isdigit() and len(text) < 19 for text in (offset, number, epoch)]):
         return None
     index = RETRIES if partition == RETRY_LANE.encode() else int(partition)
     return MemberAckId(int(offset), index, int(epoch), unescape(subscription).decode("utf-8", "replace"))
@@ -65,6 +65,7 @@ class StompMember:
     Args:
         session: the session.
         id: the subscription's id.
+        named: whether the client gave it; in 1.0 it need not.
         destination: the stream, as the client wrote it.
         events: whether the client wants to know what happens to the member.
         number: gives numbers for the member's parts.
@@ -73,8 +74,8 @@ class StompMember:
     """
 
     def __init__(
-        self, session: "StompSession", id: str, destination: str, *, events: bool, number: Callable[[], int],
-        entered: Callable[[MemberSubscription], None], gone: Callable[[MemberSubscription], None],
+        self, session: "StompSession", id: str, destination: str, *, named: bool, events: bool,
+        number: Callable[[], int], entered: Callable[[MemberSubscription], None], gone: Callable[[MemberSubscription], None],
     ) -> None:  # fmt: skip
         self._session = session
         self._id = id
@@ -82,7 +83,8 @@ class StompMember:
         self._number = number
         self._entered = entered
         self._gone = gone
-        head = b"MESSAGE\n" + header_lines({"subscription": id, "destination": destination}) + b"\n\n"
+        subscription = {"subscription": id} if named else {}
+        head = b"MESSAGE\n" + header_lines({**subscription, "destination": destination}) + b"\n\n"
         self._head = content_for(head, session.version)[:-2]
         self._suffix = b"-" + escape(id.encode())
 

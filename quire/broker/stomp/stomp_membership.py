@@ -56,7 +56,7 @@ def read_membership(headers: Mapping[str, str]) -> MembershipRequest:
         raise InvalidHeader(f"events is {events[:60]!r}: write true or false", header="events")
     return MembershipRequest(
         group=_name(headers, "group"),
-        member=_name(headers, "member"),
+        member=_member(headers),
         start=_start(headers),
         mode=Mode(_word(headers, "mode", list(Mode)) or Mode.CLUSTERING),
         order=Order(order) if (order := _word(headers, "order", list(Order))) else None,
@@ -72,6 +72,14 @@ def _name(headers: Mapping[str, str], header: str) -> str | None:
     name = headers.get(header)
     if name is not None and not (0 < len(name) <= MAX_NAME and name.isprintable()):
         raise InvalidHeader(f"{header} is {name[:60]!r}: 1 to {MAX_NAME} printable characters", header=header)
+    return name
+
+
+def _member(headers: Mapping[str, str]) -> str | None:
+    """The member's name. With a slash it could be that of a member without one, or of another broadcasting group."""
+    name = _name(headers, "member")
+    if name is not None and "/" in name:
+        raise InvalidHeader(f"member is {name[:60]!r}: a name without a slash", header="member")
     return name
 
 

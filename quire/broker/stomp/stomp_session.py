@@ -213,7 +213,7 @@ class StompSession(Session):
         output, self._output, self._output_size = self._output, [], 0
         if output:
             self._connection.write(b"".join(output))
-        if not self.writable and self._connection.is_writable:
+        if not self.writable and self._connection.is_writable and self._state is not State.CLOSED:
             self.output_drained()
 
     def output_drained(self) -> None:
@@ -356,7 +356,7 @@ class StompSession(Session):
         transaction = self._transaction_of(head)
         rejection = read_rejection(head.headers)
         for subscription, sequences in covered:
-            if transaction is None:
+            if transaction is None or rejection.extend_ms is not None:  # a lease is extended at once
                 self.consumers.reject(subscription, sequences, rejection)
             else:
                 transaction.reject(subscription, sequences)

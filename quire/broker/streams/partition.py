@@ -118,26 +118,23 @@ class Partition:
         if part.appends or part.removals:
             lane = commit.batch.lane(self.lane)
             lane.appends = part.appends
-            lane.removals = part.removals
+            lane.removals = [link.sequence for link in part.removals]
         for page, value in self.gone.changed_pages().items():
             commit.batch.marks[self._keys.page(page)] = value
 
     def committed(self, part: PartitionPart) -> None:
         """A commit is done: what it brought goes to the groups."""
-        broker, appends = self.broker, part.appends
-        if part.removals:
-            state = broker.store.lane_state(self.lane)
-            broker.stored_bytes += state.bytes - self.bytes
-            self.count, self.bytes, self.head = state.count, state.bytes, state.head
-            if appends:
-                self.announced = appends[-1].sequence
-        elif appends:
-            size = sum([message.size for message in appends])
-            self.count += len(appends)
-            self.bytes += size
-            self.head = self.head or appends[0].sequence
-            broker.stored_bytes += size
+        appends, removals = part.appends, part.removals
+        grown = sum([message.size for message in appends]) - sum([link.size for link in removals])
+        self.count += len(appends) - len(removals)
+        self.bytes += grown
+        self.broker.stored_bytes += grown
+        if appends:
             self.announced = appends[-1].sequence
+            self.head = self.head or appends[0].sequence
+        if removals:
+            first = self.gone.next_unfinished(0)
+            self.head = first if first <= self.announced else 0
         if appends:
             self.stream.committed(len(appends))
             for subscriber in self.subscribers:
@@ -174,16 +171,11 @@ class Partition:
             links: in ascending sequence; nobody has them in flight.
         """
         sequences = [link.sequence for link in links]
-        self._open.removals += sequences
+        self._open.removals += links
         self.gone.add_all(sequences)
         for subscriber in self.subscribers:
             subscriber.records_gone(sequences)
         self.broker.list_part(self._open)
-
-    def in_flight(self, first: int, last: int) -> set[int]:
-        """The sequences in a range that members of groups have now: their records have to stay."""
-        held = [subscriber.in_flight_sequences() for subscriber in self.subscribers]
-        return {sequence for sequences in held for sequence in sequences if first <= sequence <= last}
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """None: a stream keeps its records, whoever has finished them."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from quire.message import Message
+from quire.store.base import Link
 
 if TYPE_CHECKING:
     from quire.broker.streams.partition import Partition
@@ -15,7 +16,7 @@ class PartitionPart:
         owner: the partition.
         appends: what was sent, in order.
         brought: those of them that another destination gives up in this commit.
-        removals: sequences of records that retention lets go.
+        removals: records that retention lets go.
         listed: whether the broker knows that there is something here.
     """
 
@@ -25,5 +26,5 @@ class PartitionPart:
         self.owner = owner
         self.appends: list[Message] = []
         self.brought: list[Message] = []
-        self.removals: list[int] = []
+        self.removals: list[Link] = []
         self.listed = False

@@ -72,7 +72,7 @@ class Stream:
         self.policy = self.broker.settings.policies.of(self.destination)
         self.memory.limit = self.policy.memory_limit
         self.retention.policy_changed()
-        for group in self.groups.values():
+        for group in self._groups_and_readers():
             group.policy_changed()
 
     def committed(self, count: int) -> None:
@@ -92,14 +92,19 @@ class Stream:
             InvalidHeader: there is no such partition.
         """
         if PARTITION in headers:
-            text, count = headers[PARTITION], len(self.partitions)
-            if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < count):
-                name = self.destination.name
-                text = f"partition is {text[:20]!r}: {name} has partitions 0 to {count - 1}"
+            partition = self._partition_named(headers[PARTITION])
+            if partition is None:
+                name, last = self.destination.name, len(self.partitions) - 1
+                text = f"partition is {headers[PARTITION][:20]!r}: {name} has partitions 0 to {last}"
                 raise InvalidHeader(text, header=PARTITION)
-            return self.partitions[int(text)]
+            return partition
         key = headers.get(self.policy.partition_key_header)
         return self.rotation if key is None else self.partition_of(key)
+
+    def _partition_named(self, text: str) -> Partition | None:
+        """The partition of a number; None if it is none."""
+        is_number = text.isascii() and text.isdecimal() and len(text) < 10
+        return self.partitions[int(text)] if is_number and int(text) < len(self.partitions) else None
 
     def partition_of(self, key: str) -> Partition:
         """The partition of a key: always the same one, as long as there are as many partitions."""
@@ -117,10 +122,14 @@ class Stream:
         """Messages of groups are about to be sent. Their order is that of a partition: there is nothing to do."""
 
     def _partition_for(self, content: bytes) -> Partition:
+        """Where a message goes by its own headers, as when it was sent in a transaction or scheduled."""
+        message = Message(0, content)
+        partition = self._partition_named(message.header(PARTITION.encode()) or "")
+        if partition is not None:
+            return partition
         header = self.policy.partition_key_header.encode()
-        if header and content.find(b"\n" + escape(header) + b":", 0, content.index(b"\n\n")) >= 0:
-            return self.partition_of(Message(0, content).header(escape(header)) or "")
-        return self.rotation.next()
+        key = message.header(escape(header)) if header else None
+        return self.rotation.next() if key is None else self.partition_of(key)
 
     # Partitions come.
 
@@ -130,8 +139,12 @@ class Stream:
         self.stored = self.stored._replace(lanes=(*self.stored.lanes, *lanes))
         self.partitions += [Partition(self, first + index, lane, new=True) for index, lane in enumerate(lanes)]
         self.broker.change_destination(self.stored.id, self.stored)
-        for group in self.groups.values():
+        for group in self._groups_and_readers():
             group.partitions_added()
+
+    def _groups_and_readers(self) -> "list[Group]":
+        readers = [reader for reader in self.broker.groups.readers if reader.stream is self]
+        return [*self.groups.values(), *readers]
 
     def forget_marks(self) -> None:
         """The stream is deleted: remove what it remembers besides its messages."""

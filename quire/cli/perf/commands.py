@@ -288,6 +288,8 @@ def stream(
     store: str | None, keep: bool, size: int,
 ) -> None:  # fmt: skip
     """Measure a stream: batches of 32 messages with a receipt, a group that acknowledges 32 at a time."""
+    if stuck and peer:
+        raise click.UsageError("--stuck compares the stream with itself: --peer is not for it")
     other = _address(peer, "--peer", login, passcode) if peer else None
 
     def work(broker: OwnBroker, live: LiveFigures) -> list[Finding]:

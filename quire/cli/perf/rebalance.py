@@ -105,7 +105,7 @@ class Rebalance:
         steps = []
         for number, name in enumerate(names):
             at = BETWEEN + number * (AWAY + BETWEEN)
-            steps.append(_Step(at, partial(team.leave, name, politely=False)))
+            steps.append(_Step(at, partial(team.leave, name, politely=number % 2 == 0)))
             steps.append(_Step(at + AWAY, partial(team.come, name, f"member:{name}\n")))
         self._settle(team)
         revocations = team.revocations

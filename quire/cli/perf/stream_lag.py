@@ -11,5 +11,6 @@ def lag(api: Api, stream: str, group: str) -> int:
         stream: the stream's name.
         group: the group's name.
     """
-    total: int = api.call("GET", path("groups", stream, group))["lag"]
-    return total
+    groups = api.call("GET", path("streams", stream))["groups"]
+    lags: dict[str, int] = {each["name"]: each["lag"] for each in groups}
+    return lags[group]

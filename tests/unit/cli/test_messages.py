@@ -55,6 +55,13 @@ def test_send_takes_the_body_from_a_file_or_standard_input(orders: FakeBroker, r
     assert sent(orders)["body"] == ""
 
 
+def test_send_goes_to_a_stream(broker: FakeBroker, run: Run) -> None:
+    broker.answer("POST", "/streams/events/messages", {"sent": 1, "ids": ["ID:1"]})
+    for destination in ("stream://events", "/stream/events"):
+        run("send", destination, "--body", "b", "--header", "partition-key=a")
+        assert sent(broker)["headers"] == {"partition-key": "a"}
+
+
 def test_send_passes_its_options_on(orders: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "SystemClock", lambda: ManualClock(1000))
     orders.answer("POST", "/queues/orders/messages", {"sent": 3, "ids": ["ID:1", "ID:2", "ID:3"]})
@@ -196,6 +203,20 @@ def test_receive_as_a_durable_subscription_with_a_selector(connection: FakeConne
 def test_durable_subscription_needs_a_client_id(connection: FakeConnection, run: Run) -> None:
     assert run("receive", "topic://prices", "--durable", "audit").exit_code == 2
     assert run("receive", "topic://prices", "--client-id", "books").exit_code == 2
+    assert connection.done == []
+
+
+@pytest.mark.parametrize("destination", ["stream://events", "/stream/events"])
+def test_receive_as_a_member_of_a_group_or_as_a_reader(connection: FakeConnection, run: Run, destination: str) -> None:
+    run("receive", destination, "--group", "billing", "--start", "earliest")
+    assert connection.done[1] == ("subscribe", "/stream/events", 1, {"group": "billing", "start": "earliest"})
+    run("receive", destination)
+    assert ("subscribe", "/stream/events", 1, {}) in connection.done
+
+
+def test_groups_and_starts_are_for_streams(connection: FakeConnection, run: Run) -> None:
+    assert run("receive", "orders", "--group", "billing").exit_code == 2
+    assert run("receive", "topic://prices", "--start", "earliest").exit_code == 2
     assert connection.done == []
 
 

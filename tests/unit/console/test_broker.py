@@ -171,9 +171,17 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"original-destination": "/queue/x"}})
     api.call("PUT", "/durables/c/q", json={"topic": "q"})
     prepare(api, XID)
-    bodies = {"Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}}
+    api.call("POST", "/streams/q/messages", json={"body": "b"})
+    api.call("POST", "/streams/q/groups/g/receive", json={"start": "earliest"})
+    handles = {"member": "m", "handles": ["1.0.1"]}
+    bodies = {
+        "Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}, "Partitions": {"count": 5},
+        "Receive": {}, "Acknowledge": handles, "Reject": handles, "Extend": {**handles, "seconds": 5},
+        "Leave": {"member": "m"},
+    }  # fmt: skip
     body = bodies[row.body.__name__] if row.body else None
-    answer = api.call(row.method, row.path.format(name="q", client="c", xid=XID), json=body)
+    path = row.path.format(name="q", client="c", xid=XID, partition=0, group="g")
+    answer = api.call(row.method, path, json=body)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)
 

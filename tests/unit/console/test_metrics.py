@@ -139,6 +139,18 @@ def test_topics_are_counted_with_what_they_lost_and_what_waits(api: Api) -> None
     assert samples["quire_topic_backlog_messages", "t"] == samples["quire_topic_messages", "t"] == 10
 
 
+def test_streams_are_counted(api: Api) -> None:
+    api.call("POST", "/streams/s/messages", json={"body": "b", "count": 10})
+    api.call("POST", "/streams/s/groups/g/receive", json={})
+    api.call("PUT", "/streams/s/pins/p", json={"time_to_live": 60})
+    samples = scraped(api)
+    assert (samples["quire_stream_partitions", "s"], samples["quire_stream_messages", "s"]) == (4, 10)
+    assert samples["quire_stream_bytes", "s"] == api.stepped.broker.stream("s").stored_bytes
+    assert samples["quire_stream_appended_messages_total", "s"] == 10
+    assert samples["quire_stream_consumer_groups", "s"] == samples["quire_stream_members", "s"] == 1
+    assert (samples["quire_stream_readers", "s"], samples["quire_stream_pins", "s"]) == (0, 1)
+
+
 def test_schedule_is_counted_and_says_when_the_next_message_is_due(api: Api) -> None:
     assert ("quire_scheduled_next_due_timestamp_seconds", "") not in scraped(api)
     due = api.stepped.clock.now_ms() / 1000 + 5
@@ -194,6 +206,7 @@ def test_page_names_every_metric(api: Api) -> None:
     api.call("POST", "/queues/q/messages", json={"body": "b"})
     api.call("POST", "/queues/q/pause")
     api.call("PUT", "/topics/t")
+    api.call("PUT", "/streams/s", json={})
     api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
     exported = {name for name, _ in scraped(api)}
     assert set(re.findall(r"`(quire_\w+)`", PAGE.read_text(encoding="utf-8"))) == exported

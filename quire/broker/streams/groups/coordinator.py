@@ -208,6 +208,25 @@ class Coordinator:
             self._settings = replace(self._settings, strategy=strategy)
             self._request()
 
+    def fence(self, partitions: Iterable[int]) -> None:
+        """End the assignments of some partitions, and give these out again with a new epoch, as the target says.
+
+        So what is said of them from before can be told from what counts. An awaited member gets them when it is back.
+
+        Args:
+            partitions: which.
+        """
+        self.epoch += 1
+        for partition in partitions:
+            holds, target = self._holds[partition], self._target[partition]
+            for id in list(holds):
+                self._release(id, partition)
+                self._port.take_away(id, partition)
+                if id in target and not self._members[id].connected:
+                    holds[id] = Hold(self.epoch)
+            self._settle(partition)
+        self._port.changed()
+
     # A new target.
 
     def _request(self) -> None:

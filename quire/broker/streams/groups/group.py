@@ -1,5 +1,6 @@
 """A consumer group: its members, what each of them has, what the group has finished of each partition."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -69,19 +70,21 @@ class Group:
         self.definition = definition
         self.is_stored = is_stored
         self.selector = None if definition.selector is None else selector(definition.selector)
-        self.policy = _own_policy(stream.policy, definition)
+        self.policy = _own_policy(stream.policy, definition, is_stored=is_stored)
         self.ladder = RetryLadder.parse(self.policy.retry_delays)
         self.retries: RetryQueue | None = None
         self.members: dict[str, GroupMember] = {}
         self.late = self.stale = self.fenced = 0
+        self._restarted: set[int] = set()
+        self._retry_epoch = 0
         self.partitions = [
             GroupPartition(self, partition, finished, progress)
             for partition, (finished, progress) in zip(stream.partitions, begun, strict=True)
         ]
-        for part in self.partitions:
-            part.partition.subscribers.append(part)
         if retry is not None:
             self.retries = RetryQueue(self, retry, self._retry_settled)
+        for part in self.partitions:  # nothing can fail any more
+            part.partition.subscribers.append(part)
         self.coordinator = Coordinator(
             self.broker.clock, self.broker.scheduler, rebalance_settings(self.policy), len(self.partitions), self
         )
@@ -93,7 +96,7 @@ class Group:
 
     def policy_changed(self) -> None:
         """Another policy applies from now on; times of a rebalance change with the next start."""
-        self.policy = _own_policy(self.stream.policy, self.definition)
+        self.policy = _own_policy(self.stream.policy, self.definition, is_stored=self.is_stored)
         self.ladder = RetryLadder.parse(self.policy.retry_delays)
         self.coordinator.set_strategy(Strategy(self.policy.rebalance_strategy))
         for part in self.partitions:
@@ -143,7 +146,7 @@ class Group:
             if partition not in member.children:
                 self._serve(member, partition, epoch)
         if self.retries is not None:
-            self._serve(member, RETRIES, self.coordinator.epoch)
+            self._serve(member, RETRIES, self._retry_epoch)
         if before is not None:
             self._take_over(before, member)
 
@@ -154,9 +157,10 @@ class Group:
         before = self.members.get(member.id)
         if before is not None and before is not member and partition in before.children:
             return
-        if not member.held.everything:
+        if not member.held.everything and partition not in self._restarted:  # else it may be of before
             member.hold(child, source.hold(child, member.held.offsets(partition)))
-        member.tell("assigned", partition=str(partition), epoch=str(epoch))
+        if partition != RETRIES:
+            member.tell("assigned", partition=str(partition), epoch=str(epoch))
 
     def _take_over(self, before: GroupMember, member: GroupMember) -> None:
         """A member that came back goes on with what it still has; the rest of what it had comes again."""
@@ -255,6 +259,41 @@ class Group:
         if self.is_stored:
             self.broker.set_mark(members_key(self.number), msgspec.msgpack.encode(self.coordinator.stored()))
 
+    # An operator moves it.
+
+    def restart(self, places: Mapping[int, AckSet]) -> None:
+        """Go on from elsewhere in some partitions, with the open commit; retries of their messages are dropped.
+
+        What members have of them is taken from them and has not failed. What they say of it from now on is of an epoch
+        that has ended.
+
+        Args:
+            places: what it is to have finished of each of the partitions, all offsets without a message included.
+
+        Raises:
+            StoreError: the store cannot be read. Nothing is changed.
+        """
+        came_back = {index: self.partitions[index].came_back() for index in places}
+        for member in self.members.values():
+            for index, child in member.children.items():
+                if index in places:
+                    self._tell_lost(child, self.partitions[index].take_from(child))
+        self._restarted |= places.keys()
+        self.coordinator.fence(places)
+        for index, finished in places.items():
+            self.partitions[index].restart(finished, came_back[index])
+        if self.retries is not None:
+            self._drop_retries(self.retries, {self.stream.partitions[index].lane for index in places})
+
+    def _drop_retries(self, retries: RetryQueue, lanes: set[int]) -> None:
+        if len(lanes) == len(self.partitions):
+            self._retry_epoch = self.coordinator.epoch
+        for member in self.members.values():
+            child = member.children[RETRIES]
+            child.epoch = self._retry_epoch
+            self._tell_lost(child, retries.take_from(child, lanes))
+        retries.purge(lanes)
+
     # Leases and acknowledgements that come late.
 
     def time_is_up(self, child: MemberSubscription, messages: list[Message]) -> None:
@@ -265,9 +304,12 @@ class Group:
         source.timed_out += len(messages)
         cause = f"not acknowledged within {member.consume_timeout:g} s"
         source.take_back(messages, len(messages), cause, at_once=False)
+        self._tell_lost(child, messages)
+
+    def _tell_lost(self, child: MemberSubscription, messages: list[Message]) -> None:
         for message in messages:
             partition, offset = self.place_of(child, message)
-            member.tell("lease-lost", partition=str(partition), offset=str(offset))
+            child.member.tell("lease-lost", partition=str(partition), offset=str(offset))
 
     def place_of(self, child: MemberSubscription, message: Message) -> tuple[int, int]:
         """The partition and the offset of a message that a member has, of the origin of a retry."""
@@ -297,14 +339,20 @@ def rebalance_settings(policy: Policy) -> RebalanceSettings:
     )  # fmt: skip
 
 
-def _own_policy(policy: Policy, definition: GroupDefinition) -> Policy:
-    """The policy of a group: RocketMQ's retries and dead letters, in the words of a queue's policy."""
+def _own_policy(policy: Policy, definition: GroupDefinition, *, is_stored: bool) -> Policy:
+    """The policy of a group: RocketMQ's retries and dead letters, in the words of a queue's policy.
+
+    A reader, of which nothing is stored, has no dead letters either. What is acknowledged in a transaction has to be
+    told from the rest, for its lease does not end. Where order counts, one member is looked at at a time: if several
+    serve a partition (``shared``), each of them would have room for its next message.
+    """
     orderly = definition.order is Order.ORDERLY
     letters = f"%DLQ%{definition.name}"
     return replace(
         policy, maximum_redeliveries=-1 if orderly else policy.retry_maximum, redelivery_at="in-place",
-        blocking_redelivery=orderly, dead_letter_strategy="shared", rebalance_message_groups=False,
+        blocking_redelivery=orderly, dead_letter_strategy="shared" if is_stored else "discarding",
+        rebalance_message_groups=False,
         dead_letter_queue=letters if len(letters.encode()) <= MAX_NAME else policy.dead_letter_queue,
         consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0, all_consumers_exclusive_by_default=False,
-        strict_order_dispatch=False, use_consumer_priority=False,
+        strict_order_dispatch=orderly, use_consumer_priority=False, use_prefetch_extension=True,
     )  # fmt: skip

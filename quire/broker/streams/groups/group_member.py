@@ -109,7 +109,12 @@ class GroupMember(SharedPrefetch):
 
     def hold(self, child: MemberSubscription, messages: list[Message]) -> None:
         """It has messages of a partition already: from an earlier connection, or from before a restart."""
+        source = child.source
         child.in_flight.update([(message.sequence, message) for message in messages])
+        if source.grouped:
+            for message in messages:
+                if key := message.header(source.group_header):
+                    source.dispatcher.groups.take(key, child, message)
         if messages:
             self.given(child, messages)
 

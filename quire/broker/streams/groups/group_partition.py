@@ -1,6 +1,7 @@
 """What one consumer group has of one partition: what is finished, what is out, what comes next."""
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 EARLY_HOLES = 1000
 """With fewer holes, messages that the selector does not match are finished when they come, not when they are due."""
+
+STATES_AT_ONCE = 1000
+"""How many delivery states are read at once."""
 
 NEVER_STORED = 1 << 62
 """The dispatch mark of a reader: nothing of it is stored."""
@@ -62,17 +66,18 @@ class GroupPartition(LaneSubscription):
         self.group = group
         self.partition = partition
         self.timed_out = self.retried = self.lost = 0
+        self._written: Progress | None = None
         broker, order = partition.broker, group.definition.order
         partition.start_after(finished.highest)
-        unfinished = partition.announced - finished.base - finished.count_above_base
         self.groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
         header = group.stream.policy.partition_key_header
         self.group_header = escape(header.encode()) if order is Order.KEY_ORDERED else GROUP_ID
-        found = LaneState(count=unfinished, dispatch_mark=progress.dispatch_mark)
+        found = LaneState(count=_unfinished(partition, finished), dispatch_mark=progress.dispatch_mark)
         keys = partition_keys(group.number, partition.index)
         super().__init__(broker, partition, keys, finished, found, group.selector)
         if not group.is_stored:
             self.lanes[0].mark = DispatchMark(NEVER_STORED)
+            self._records.unstored = {}
         self.policy_changed()
 
     @property
@@ -90,8 +95,7 @@ class GroupPartition(LaneSubscription):
     @property
     def lag(self) -> int:
         """How many messages are not finished; exact."""
-        finished = self.finished
-        return self.partition.announced - finished.base - finished.count_above_base
+        return _unfinished(self.partition, self.finished)
 
     # Messages come.
 
@@ -121,7 +125,7 @@ class GroupPartition(LaneSubscription):
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
         wanted = [sequence for sequence in sequences if sequence not in self.finished]
-        free = self.take_out(wanted)
+        free = super().take_out(wanted)
         if not free:
             return
         self.lost += len(free)
@@ -133,28 +137,33 @@ class GroupPartition(LaneSubscription):
 
     # They are given out.
 
-    def room_for(self, consumer: MemberSubscription) -> int:
-        """How many more messages a member may have, so that all together have no more than the limit.
+    @property
+    def room(self) -> int:
+        """How many more messages the members may have, all together."""
+        limit = 1 if self.group.definition.order is Order.ORDERLY else self.policy.max_in_flight
+        return limit - self.in_flight
 
-        Of several members each has its share of it.
-        """
-        if self.group.definition.order is Order.ORDERLY:
-            return 0 if self.in_flight else 1
-        limit, members = self.policy.max_in_flight, len(self.subscriptions)
+    def room_for(self, consumer: MemberSubscription) -> int:
+        """How many more messages a member may have: of several members each has its share of the limit."""
+        room, members = self.room, len(self.subscriptions)
         if members == 1:
-            return limit - len(consumer.in_flight)
-        return min(limit - self.in_flight, -(-limit // members) - len(consumer.in_flight))
+            return room
+        return min(room, -(-self.policy.max_in_flight // members) - len(consumer.in_flight))
 
     # They are settled, or come back.
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit; of a reader nothing is stored."""
-        if self.group.is_stored:
+        states = self._records.unstored
+        if states is None:
             super().fill(commit)
             return
         part, self._open = self._open, QueuePart(self)
         commit.parts.append(part)
         self.finished.add_all(sorted([message.sequence for message in part.removals]))
+        states.update([(sequence, state) for sequence, (_, state) in part.deliveries.items()])
+        for message in part.removals:
+            states.pop(message.sequence, None)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
@@ -162,8 +171,12 @@ class GroupPartition(LaneSubscription):
         if part.removals:
             self.group.stream.retention.finished(self.partition.index)
 
-    def _progress_mark(self, part: QueuePart) -> bytes:
-        return msgspec.msgpack.encode(Progress(self._dispatch_mark_after(part)))
+    def _progress_mark(self, part: QueuePart) -> bytes | None:
+        progress = Progress(self._dispatch_mark_after(part))
+        if progress == self._written:
+            return None
+        self._written = progress
+        return msgspec.msgpack.encode(progress)
 
     def take_back(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
@@ -219,10 +232,19 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is not None and retries.cancel(self.partition.lane, sequence):
             return True
-        if not self._came_back(sequence) or not self.take_out([sequence]):
+        if not self._came_back(sequence) or not super().take_out([sequence]):
             return False
         self.removed(self._records.load(self.partition.lane, [sequence]))
         return True
+
+    def take_out(self, sequences: list[int]) -> list[int]:
+        """None: a transaction has acknowledged what its member does not have any more when it is committed.
+
+        Args:
+            sequences: which, of those that wait.
+        """
+        self.group.fenced += len(sequences)
+        return []
 
     def _came_back(self, sequence: int) -> bool:
         """Whether a message was delivered before and waits for its next delivery."""
@@ -243,7 +265,7 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that nobody else has.
         """
-        return hand_over(self.lanes[0], self._open, consumer, self.take_out(sequences))
+        return hand_over(self.lanes[0], self._open, consumer, super().take_out(sequences))
 
     def stop(self) -> None:
         """Before a clean stop: what members with a name have stays theirs."""
@@ -252,25 +274,57 @@ class GroupPartition(LaneSubscription):
 
     # An operator changes what is finished.
 
-    def restart(self, finished: AckSet) -> None:
-        """Have another ack set from now on; nothing is in flight.
+    def settled(self) -> AckSet:
+        """What is finished when the open commit is done: a copy."""
+        settled = AckSet()
+        settled.merge(self.finished)
+        settled.add_all(sorted([message.sequence for message in self._open.removals]))
+        return settled
+
+    def came_back(self) -> dict[int, Delivery]:
+        """What is known of the deliveries of messages that came back, by offset; when the open commit is done.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        states: dict[int, Delivery] = {}
+        while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
+            states.update(found)
+        for part in (*self.broker.parts_of(self), self._open):
+            states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
+        return states
+
+    def take_from(self, consumer: MemberSubscription) -> list[Message]:
+        """Take everything from a member, before ``restart``: nothing of it has failed, nothing is acknowledged."""
+        messages = consumer.take(list(consumer.in_flight))
+        self.dispatcher.groups.settled(messages)
+        self._release(messages)
+        return messages
+
+    def restart(self, finished: AckSet, came_back: Iterable[int]) -> None:
+        """Have another ack set from now on, and know nothing of deliveries before; nothing is in flight.
+
+        It is in the open commit. What was acknowledged or came back in that one, or in the one under way, is of no
+        concern any more, whether they succeed or fail.
 
         Args:
             finished: with all offsets that have no message.
+            came_back: the offsets that ``came_back`` gives.
         """
-        states, start = [], 0
-        while found := self._records.deliveries(self.partition.lane, start, 1000):
-            states += [sequence for sequence, _ in found]
-            start = found[-1][0] + 1
-        for sequence in states:
+        for sequence in came_back:
             self.broker.set_mark(self.keys.state(sequence), None)
-        own = self.finished
+        self.broker.forget(self)
+        self._open = QueuePart(self)
+        own, lane = self.finished, self.lanes[0]
         own.discard_range(1, max(own.highest, 1))
         own.merge(finished)
         self._rest()
+        if self.partition.announced:  # it was not told of the last messages if they were finished when they came
+            lane.cursor.committed([Message(self.partition.announced, b"")])
+        lane.mark = DispatchMark(0)
+        lane.cursor.excluded.clear()
+        lane.cursor.redelivered_to = 0
         self.depth = self.lag
-        self.lanes[0].cursor.redelivered_to = 0
-        self.broker.list_part(self._open)
         if self.subscriptions:
             self._activate()
         self.wake()
@@ -284,3 +338,8 @@ class GroupPartition(LaneSubscription):
         text = f"group {group} of stream {stream}, partition {partition}: {fault} {fault.entry.advice}"
         facts = {"stream": stream, "group": group, "partition": partition}
         event("group.damaged", text, logging.ERROR, **facts, **fault.data)
+
+
+def _unfinished(partition: "Partition", finished: AckSet) -> int:
+    """How many messages of a partition are not finished. What is being committed may be: a group began behind it."""
+    return max(partition.announced - finished.base - finished.count_above_base, 0)

@@ -24,7 +24,14 @@ from quire.broker.streams.groups.membership import StoredMembership
 from quire.broker.streams.offsets import Start, StartKind
 from quire.cursors.ack_set import AckSet
 from quire.destination import is_plain
-from quire.errors import DestinationInUse, GroupMismatch, InvalidHeader, UnknownConsumerGroup
+from quire.errors import (
+    DestinationExists,
+    DestinationInUse,
+    GroupMismatch,
+    InvalidHeader,
+    StoreError,
+    UnknownConsumerGroup,
+)
 from quire.logs import event
 from quire.message import Message
 from quire.selectors import Selector
@@ -180,6 +187,9 @@ class Groups:
         Args:
             definition: what it is; there is none of that stream and name.
             begun: what it has finished of each partition.
+
+        Raises:
+            StoreError: the store cannot be read. Nothing is made.
         """
         stream = self._broker.destinations.streams[definition.stream]
         retry = None
@@ -187,12 +197,35 @@ class Groups:
             name = f"%RETRY%{definition.name}@{definition.stream}"
             retry = self._broker.destinations.create_internal(RETRY_KIND, name)
             definition = msgspec.structs.replace(definition, retry=retry.id)
-        group = Group(stream, self._take_number(), definition, begun, retry)
+        try:
+            group = Group(stream, self._take_number(), definition, begun, retry)
+        except StoreError:
+            if retry is not None:
+                self._broker.change_destination(retry.id, None)
+            raise
         stream.groups[definition.name] = group
         self._broker.set_mark(definition_key(group.number), msgspec.msgpack.encode(definition))
         for part in group.partitions:
             part.write()
         return group
+
+    def cloned(self, group: Group, name: str) -> GroupDefinition:
+        """What a group is that is to begin where another one of its stream is; ``create`` makes it.
+
+        Args:
+            group: the other one.
+            name: the new one's name.
+
+        Raises:
+            InvalidHeader: it is no name.
+            DestinationExists: there is such a group.
+        """
+        stream, known = group.stream, group.definition
+        if name in stream.groups:
+            text = f"the stream {known.stream[:60]!r} has a consumer group {name[:60]!r} already"
+            raise DestinationExists(text, stream=known.stream[:60], group=name[:60])
+        definition = self._defined(stream, name, known.mode, known.order, known.selector, Start(StartKind.LATEST))
+        return msgspec.structs.replace(definition, start=f"clone of {known.name}")
 
     def reader(self, stream: "Stream", start: Start, selector: Selector | None) -> Group:
         """A reader: a group of one member that nothing is stored of.

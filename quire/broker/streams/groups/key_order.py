@@ -22,9 +22,16 @@ class KeyOrder(MessageGroups):
         """Whether a key has to wait."""
         return name in self.groups
 
+    def restarts(self, message: Message) -> bool:
+        """Never: numbers within a group say nothing about a key."""
+        return False
+
     def take(self, name: str, owner: Subscription, message: Message) -> bool:
-        """A consumer is given a message of a key."""
-        self._keys[message.sequence] = self.assign(name, owner)
+        """A consumer is given a message of a key, or has one from another one now."""
+        group = self.assign(name, owner)
+        if self._keys.get(message.sequence) is not group:
+            self._keys[message.sequence] = group
+            group.in_flight += 1
         return False
 
     def settled(self, messages: Iterable[Message]) -> None:
@@ -32,4 +39,6 @@ class KeyOrder(MessageGroups):
         for message in messages:
             group = self._keys.pop(message.sequence, None)
             if group is not None and self.groups.get(group.name) is group:
-                self.close(group.name)
+                group.in_flight -= 1  # members that come back may say that they have several
+                if not group.in_flight:
+                    self.close(group.name)

@@ -50,6 +50,7 @@ class Leases:
             deadline: on the monotonic clock.
         """
         tick = math.ceil(deadline / TICK)
+        tick += tick * TICK < deadline  # the quotient was rounded down
         if consumer.looked_at <= tick:
             return
         self._forget(consumer)

@@ -3,22 +3,22 @@
 It is a queue over a lane of its own, ``%RETRY%group@stream``. What is stored there are links (``retry_records``): no
 body is ever copied. Consumers get the content of the origin, which retention keeps as long as ``pinned`` names it.
 
-A message is *relocated* in one commit with the change of the group's ack set. Each link has a mark,
-``group/NUMBER/r/LANE/OFFSET/RETRY``, whose value is the size of the body. It finds the retry of a message, and is
-removed in the same commit as the link.
+A message is *relocated* in one commit with the change of the group's ack set. Each link has a mark (``retry_marks``),
+which comes and goes in the same commits as the link.
 """
 
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
-from quire.broker.queues.queue import READ_AGAIN, Queue
+from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.streams.groups.group_definition import prefix_of
 from quire.broker.streams.groups.hand_over import hand_over
+from quire.broker.streams.groups.retry_marks import RetryMarks
+from quire.broker.streams.groups.retry_purge import RetryPurge
 from quire.broker.streams.groups.retry_records import LinkReader, RetryMessage, link_record
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
@@ -34,12 +34,6 @@ if TYPE_CHECKING:
 LINK_SIZE = 160
 """About how many bytes a link takes in a commit."""
 
-RETRIES_OF_ONE = 10
-"""How many retries of a message are looked for: there is one, unless a reset made the group get the message again."""
-
-STEP = 1000
-"""How many retries one step of a purge is about."""
-
 
 class RetryQueue(Queue):
     """The retries of one group. Counts and sizes are about the messages, not about the links.
@@ -52,6 +46,7 @@ class RetryQueue(Queue):
     Attributes:
         group: as given.
         name: the retry lane's name.
+        marks: the marks of what is in it.
         timed_out: how many leases ended because their time was up.
         cancelled: how many retries were not needed after all.
     """
@@ -61,13 +56,15 @@ class RetryQueue(Queue):
         self.name = stored.name
         self.timed_out = self.cancelled = 0
         self._settled = settled
-        self._links = f"{prefix_of(group.number)}r/"
+        self.marks = RetryMarks(group.broker.store, group.number)
         self._bytes_key = f"{prefix_of(group.number)}retry-bytes"
         self._uncommitted: dict[tuple[int, int], RetryMessage] = {}
         self._cancelled: dict[int, RetryMessage] = {}
         address = group.stream.destination
         super().__init__(group.broker, stored._replace(kind=address.kind, name=address.name))
         self.stored = stored
+        self._purge = RetryPurge(self)
+        self._next_sequence = max(self._next_sequence, self._purge.last + 1)
         self.policy_changed()
 
     def _make_lanes(self, *, new: bool) -> list[QueueLane]:
@@ -108,9 +105,14 @@ class RetryQueue(Queue):
         delayed = self.lanes[0].delayed
         return delayed.earliest if delayed else None
 
-    def room_for(self, consumer: "Subscription") -> int:
-        """How many more retries a member may have, so that all together have no more than the limit."""
+    @property
+    def room(self) -> int:
+        """How many more retries the members may have, all together."""
         return self.policy.max_in_flight - self.in_flight
+
+    def room_for(self, consumer: "Subscription") -> int:
+        """How many more retries a member may have."""
+        return self.room
 
     # A message comes in, and is found.
 
@@ -162,42 +164,21 @@ class RetryQueue(Queue):
         Raises:
             StoreError: the store cannot be read.
         """
-        prefix = f"{self._links}{lane}/"
-        start = f"{prefix}{first:016x}"
         pinned = {offset for known, offset in self._uncommitted if known == lane and first <= offset <= last}
-        found: set[int] = set()
-        while len(found) < limit:
-            retries = self._marked(prefix, start, limit)
-            found |= {retry.origin_sequence for retry in retries if retry.origin_sequence <= last}
-            if len(retries) < limit or retries[-1].origin_sequence >= last:
-                break
-            start = f"{prefix}{retries[-1].origin_sequence + 1:016x}"
-        return sorted(found | pinned)[:limit]
+        return sorted(self.marks.origins(lane, first, last, limit) | pinned)[:limit]
 
     def _retries_of(self, lane: int, sequence: int) -> list[RetryMessage]:
         """The retries of a message that are not being removed, without their content."""
-        prefix = f"{self._links}{lane}/{sequence:016x}/"
-        found = {retry.sequence: retry for retry in self._marked(prefix, prefix, RETRIES_OF_ONE)}
+        found = {retry.sequence: retry for retry in self.marks.of_message(lane, sequence)}
         if uncommitted := self._uncommitted.get((lane, sequence)):
             found[uncommitted.sequence] = uncommitted
-        return [retry for retry in found.values() if not self._is_leaving(retry.sequence)]
+        left = [retry for retry in found.values() if not self._purge.covers(retry)]
+        return [retry for retry in left if not self._is_leaving(retry.sequence)]
 
     def _is_leaving(self, sequence: int) -> bool:
         parts: list[QueuePart] = [self._open, *self.broker.parts_of(self)]
         removed = [message.sequence for part in parts for message in part.removals]
         return sequence in self._cancelled or sequence in removed
-
-    def _marked(self, prefix: str, start: str, limit: int) -> list[RetryMessage]:
-        """Retries, without their content, as their marks tell of them."""
-        found: list[RetryMessage] = []
-        for key, size in self.broker.store.marks(prefix, start, limit):
-            lane, offset, sequence = key.removeprefix(self._links).split("/")
-            found.append(RetryMessage(int(sequence, 16), b"", int(lane), int(offset, 16)))
-            found[-1].size = int(size)
-        return found
-
-    def _key(self, retry: RetryMessage) -> str:
-        return f"{self._links}{retry.origin_lane}/{retry.origin_sequence:016x}/{retry.sequence:016x}"
 
     # It is cancelled.
 
@@ -236,7 +217,8 @@ class RetryQueue(Queue):
     def _cancel(self, retry: RetryMessage) -> bool:
         sequence = retry.sequence
         is_in_flight = any([sequence in s.in_flight for s in self.subscriptions])
-        if is_in_flight or sequence in self.lanes[0].cursor.excluded or self._is_leaving(sequence):
+        is_taken_out = sequence in self.lanes[0].cursor.excluded
+        if is_in_flight or is_taken_out or self._is_leaving(sequence) or self._purge.covers(retry):
             return False
         self._cancelled[sequence] = retry
         self.cancelled += 1
@@ -265,27 +247,47 @@ class RetryQueue(Queue):
         self._uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
         self._settled(retry.origin_lane, retry.origin_sequence)
 
-    def purge(self, done: Callable[[], None]) -> None:
-        """Remove all retries that there are now, a step after the other. What members have in flight stays.
+    # An operator gives up those of some partitions.
+
+    def count_of(self, lane: int) -> int:
+        """How many retries there are of a partition's messages, those that members have included. It reads them all.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        found = {retry.sequence for retry in self._uncommitted.values() if retry.origin_lane == lane}
+        found.update([retry.sequence for retry in self.marks.walk(lane) if not self._purge.covers(retry)])
+        parts: list[QueuePart] = [self._open, *self.broker.parts_of(self)]
+        leaving = {message.sequence for part in parts for message in part.removals}
+        return len(found - leaving - self._cancelled.keys())
+
+    def take_from(self, consumer: "Subscription", lanes: Collection[int]) -> list[Message]:
+        """Take the retries of some partitions from a member, and remove them with the open commit.
 
         Args:
-            done: called when they are gone.
+            consumer: the member's part of the retries.
+            lanes: the partitions' lanes.
+        """
+        held = _retries(list(consumer.in_flight.values()))
+        messages = consumer.take([retry.sequence for retry in held if retry.origin_lane in lanes])
+        self.let_go(messages)
+        return messages
+
+    def purge(self, lanes: Collection[int]) -> None:
+        """Remove the retries of some partitions that there are now, step by step. What members have stays.
+
+        Args:
+            lanes: the partitions' lanes.
         """
         for retry in self._uncommitted.values():
-            self._cancelled[retry.sequence] = retry
+            if retry.origin_lane in lanes:
+                self._cancelled[retry.sequence] = retry
         self.broker.list_part(self._open)
-        self.broker.after_commit(partial(self._purge_step, "", self._next_sequence - 1, done))
+        self._purge.begin(lanes, self._next_sequence - 1)
 
-    def _purge_step(self, start: str, last: int, done: Callable[[], None]) -> None:
-        try:
-            found = self._marked(self._links, start, STEP)
-        except StoreError as error:
-            event("store.unreadable", f"a purge of {self.name} waits: {error}", logging.WARNING, code=error.code)
-            self.broker.scheduler.call_later(READ_AGAIN, partial(self._purge_step, start, last, done))
-            return
-        self._take_away({retry.sequence: retry for retry in found if retry.sequence <= last})
-        going_on = done if len(found) < STEP else partial(self._purge_step, self._key(found[-1]), last, done)
-        self.broker.after_commit(going_on)
+    def remove_waiting(self, retries: list[RetryMessage]) -> None:
+        """Remove retries, without their content, that no member has."""
+        self._take_away({retry.sequence: retry for retry in retries})
 
     # It goes out again, and fails again.
 
@@ -299,7 +301,7 @@ class RetryQueue(Queue):
         Returns:
             Those that are there and that nobody else has.
         """
-        return hand_over(self.lanes[0], self._open, consumer, self.take_out(sequences))
+        return [] if self._purge else hand_over(self.lanes[0], self._open, consumer, self.take_out(sequences))
 
     def origin(self, message: Message) -> tuple[int, int]:
         """The lane and the offset of the message that one of the retries is of."""
@@ -309,7 +311,8 @@ class RetryQueue(Queue):
     def dispatch(self) -> None:
         """Give retries to consumers; one that cannot be read stops this lane and no other."""
         self._remove_cancelled()
-        super().dispatch()
+        if not self._purge:
+            super().dispatch()
 
     def redelivery_delay_ms(self, message: Message) -> int:
         """How long a message that failed again waits, in milliseconds."""
@@ -350,9 +353,9 @@ class RetryQueue(Queue):
         appends, marks = _retries(part.appends), commit.batch.marks
         if appends:
             commit.batch.lane(self.lanes[0].id).appends = [link_record(retry, now) for retry in appends]
-            marks.update([(self._key(retry), b"%d" % retry.size) for retry in appends])
+            marks.update([(self.marks.key(retry), b"%d" % retry.size) for retry in appends])
         for retry in _retries(part.removals):
-            marks[self._key(retry)] = None
+            marks[self.marks.key(retry)] = None
         if part.appends or part.removals:
             marks[self._bytes_key] = b"%d" % self._bytes_after(part)
 
@@ -381,14 +384,14 @@ class RetryQueue(Queue):
         super().commit_failed(part, restored)
         for retry in _retries(part.appends):
             _, state = self._open.deliveries.pop(retry.sequence)
-            self.broker.set_mark(self._key(retry), None)  # or that of the failed commit would be written by the next
+            self.broker.set_mark(self.marks.key(retry), None)  # or the next commit would write that of the failed one
             if retry.sequence in self._cancelled:
                 self._drop(retry)
             else:
                 self._append(retry, state)
         for retry in _retries(part.removals):
             if id(retry) in restored:
-                self.broker.set_mark(self._key(retry), b"%d" % retry.size)
+                self.broker.set_mark(self.marks.key(retry), b"%d" % retry.size)
 
     def _tell_of(self, fault: StoreError) -> None:
         text = f"retries {self.name}: {fault} {fault.entry.advice}"

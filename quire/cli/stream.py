@@ -1,0 +1,291 @@
+"""``quire stream``: streams, their partitions, messages and pins."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from quire.cli.api import Api, broker_verb, path, stream_path
+from quire.cli.output import Column, Output, confirm, output_option, printable, readable
+from quire.clock import SystemClock
+from quire.units import parse_duration
+
+PAGE = 500
+"""How many messages one call asks for."""
+
+STREAM_COLUMNS = [
+    Column("name", "Stream"),
+    Column("partitions", "Partitions"),
+    Column("records", "Messages"),
+    Column("bytes", "Bytes"),
+    Column("appended", "Appended"),
+    Column("groups", "Groups"),
+    Column("members", "Members"),
+    Column("readers", "Readers"),
+    Column("pins", "Pins"),
+]
+
+PARTITION_COLUMNS = [
+    Column("partition", "Partition"),
+    Column("lane", "Lane"),
+    Column("earliest", "Earliest"),
+    Column("end", "End"),
+    Column("records", "Messages"),
+    Column("bytes", "Bytes"),
+    Column("gaps", "Gaps"),
+    Column("oldest_timestamp", "Oldest"),
+    Column("newest_timestamp", "Newest"),
+]
+
+OFFSET_COLUMNS = [
+    Column("partition", "Partition"),
+    Column("earliest", "Earliest"),
+    Column("end", "End"),
+    Column("records", "Messages"),
+    Column("bytes", "Bytes"),
+    Column("offset", "Offset"),
+]
+
+GROUP_COLUMNS = [
+    Column("name", "Group"),
+    Column("order", "Order"),
+    Column("members", "Members"),
+    Column("lag", "Lag"),
+    Column("in_flight", "In flight"),
+    Column("retries", "Retries"),
+]
+
+MESSAGE_COLUMNS = [
+    Column("partition", "Partition"),
+    Column("offset", "Offset"),
+    Column("id", "Id"),
+    Column("size", "Size"),
+    Column("timestamp", "Sent"),
+    Column("body", "Body", 60),
+]
+
+PIN_COLUMNS = [Column("name", "Pin"), Column("until", "Until")]
+
+
+@click.group()
+@output_option
+def stream() -> None:
+    """List, create, delete, read streams; find messages, pin them.
+
+    A start position is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.
+    """
+
+
+@stream.command()
+@broker_verb
+def ls(api: Api, output: Output) -> None:
+    """List the streams with their counts."""
+    output.rows(api.call("GET", path("streams"))["streams"], STREAM_COLUMNS)
+
+
+@stream.command()
+@click.argument("name")
+@broker_verb
+def show(api: Api, output: Output, name: str) -> None:
+    """Show all that is known of a stream: counts, policy, partitions, groups, pins."""
+    tables = {
+        "partitions": ("Partitions", PARTITION_COLUMNS),
+        "groups": ("Consumer groups", GROUP_COLUMNS),
+        "pins": ("Pins", PIN_COLUMNS),
+    }
+    output.details(api.call("GET", stream_path(name)), tables)
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), help="How many it has.  [default: what the policy says]")
+@broker_verb
+def create(api: Api, output: Output, name: str, partitions: int | None) -> None:
+    """Create a stream. Sending to it and subscribing to it do so as well."""
+    output.done(f"created {name}", api.call("PUT", stream_path(name), {"partitions": partitions}))
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Delete it even while its groups have members, or it has readers.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_verb
+def delete(api: Api, output: Output, name: str, force: bool, yes: bool) -> None:
+    """Delete a stream with all its messages and consumer groups."""
+    confirm(f"Delete the stream {name} with all its messages and consumer groups?", yes)
+    output.done(f"deleted {name}", api.call("DELETE", stream_path(name), force="true" if force else None))
+
+
+@stream.command()
+@click.argument("name")
+@click.argument("count", type=click.IntRange(1), required=False)
+@broker_verb
+def partitions(api: Api, output: Output, name: str, count: int | None) -> None:
+    """List the partitions of a stream, or give it more: COUNT in all.
+
+    Keys may go to other partitions when there are more.
+    """
+    if count is None:
+        output.rows(api.call("GET", stream_path(name))["partitions"], PARTITION_COLUMNS)
+    else:
+        result = api.call("POST", stream_path(name, "partitions"), {"count": count})
+        output.done(f"{name} has {count} partitions now", result)
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--start", metavar="POSITION", help="Find this start position in each partition too.")
+@broker_verb
+def offsets(api: Api, output: Output, name: str, start: str | None) -> None:
+    """Show the first offset and the end of each partition, all at one moment."""
+    output.rows(api.call("GET", stream_path(name, "offsets"), start=start)["partitions"], OFFSET_COLUMNS)
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--partition", type=click.IntRange(0), help="Only this one.  [default: one after the other]")
+@click.option(
+    "--from", "start", metavar="POSITION", default="earliest", show_default=True, help="An offset, or a start position."
+)
+@click.option("--until", type=click.IntRange(1), help="The offset to end before.  [default: the end]")
+@click.option("--limit", type=click.IntRange(0), default=100, show_default=True, help="How many in all; 0: no limit.")
+@click.option("--strict", is_flag=True, help="Fail if messages are gone that the range begins with.")
+@broker_verb
+def read(
+    api: Api, output: Output, name: str, partition: int | None, start: str, until: int | None, limit: int, strict: bool
+) -> None:
+    """Show messages of a stream. Nothing of it changes, and no consumer group gets less."""
+    if until is not None and partition is None:
+        raise click.UsageError("--until is an offset of one partition: say --partition")
+    numbers = [partition]
+    if partition is None:
+        numbers = [row["partition"] for row in api.call("GET", stream_path(name, "offsets"))["partitions"]]
+    found = (row for number in numbers for row in _range(api, output, name, str(number), start, until, limit, strict))
+    output.rows(_limited(output, name, found, limit), MESSAGE_COLUMNS)
+
+
+def _range(
+    api: Api, output: Output, name: str, partition: str, start: str, until: int | None, limit: int, strict: bool
+) -> Iterator[dict[str, Any]]:
+    """The messages of a range of one partition, page by page; one more than the limit, to know that there are more."""
+    where = stream_path(name, "partitions", partition, "messages")
+    query: dict[str, Any] = {"from": start, "until": until, "limit": min(PAGE, limit + 1) if limit else PAGE}
+    while True:
+        page = api.call("GET", where, strict="true" if strict else None, **query)
+        if page["cut"]:
+            output.note(f"messages of partition {partition} before offset {page['earliest']} are gone")
+        yield from page["messages"]
+        if page["next"] >= page["until"]:
+            return
+        query |= {"from": page["next"], "until": page["until"]}
+
+
+def _limited(output: Output, name: str, rows: Iterator[dict[str, Any]], limit: int) -> Iterator[dict[str, Any]]:
+    for shown, row in enumerate(rows):
+        if limit and shown == limit:
+            output.note(f"{name} has more messages: --limit 0 shows them all")
+            return
+        yield row
+
+
+def _time(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """A time in milliseconds since the epoch: written so, in ISO 8601, or as a duration back from now."""
+    if value is None or (value.isascii() and value.isdecimal()):
+        return None if value is None else int(value)
+    try:
+        return SystemClock().now_ms() - round(parse_duration(value) * 1000)
+    except ValueError:
+        pass
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is no time: write 2026-01-31T12:00:00Z, or 30m for so long ago") from error
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--id", metavar="ID", help="The message with this id.")
+@click.option("--partition", type=click.IntRange(0), help="With --offset: the message there.")
+@click.option("--offset", type=click.IntRange(1), help="With --partition.")
+@click.option("--key", metavar="TEXT", help="Messages whose header key is this.")
+@click.option("--since", metavar="TIME", callback=_time, help="Only from this time on: 30m ago, or a date.")
+@click.option("--until", metavar="TIME", callback=_time, help="Only from before this time.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many at the most.")
+@click.option("--dead-letters", is_flag=True, help="Search the dead letter queues for them, too.")
+@broker_verb
+def find(api: Api, output: Output, /, name: str, dead_letters: bool, **wanted: Any) -> None:
+    """Look for messages of a stream, and for what became of them in each consumer group."""
+    result = api.call("GET", stream_path(name, "find"), dead_letters="true" if dead_letters else None, **wanted)
+    keys = ["partition", "offset", "id", "timestamp", "size", "headers", "body", "body_encoding", "groups"]
+    rows = [{**entry.pop("message"), **entry} for entry in result["messages"]]
+    output.texts(rows, [*keys, "dead_letters"], _found)
+    for partition, offset in result["damaged"]:
+        output.note(f"partition {partition} offset {offset} cannot be read")
+    if not result["whole"]:
+        output.note(f"there are more than {len(rows)}: say --limit, or look for less")
+
+
+def _found(row: Any) -> str:
+    """A message that was found, for people."""
+    values = [readable(key, row[key]) for key in ("id", "timestamp", "size")]
+    lines = [f"partition {row['partition']} offset {row['offset']}  {'  '.join(values)}"]
+    buried = row["dead_letters"] or []
+    return "\n".join([*lines, *[f"  {_state(state, buried)}" for state in row["groups"]]])
+
+
+def _state(state: Mapping[str, Any], buried: list[str]) -> str:
+    text = f"{state['group']}: {state['state']}"
+    known = {key: value for key, value in state.items() if key not in ("group", "state") and value not in (None, False)}
+    facts = [f"{key.replace('_', ' ')} {readable(key, value)}" for key, value in known.items()]
+    facts += ["dead letter"] if state["group"] in buried else []
+    return printable(", ".join([text, *facts]))
+
+
+# Pins.
+
+
+@stream.group()
+@output_option
+def pins() -> None:
+    """Keep messages of a stream for a time, whatever its policy says."""
+
+
+@pins.command("ls")
+@click.argument("name")
+@broker_verb
+def list_pins(api: Api, output: Output, name: str) -> None:
+    """List the pins of a stream."""
+    output.texts(api.call("GET", stream_path(name, "pins"))["pins"], ["name", "offsets", "until"], _pin)
+
+
+def _pin(row: Any) -> str:
+    """A pin, for people."""
+    lines = [f"  partition {partition} from offset {offset}" for partition, offset in row["offsets"].items()]
+    return "\n".join([f"{printable(row['name'])} until {readable('until', row['until'])}", *lines])
+
+
+@pins.command("set")
+@click.argument("name")
+@click.argument("pin")
+@click.option("--from", "start", metavar="POSITION", default="earliest", show_default=True, help="From where on.")
+@click.option("--for", "duration", metavar="DURATION", default="1d", show_default=True, help="For how long.")
+@broker_verb
+def set_pin(api: Api, output: Output, name: str, pin: str, start: str, duration: str) -> None:
+    """Keep all messages from a start position on, in place of what the pin kept before."""
+    try:
+        seconds = parse_duration(duration)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--for") from error
+    result = api.call("PUT", stream_path(name, "pins", pin), {"start": start, "time_to_live": seconds})
+    output.done(f"{pin} keeps messages of {name} until {readable('until', result['until'])}", result)
+
+
+@pins.command()
+@click.argument("name")
+@click.argument("pin")
+@broker_verb
+def release(api: Api, output: Output, name: str, pin: str) -> None:
+    """Take a pin away."""
+    output.done(f"released {pin} of {name}", api.call("DELETE", stream_path(name, "pins", pin)))

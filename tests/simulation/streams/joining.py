@@ -1,0 +1,207 @@
+"""A client joins a group, for the first time or again: what it says it still has is its own, the rest comes again."""
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.group_definition import Order
+from quire.broker.streams.groups.retry_records import RetryMessage
+from tests.simulation.promises import Broken
+from tests.simulation.streams.consumption import Consumption
+from tests.simulation.streams.hands import RETRIES, AckMode, Grip, Key, Membership, Remembered, written
+from tests.simulation.streams.log import Record
+from tests.simulation.streams.lookout import in_flight
+from tests.simulation.streams.rules import Rule
+from tests.simulation.streams.setup import GroupSetup
+from tests.simulation.streams.work import Place
+
+if TYPE_CHECKING:
+    from tests.simulation.streams.client import StreamClient
+    from tests.simulation.streams.world import StreamWorld
+
+Claim = Literal["none", "some", "all", "*"]
+
+
+class Wish(NamedTuple):
+    """What a client wants to be.
+
+    Attributes:
+        group: in which group; empty for a reader.
+        member: under which name; empty for none.
+        ack: how it acknowledges.
+        prefetch: how many messages it may have.
+        timeout: how long it may have one, in seconds; 0 for what the policy says.
+        claim: what it says it has still.
+        order: what order it relies on; None if it does not say.
+        color: which messages it wants; empty for all.
+        start: where a new group begins.
+        events: whether it wants to be told what happens.
+    """
+
+    group: str
+    member: str = ""
+    ack: AckMode = "client-individual"
+    prefetch: int = 100
+    timeout: float = 0
+    claim: Claim = "none"
+    order: Order | None = None
+    color: str = ""
+    start: Literal["earliest", "latest"] = "earliest"
+    events: bool = False
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is awaited when its connection is lost."""
+        return bool(self.group and self.member)
+
+    def headers(self, claims: set[Key]) -> dict[str, str]:
+        """The headers of its SUBSCRIBE frame."""
+        headers = {
+            "destination": "/stream/s", "id": "0", "ack": self.ack, "prefetch-count": str(self.prefetch),
+            "start": self.start, "group": self.group, "member": self.member, "order": self.order or "",
+            "consume-timeout": f"{self.timeout:g}s" if self.timeout else "", "events": "true" if self.events else "",
+            "selector": f"color = '{self.color}'" if self.color else "",
+        }  # fmt: skip
+        headers["held"] = "*" if self.claim == "*" else ",".join([written(key) for key in sorted(claims)])
+        return {name: value for name, value in headers.items() if value}
+
+
+def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
+    """A client becomes a member, unless it is one.
+
+    Args:
+        world: everything.
+        client: who.
+        wish: what it wants to be.
+
+    Raises:
+        Broken: it does not get what is its own, or gets what is another's.
+    """
+    consumption = world.groups.get(wish.group) if wish.group else None
+    id = wish.member or f"{client.connection.connection.peer}/0"
+    known = consumption.members.get(id) if consumption else None
+    busy = known is not None and known.client is not None and known.client.in_transaction
+    if client.is_subscribed or client.is_stuck or client.in_transaction or busy:
+        return
+    if known is not None and known.client is not None:
+        known.client.listen()
+    claims = _claims(world, consumption, wish, id, known)
+    group = world.stream.groups.get(wish.group)
+    served = group.coordinator.epochs(id) if group is not None and id in group.members else {}
+    headers = wish.headers(claims)
+    world.note(f"{client.name} joins {headers}")
+    client.connection.frame("SUBSCRIBE", headers)
+    if client.is_gone:
+        return
+    client.is_subscribed = True
+    with world.points.muted():
+        _enter(world, client, wish, id, claims, served)
+
+
+def _claims(
+    world: "StreamWorld", consumption: Consumption | None, wish: Wish, id: str, known: Membership | None
+) -> set[Key]:
+    """What it says that it has; of ``*``, what it had as long as the broker was there."""
+    if consumption is None or not wish.is_static or wish.claim == "none":
+        return set()
+    if wish.claim == "*":
+        return set() if known is None else set(known.grips)
+    remembered = sorted(world.memory(consumption, id))
+    return set(remembered[:: 1 if wish.claim == "all" else 2])
+
+
+def _enter(
+    world: "StreamWorld", client: "StreamClient", wish: Wish, id: str, claims: set[Key], served: dict[int, int]
+) -> None:
+    """The model learns of a member, and what it has is compared with what it should have."""
+    world.look_at_groups()
+    consumption = world.groups[wish.group] if wish.group else _reader(world, wish)
+    group = world.group(consumption)
+    member = Membership(
+        consumption, id, client, static=wish.is_static, ack=wish.ack, prefetch=wish.prefetch,
+        timeout=wish.timeout or world.setup.consume_timeout,
+    )  # fmt: skip
+    member.served = group.coordinator.epochs(id)
+    known = consumption.members.get(id)
+    memory = world.memory(consumption, id)
+    own = _still_its_own(memory, consumption, claims, member.served, served, known)
+    kept = {} if known is None else _take_over(world, known, claims, served)
+    consumption.members[id] = member
+    client.consumption, client.membership = consumption, member
+    has = _in_order(group, member)
+    if missing := own.union(kept).difference(has):
+        raise Broken(Rule.HELD, f"{id} still has {sorted(missing)}, and they are not its own")
+    if strange := set(has) - claims:
+        raise Broken(Rule.HELD, f"{id} is said to have {sorted(strange)}, and does not say so")
+    for key in has:
+        record = _record(world, group, member, key)
+        work = consumption.work(record)
+        if work.holder is not None or not work.may_be_open:
+            raise Broken(Rule.HANDS, f"{record} is handed to {id}; {work.holder} has it, it is {set(work.possible)}")
+        member.take(Grip(work, member, key, memory[key].ack if key in memory else "", world.clock.monotonic()))
+    for key in memory.keys() - set(has):
+        del memory[key]
+
+
+def _take_over(world: "StreamWorld", known: Membership, claims: set[Key], served: dict[int, int]) -> dict[Key, Grip]:
+    """What a member had on its old connection and has still; the rest comes back."""
+    kept = {key: g for key, g in known.grips.items() if key in claims and (key[0] in served or key[0] == RETRIES)}
+    consumption = known.consumption
+    back = [grip for key, grip in known.grips.items() if key not in kept]
+    consumption.give_back(back, world.clock.monotonic(), world.clock.now_ms(), lost=True)
+    for grip in kept.values():
+        known.drop(grip)
+    if known.client is not None:
+        known.client.consumption = known.client.membership = None
+    return kept
+
+
+def _still_its_own(
+    memory: dict[Key, Remembered], consumption: Consumption, claims: set[Key],
+    now_served: dict[int, int], served: dict[int, int], known: Membership | None,
+) -> set[Key]:  # fmt: skip
+    """What it must be given of what it had before a restart, or of partitions that nobody owns."""
+    if known is not None and known.grips:
+        return set()
+    own: set[Key] = set()
+    for key in claims:
+        lane = key[0]
+        work = consumption.work(memory[key].record)
+        if lane != RETRIES and (lane not in now_served or lane in served):
+            continue
+        place = Place.RETRY if lane == RETRIES else Place.WAITING
+        is_there = not (work.record.is_gone or work.record.is_leaving)
+        if is_there and work.holder is None and all([state.place is place for state in work.possible]):
+            own.add(key)
+    return own
+
+
+def _reader(world: "StreamWorld", wish: Wish) -> Consumption:
+    group = world.stepped.broker.groups.readers[-1]
+    of = GroupSetup(group.name, color=wish.color, start=wish.start)
+    begin = [part.finished.base + 1 for part in group.partitions]
+    world.add_group(Consumption(of, world.setup, world.log, world.moments, begin, is_stored=False))
+    return world.groups[group.name]
+
+
+def _in_order(group: Group, member: Membership) -> list[Key]:
+    """What a member has, in the order in which it was given that."""
+    known = group.members[member.id]
+
+    def rank(key: Key) -> int:
+        return sum([len(sequences) for _, sequences in known.up_to(known.children[key[0]], key[1])])
+
+    return sorted(in_flight(group, member), key=rank)
+
+
+def _record(world: "StreamWorld", group: Group, member: Membership, key: Key) -> Record:
+    lane, sequence = key
+    if lane != RETRIES:
+        place = (lane, sequence)
+    else:
+        message = group.members[member.id].children[RETRIES].in_flight[sequence]
+        assert isinstance(message, RetryMessage)
+        place = (world.stream.stored.lanes.index(message.origin_lane), message.origin_sequence)
+    record = world.log.at(*place)
+    if record is None:
+        raise Broken(Rule.HELD, f"{written(key)} is handed to {member}, and its record is gone")
+    return record

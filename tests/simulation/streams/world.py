@@ -1,0 +1,347 @@
+"""The world of streams: a broker with one stream, its groups, and the clients that send and consume."""
+
+from collections.abc import Callable
+
+from quire.broker.streams.groups.group import Group
+from quire.broker.streams.stream import Stream
+from quire.errors import BrokerStopping
+from tests.simulation.checks import check_links
+from tests.simulation.life import Life, Note
+from tests.simulation.promises import Broken
+from tests.simulation.streams.checks import check_counts, check_going_on, check_hands, check_memory
+from tests.simulation.streams.client import Acknowledged, StreamClient
+from tests.simulation.streams.consumption import Consumption
+from tests.simulation.streams.hands import Key, Remembered
+from tests.simulation.streams.joining import Wish, join
+from tests.simulation.streams.keeping import Keeping
+from tests.simulation.streams.log import Record, StreamLog
+from tests.simulation.streams.lookout import Lookout
+from tests.simulation.streams.rules import Moments, Rule
+from tests.simulation.streams.setup import GroupSetup, StreamSetup
+from tests.simulation.streams.strays import Strays
+from tests.simulation.streams.truth import Truth, truths
+from tests.simulation.streams.work import Place
+
+ROUNDS = 60
+"""In so many rounds of taking everything there is, and of waiting a second, everything is finished."""
+
+
+class StreamWorld(Life):
+    """Everything that a step may act on.
+
+    Args:
+        setup: what it begins with.
+        note: writes down what happens.
+
+    Attributes:
+        setup: as given.
+        clients: those that are connected, by name.
+        log: what was sent, and what is in the stream.
+        moments: counts what happens.
+        groups: the models of the groups, by name; of readers too.
+        life: how often the broker was started again.
+        commits: the commits of transactions that may still fail, each with the number of the broker's commit.
+        strays: acknowledgements of what members do not have.
+        keeping: sees that retention removes what is due, and nothing else.
+    """
+
+    def __init__(self, setup: StreamSetup, note: Note = lambda text: None) -> None:
+        super().__init__(setup.settings(), note)
+        self.setup = setup
+        self.clients: dict[str, StreamClient] = {}
+        self.log = StreamLog()
+        self.moments = Moments()
+        self.groups: dict[str, Consumption] = {}
+        self.life = 0
+        self.commits: list[tuple[int, list[Acknowledged]]] = []
+        self.strays = Strays(self.log, self.group)
+        self.keeping = Keeping(setup, self.clock)
+        self._lookouts: dict[str, Lookout] = {}
+        self._memories: dict[tuple[str, str], dict[Key, Remembered]] = {}
+        with self.points.muted():
+            self.stepped.broker.stream("s")
+            self.stepped.run()
+            self.log.look(self.store, self.stream)
+
+    @property
+    def stream(self) -> Stream:
+        """The stream, as the broker has it."""
+        return self.stepped.broker.destinations.streams["s"]
+
+    def group(self, consumption: Consumption) -> Group:
+        """A group, as the broker has it."""
+        if consumption.is_stored:
+            return self.stream.groups[consumption.name]
+        return next(reader for reader in self.stepped.broker.groups.readers if reader.name == consumption.name)
+
+    def lookout(self, consumption: Consumption) -> Lookout:
+        """Who watches a group."""
+        return self._lookouts[consumption.name]
+
+    # What members remember, connected or not.
+
+    def memory(self, consumption: Consumption, id: str) -> dict[Key, Remembered]:
+        """What a member has not settled, as far as it knows, and the ids to acknowledge that by."""
+        return self._memories.setdefault((consumption.name, id), {})
+
+    # A step.
+
+    def observe(self) -> None:
+        """Look at what has come, what was taken, and what is in the stream."""
+        with self.points.muted():
+            self._look_at_log()
+            self.look_at_groups()
+            for client in [client for client in self.clients.values() if client.is_gone]:
+                client.listen()
+                client.closed()
+            self.clients = {name: client for name, client in self.clients.items() if not client.is_gone}
+            now, now_ms = self.clock.monotonic(), self.clock.now_ms()
+            timeout = min(self.setup.revoke_timeout, self.setup.consume_timeout)
+            for name in list(self.groups):
+                consumption, lookout = self.groups[name], self._lookouts[name]
+                if consumption.is_stored or consumption.members:
+                    lookout.look(self.group(consumption), now, now_ms, timeout)
+                    lookout.check_owners(self.group(consumption))
+            for client in self.clients.values():
+                client.listen()
+            self._forget_readers()
+            check_memory(self)
+        self.commits = [(number, done) for number, done in self.commits if number > self.stepped.broker.commits_done]
+
+    def _look_at_log(self) -> None:
+        went = self.log.look(self.store, self.stream)
+        self.keeping.check(self.log, went, list(self.groups.values()))
+
+    def look_at_groups(self) -> None:
+        """Know the groups that were made meanwhile, and where they begin."""
+        for name, group in self.stream.groups.items():
+            if name not in self.groups:
+                of = self.setup.group(name)
+                assert of is not None
+                begin = [part.finished.base + 1 for part in group.partitions]
+                self._check_begin(of, begin)
+                self.add_group(Consumption(of, self.setup, self.log, self.moments, begin))
+
+    def add_group(self, consumption: Consumption) -> None:
+        """There is a new group."""
+        consumption.has_crashed = self.life > 0
+        self.groups[consumption.name] = consumption
+        self._lookouts[consumption.name] = Lookout(consumption, self.log)
+
+    def _check_begin(self, of: GroupSetup, begin: list[int]) -> None:
+        for first, known in zip(begin, self.log.records, strict=False):
+            records = [offset for offset, record in known.items() if not record.is_leaving]
+            if of.start == "earliest" and any([offset < first for offset in records]):
+                raise Broken(Rule.UNWANTED, f"{of.name} begins at {first}, there are {records}")
+            if of.start == "latest" and any([offset >= first for offset in records]):
+                raise Broken(Rule.UNWANTED, f"{of.name} begins at {first}, {records} were there before")
+
+    def _forget_readers(self) -> None:
+        self.groups = {name: c for name, c in self.groups.items() if c.is_stored or c.members}
+
+    # What steps do.
+
+    def client(self, name: str) -> StreamClient:
+        """A client; it connects if it is not connected."""
+        client = self.clients.get(name)
+        if client is None or client.is_gone:
+            if client is not None:
+                client.listen()
+                client.closed()
+            client = self.clients[name] = StreamClient(name, self.stepped.connect(), self)
+        return client
+
+    def join(self, client: StreamClient, wish: Wish) -> None:
+        """A client becomes a member of a group, or a reader."""
+        join(self, client, wish)
+
+    def end_commit(self, *, fails: bool) -> None:
+        """End the commit under way; what transactions acknowledged comes back if it fails."""
+        done = self.stepped.broker.commits_done
+        super().end_commit(fails=fails)
+        if fails and self.stepped.broker.commits_done > done:
+            for number, acknowledged in self.commits:
+                if number > done:
+                    self._restore(acknowledged)
+            self.commits = []
+
+    def _restore(self, acknowledged: list[Acknowledged]) -> None:
+        for consumption, work, before in acknowledged:
+            states = [consumption.returned(state, failed=False) for state in before]
+            work.change(self.moments.next(), lambda _, states=states: states)  # type: ignore[misc]
+            work.outcome = None
+
+    # At rest.
+
+    def check_rest(self, *, verify: bool) -> None:
+        """Everything is where it should be, and nothing waits that could go on."""
+        broker = self.stepped.broker
+        if broker.store_error is None:
+            self.moments.confirm(self.moments.now)
+            found = truths(self.store)
+            for consumption in self.groups.values():
+                if consumption.is_stored:
+                    self._audit(consumption, found[consumption.name])
+            check_counts(self, found)
+            check_hands(self)
+            check_going_on(self)
+        if verify:
+            check_links(self.store)
+
+    def _audit(self, consumption: Consumption, truth: Truth) -> None:
+        """The store has what became of each message."""
+        for record in self._records(consumption):
+            state = truth.state_of(record)
+            work = consumption.work(record)
+            if state not in work.possible:
+                raise Broken(Rule.STORED, f"{record} is {state} for {consumption}, and should be {set(work.possible)}")
+            work.is_in(state, self.moments.now)
+        truth.check_nothing_else({record.place for records in self.log.records for record in records.values()})
+
+    def _records(self, consumption: Consumption) -> list[Record]:
+        return [work.record for p in range(len(self.log.records)) for work in consumption.works(p)]
+
+    # Crashes.
+
+    def stop(self) -> None:
+        """The broker stops cleanly, and is started again."""
+        self.note("the broker stops")
+        self.store.read_error = None  # a broker that cannot read its store does not stop cleanly
+        self.stepped.run()
+        self.observe()
+        for client in self.clients.values():
+            client.closed(lost=False)
+        for stepped_client in self.stepped.clients:
+            stepped_client.session.stop(BrokerStopping("the broker stops"))
+        self.stepped.broker.stop()
+        self.stepped.run()
+        if self.stepped.broker.store_error is None:
+            self.moments.confirm(self.moments.now)
+        with self.points.muted():
+            self.died()
+        self.restart()
+
+    def died(self) -> None:
+        """The broker is dead: clients have what was written to them, and no connection."""
+        self._look_at_log()
+        for client in self.clients.values():
+            client.die()
+        self.clients.clear()
+
+    def started(self) -> None:
+        """A new broker is there: everything is as it was at some moment since the last durable one."""
+        self.life += 1
+        self.commits = []
+        if "s" not in self.stepped.broker.destinations.streams:
+            raise Broken(Rule.LOST, "the stream is gone")
+        self._look_at_log()
+        self.log.crash()
+        self.keeping.crash(self.stream, self.moments.durable)
+        found = truths(self.store)
+        for name, consumption in list(self.groups.items()):
+            consumption.crash()
+            self._lookouts[name].crash()
+            if consumption.is_stored and name in found:
+                self._resume(consumption, found[name])
+            else:
+                del self.groups[name]
+                if consumption.is_stored and consumption.created <= self.moments.durable:
+                    raise Broken(Rule.LOST, f"the group {name} is gone")
+        self.moments.confirm(self.moments.now)
+        self.look_at_groups()
+        self._await_members()
+
+    def _resume(self, consumption: Consumption, truth: Truth) -> None:
+        for record in self._records(consumption):
+            work, state = consumption.work(record), truth.state_of(record)
+            allowed = work.after_crash(self.moments.durable)
+            if state not in allowed:
+                rule = Rule.ATTEMPTS
+                if not any([other.is_open for other in allowed]):
+                    rule = Rule.AGAIN
+                elif state.place is Place.DONE:
+                    rule = Rule.LOST
+                raise Broken(rule, f"after a crash {record} is {state} for {consumption}, it was {set(allowed)}")
+            if work.outcome is not None:
+                work.outcome.decide(state.place is Place.DONE, f"{record} is {state} for {consumption}")
+                work.outcome = None
+            work.is_in(state, self.moments.now)
+
+    def _await_members(self) -> None:
+        """Members with a name are awaited, with the partitions they had."""
+        for consumption in self.groups.values():
+            for status in self.group(consumption).coordinator.members:
+                consumption.await_member(status.id, status.partitions, self.clock.monotonic() + self.setup.grace)
+
+    # The end.
+
+    def settle_down(self) -> None:
+        """Let everybody finish, consume everything, and look at what is left."""
+        self.note("settling down")
+        self.points.arm(0)
+        self.store.read_error = self.spool_store.write_error = None
+        for client in self.clients.values():
+            client.read(on=True)
+        self.pass_time()
+        self._finish_members()
+        self._drain()
+        self.log.check_nothing_lost()
+        self._leave()
+
+    def _take_everything(self, is_done: Callable[[], bool]) -> None:
+        """Let all members acknowledge all they get, until there is nothing more, or only what waits for its time."""
+        for _ in range(ROUNDS):
+            while any([client.settle_all() for client in self.clients.values()]):
+                self.rest_now()
+            if is_done():
+                return
+            self.do(lambda world: world.stepped.advance(1.0))
+            self.rest_now()
+        raise Broken(Rule.STALL, f"after {ROUNDS} s there is something left: {self._left()}")
+
+    def _left(self) -> list[str]:
+        return [
+            f"{work.record} for {c}" for c in self.groups.values() for p in range(len(self.log.records))
+            for work in c.works(p) if work.may_be_open
+        ]  # fmt: skip
+
+    def _finish_members(self) -> None:
+        """Those that are there take what they get; then they go, and nobody is awaited any more."""
+        while any([client.settle_all() for client in self.clients.values()]):
+            self.rest_now()
+        for client in list(self.clients.values()):
+            client.leave("disconnect")
+        self.pass_time()
+
+    def _drain(self) -> None:
+        """A member for each group takes everything."""
+        for name, consumption in self.groups.items():
+            self.join(self.client(f"drain-{name}"), Wish(name, order=consumption.of.order, color=consumption.of.color))
+            self.rest_now()
+        self._take_everything(lambda: not self._left())
+        for client in list(self.clients.values()):
+            client.leave("disconnect")
+        self.pass_time()
+
+    def _leave(self) -> None:
+        """Nobody is there: remove the groups and the stream, and see that nothing remains of them."""
+        for _ in range(60):  # retention goes in small steps
+            self.do(lambda world: world.stepped.advance(0.02))
+            self.rest_now()
+        broker = self.stepped.broker
+        with self.points.muted():
+            check_links(self.store)
+            self.keeping.check_all_gone(self.log)
+            if broker.memory.used or broker.transaction_bytes or broker.flow.holds:
+                raise Broken(Rule.MEMORY, f"nobody is there, and {broker.memory.used} bytes are resident")
+            for group in list(self.stream.groups.values()):
+                broker.groups.delete(group)
+            broker.destinations.delete_stream(self.stream)
+            self.stepped.run()
+            kinds = [stored for stored in self.store.destinations() if stored.kind != "queue"]
+            marks = [key for prefix in ("group/", "stream/") for key, _ in self.store.marks(prefix)]
+            if kinds or marks:
+                raise Broken(Rule.LEFT, f"the stream is deleted, and there are {kinds} and {marks}")
+            counted = sum([queue.bytes for queue in broker.queues.values()])
+            if broker.stored_bytes != counted:
+                raise Broken(Rule.LAG, f"the broker counts {broker.stored_bytes} bytes, its queues {counted}")

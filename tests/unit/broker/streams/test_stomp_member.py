@@ -1,0 +1,431 @@
+"""Members of groups over STOMP: what their frames say, the ids of acknowledgements, and what is refused."""
+
+import pytest
+
+from quire.testing.stepped import SteppedClient
+from tests.unit.broker.streams.member_rig import Member, StreamRig, by_offset, numbers, places
+
+ODD_IDS = [
+    "0", "a-b-c", "a:b", "1.0.1", "5.r.1-x", "7-3", "100%d", "%s%%", "a b", " ", "\\c", "a\nb", "é", "-", ".",
+]  # fmt: skip
+
+
+def member_of(rig: StreamRig, version: str = "1.2", **headers: str) -> Member:
+    return Member(rig, {"group": "g", "start": "earliest", **headers}, version)
+
+
+def acknowledge_raw(member: Member, *ids: str, command: str = "ACK") -> None:
+    member.client.feed(b"".join(f"{command}\nid:{id}\n\n\0".encode() for id in ids))
+
+
+# Frames.
+
+
+def test_a_message_says_where_it_is_and_how_it_is_acknowledged() -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("one", key="k")
+    (message,) = member.take()
+    assert list(message.headers) == [
+        "subscription", "destination", "partition", "offset", "ack", "message-id", "timestamp", "key", "content-length",
+    ]  # fmt: skip
+    assert (message.headers["ack"], message.body) == ("1.0.1-0", b"one")
+
+
+def test_a_retry_says_where_its_origin_is() -> None:
+    rig = StreamRig(partitions=2)
+    member = member_of(rig)
+    rig.send("a", "b", partition="1")
+    member.nack(member.take()[1], redelivery_delay="1000")
+    rig.pass_time(1)
+    (retry,) = member.take()
+    assert [retry.headers[name] for name in ("destination", "partition", "offset", "redelivered", "JMSXDeliveryCount")] == [
+        "/stream/s", "1", "2", "true", "2",
+    ]  # fmt: skip
+    assert retry.headers["ack"].startswith("1.r.")
+    member.ack(retry)
+    assert rig.group().retries.depth == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_older_versions_acknowledge_by_message_id(version: str) -> None:
+    rig = StreamRig(partitions=2)
+    member = member_of(rig, version)
+    rig.send("a", partition="0")
+    rig.send("b", "c", partition="1")
+    messages = member.take()
+    assert all("ack" not in message.headers for message in messages)
+    assert places(messages) == ["1.0", "1.1", "2.1"]
+    member.ack(messages[1])
+    member.nack(messages[2], redelivery_delay="1000") if version == "1.1" else member.ack(messages[2])
+    assert [part.lag for part in rig.group().partitions] == [1, 0]
+    rig.pass_time(1)
+    member.ack(*member.take())
+    assert rig.group().retries.depth == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_older_versions_acknowledge_cumulatively(version: str) -> None:
+    rig = StreamRig(partitions=2)
+    member = member_of(rig, version, ack="client")
+    for partition in ("0", "1", "0"):
+        rig.send("x", partition=partition)
+    member.ack(member.take()[1])
+    assert [part.lag for part in rig.group().partitions] == [1, 0]
+
+
+def test_without_an_id_frames_do_not_name_the_subscription() -> None:
+    rig = StreamRig()
+    client = rig.stepped.connect("1.0")
+    client.frame("SUBSCRIBE", {"destination": "/stream/s", "group": "g", "ack": "client-individual"})
+    rig.run()
+    rig.send("1")
+    (message,) = client.take("MESSAGE")
+    assert "subscription" not in message.headers
+    client.ack(message)
+    rig.run()
+    assert rig.lag == 0
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_an_event_is_a_frame_that_stands_for_no_message(version: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig, version, events="true")
+    member.take()
+    (told,) = member.told
+    assert (told.headers["message-id"], told.headers.get("ack"), told.body) == (
+        "0", "0" if version == "1.2" else None, b"",
+    )  # fmt: skip
+    member.ack(told)
+    assert member.errors() == []
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_colon_in_a_header_is_escaped_as_the_version_wants_it(version: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig, version, id="a:b")
+    rig.send("1", colour="red:green")
+    (message,) = member.take()
+    assert (message.headers["subscription"], message.headers["colour"]) == ("a:b", "red:green")
+
+
+def test_a_message_with_headers_like_ours_cannot_say_where_it_is() -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1", partition="0", offset="77")
+    (message,) = member.take()
+    assert places([message]) == ["1.0"]
+
+
+# Ids.
+
+
+@pytest.mark.parametrize("id", ODD_IDS)
+def test_any_subscription_id_will_do(id: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig, id=id)
+    other = {"destination": "/stream/s", "id": "other", "group": "h", "ack": "client-individual"}
+    member.client.frame("SUBSCRIBE", other)
+    rig.send("1", "2", "3")
+    messages = [message for message in member.take() if message.headers["subscription"] == id]
+    member.ack(messages[0])
+    member.nack(messages[1], redelivery_delay="1000")
+    assert (member.errors(), rig.lag, rig.group("h").lag) == ([], 1, 3)
+    rig.pass_time(1)
+    member.ack(*member.take(), messages[2])
+    assert (member.errors(), rig.lag, rig.group().retries.depth) == ([], 0, 0)  # type: ignore[union-attr]
+
+
+def test_a_run_of_acknowledgements_may_be_about_several_partitions_and_queues() -> None:
+    rig = StreamRig(partitions=2)
+    member = member_of(rig)
+    member.client.subscribe("q", id="1")
+    member.client.subscribe("r", id="2")
+    for destination in ("/queue/q", "/stream/s", "/queue/r", "/stream/s", "/stream/s"):
+        rig.post("x", destination)
+    rig.run()
+    ids = [message.headers["ack"] for message in member.take()]
+    assert len(ids) == 5
+    for order in (ids, ids[::-1]):
+        acknowledge_raw(member, *order)
+        rig.run()
+        break
+    assert (member.errors(), rig.lag, rig.broker.queue("q").depth, rig.broker.queue("r").depth) == ([], 0, 0, 0)
+
+
+@pytest.mark.parametrize("first", ["queue", "stream"])
+def test_it_does_not_matter_what_a_run_begins_with(first: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    member.client.subscribe("q", id="1")
+    rig.post("x", "/queue/q")
+    rig.send("y")
+    ids = {message.headers["destination"][1:6]: message.headers["ack"] for message in member.take()}
+    order = [ids["queue"], ids["strea"]]
+    acknowledge_raw(member, *(order if first == "queue" else order[::-1]))
+    rig.run()
+    assert (member.errors(), rig.lag, rig.broker.queue("q").depth) == ([], 0, 0)
+
+
+@pytest.mark.parametrize(
+    "id",
+    ["1", "1-0", "0-0", "1-1", "1.0", "1.0.1", "x.0.1-0", "1.x.1-0", "1.0.x-0", "-1.0.1-0", "1.0.1.1-0", "1..1-0", ".0.1-0",
+     "9" * 40 + ".0.1-0", "1.0." + "9" * 50 + "-0", "~", "1.R.1-0", "٣.0.1-0"],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_what_is_no_id_is_an_error_and_changes_nothing(id: str, command: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1")
+    acknowledge_raw(member, id, command=command)
+    rig.run()
+    assert "is not in flight on this connection" in member.errors()[0]
+    assert (rig.lag, places(rig.member().take())) == (1, ["1.0!"])
+
+
+@pytest.mark.parametrize("id", ["2.0.1-0", "999999999999999999.0.1-0", "0.0.1-0", "1.0.1-0"])
+def test_an_offset_that_the_member_does_not_have_is_stale(id: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1")
+    member.ack(*member.take())
+    acknowledge_raw(member, id)
+    rig.run()
+    assert (member.errors(), rig.group().stale, rig.group().fenced, rig.lag) == ([], 1, 0, 0)
+
+
+@pytest.mark.parametrize("id", ["1.0.2-0", "1.0.0-0", "1.1.1-0", "1.77.1-0", "1.999999999.1-0"])
+def test_another_assignment_is_fenced(id: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1")
+    acknowledge_raw(member, id)
+    acknowledge_raw(member, id, command="NACK")
+    rig.run()
+    assert (member.errors(), rig.group().stale, rig.group().fenced, rig.lag) == ([], 0, 2, 1)
+
+
+def test_an_acknowledgement_after_goodbye_is_nothing() -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1")
+    (message,) = member.take()
+    member.unsubscribe()
+    member.ack(message)
+    assert (member.errors(), rig.lag) == ([], 1)
+
+
+def test_what_the_same_chunk_acknowledges_twice_counts_once() -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1", "2")
+    ids = [message.headers["ack"] for message in member.take()]
+    acknowledge_raw(member, ids[0], ids[0], ids[1], ids[0])
+    rig.run()
+    assert (member.errors(), rig.lag, rig.group().stale) == ([], 0, 2)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_late_acknowledgement_of_an_older_version_is_no_error(version: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig, version, consume_timeout="1s")
+    member.client.frame("SUBSCRIBE", {"destination": "/queue/q", "id": "1"})
+    rig.send("1", "2")
+    member.unsubscribe()
+    again = Member(rig, {"group": "g", "consume-timeout": "1s", "id": "5"}, version)
+    first, second = again.take()
+    rig.pass_time(2)
+    again.ack(first, first, second)
+    assert (again.errors(), rig.group().late, rig.group().stale) == ([], 2, 1)
+    assert rig.group().retries.depth == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_an_acknowledgement_of_an_older_version_after_a_reassignment_is_fenced(version: str) -> None:
+    rig = StreamRig(revoke_timeout=1.0)
+    old = member_of(rig, version, member="b")
+    rig.send("1")
+    (message,) = old.take()
+    rig.member("a")
+    rig.pass_time(2)
+    old.ack(message)
+    assert (old.errors(), rig.lag, rig.group().fenced) == ([], 1, 1)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_what_an_older_version_holds_can_be_acknowledged_on_the_next_connection(version: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig, version, member="a")
+    rig.send("1", "2")
+    messages = member.take()
+    member.vanish()
+    again = member_of(rig, version, member="a", held="1-2.0")
+    again.ack(*messages)
+    assert (again.errors(), again.take(), rig.lag) == ([], [], 0)
+
+
+def test_the_ids_of_an_older_version_take_no_memory_once_their_leases_have_ended() -> None:
+    rig = StreamRig(retry_delays="100s")
+    member = member_of(rig, "1.1", **{"consume-timeout": "1s"})
+    for _ in range(4):
+        for body in numbers(1, 500):
+            rig.post(body)
+        rig.run()
+        rig.pass_time(1.2)
+    rig.send("x")
+    assert len(member.take()) == 2001
+    assert len(member.client.session.consumers.by_message_id) <= 1500
+
+
+# NACK.
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 10), ({"delay-level": "0"}, 10), ({"delay-level": "1"}, 1), ({"delay-level": "2"}, 5),
+        ({"delay-level": "5"}, 60), ({"redelivery-delay": "2500"}, 2.5), ({"redelivery-delay": "0"}, 0.1),
+        ({"delay-level": "1", "redelivery-delay": "9000"}, 1),
+    ],
+)  # fmt: skip
+def test_a_rejection_says_how_long_the_message_waits(headers: dict[str, str], seconds: float) -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1")
+    member.nack(*member.take(), **headers)
+    rig.pass_time(seconds - 0.1)
+    early = member.take()
+    rig.pass_time(0.2)
+    assert (len(early), len(member.take())) == ((1, 0) if seconds < 0.2 else (0, 1))
+
+
+def test_a_rejection_may_make_a_dead_letter_at_once() -> None:
+    rig = StreamRig(partitions=2)
+    member = member_of(rig)
+    rig.send("1", partition="1", key="k")
+    member.nack(*member.take(), delay_level="-1")
+    assert rig.lag == 0
+    client = rig.stepped.connect()
+    client.subscribe("%DLQ%g")
+    rig.run()
+    (letter,) = client.take("MESSAGE")
+    facts = ("group", "partition", "offset", "original-destination", "dlqDeliveryFailureCause", "key")
+    assert [letter.headers[name] for name in facts] == [
+        "g", "1", "1", "/stream/s", "rejected by the consumer", "k",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ({"delay-level": "19"}, "delay-level is '19': a whole number from -1 to 18"),
+        ({"delay-level": "-2"}, "delay-level is '-2'"),
+        ({"delay-level": "x"}, "delay-level is 'x'"),
+        ({"redelivery-delay": "-1"}, "redelivery-delay is '-1'"),
+        ({"redelivery-delay": "1e3"}, "redelivery-delay is '1e3'"),
+        ({"extend": "999"}, "extend is '999': a whole number from 1000 to 604800000"),
+        ({"extend": "604800001"}, "extend is '604800001'"),
+        ({"extend": ""}, "extend is ''"),
+    ],
+)
+def test_a_rejection_that_cannot_be_read_is_an_error(headers: dict[str, str], text: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig)
+    rig.send("1")
+    member.nack(*member.take(), **headers)
+    assert text in member.errors()[0]
+    assert rig.lag == 1
+
+
+def test_a_queue_has_no_leases_to_extend() -> None:
+    rig = StreamRig()
+    client: SteppedClient = rig.stepped.connect()
+    client.subscribe("q")
+    rig.post("1", "/queue/q")
+    rig.run()
+    client.nack(client.take("MESSAGE")[0], {"extend": "1000"})
+    rig.run()
+    (error,) = client.take("ERROR")
+    assert b"a queue has no leases" in error.body
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ({"events": "yes"}, "events is 'yes': write true or false"),
+        ({"group": ""}, "group is '': 1 to 200 printable characters"),
+        ({"group": "a\nb"}, "group is 'a\\nb'"),
+        ({"group": "x" * 201}, "1 to 200 printable characters"),
+        ({"group": "é" * 101}, "is no name for a group: 1 to 200 bytes"),
+        ({"group": "a,b"}, "'a,b' is no name for a group"),
+        ({"group": "a?b"}, "'a?b' is no name for a group"),
+        ({"member": ""}, "member is '': 1 to 200 printable characters"),
+        ({"member": "a/b"}, "member is 'a/b': a name without a slash"),
+        ({"mode": "all"}, "mode is 'all': write clustering, broadcasting"),
+        ({"order": "random"}, "order is 'random': write concurrent, orderly, key-ordered"),
+        ({"start": "now"}, "no start position: 'now'"),
+        ({"start": "offset=x"}, "no start position: 'offset=x'"),
+        ({"start": "timestamp=yesterday"}, "'yesterday' is no time"),
+        ({"start": "ago=long"}, "long"),
+        ({"consume-timeout": "999ms"}, "consume-timeout is '999ms': a duration from 1s to 7d"),
+        ({"consume-timeout": "8d"}, "consume-timeout is '8d'"),
+        ({"consume-timeout": "soon"}, "consume-timeout is 'soon'"),
+        ({"partitions": "0;1"}, "partitions is '0;1': write their numbers, as 0,3"),
+        ({"partitions": "-1"}, "partitions is '-1'"),
+        ({"held": "1"}, "held has '1': write OFFSET.PARTITION, FIRST-LAST.PARTITION or *"),
+        ({"held": "1.0,"}, "held has ''"),
+        ({"held": "x.0"}, "held has 'x.0'"),
+        ({"held": "0.0"}, "held has '0.0': up to 10000 offsets, ascending"),
+        ({"held": "5-4.0"}, "held has '5-4.0': up to 10000 offsets, ascending"),
+        ({"held": "1-10001.0"}, "up to 10000 offsets"),
+        ({"ack": "sometimes"}, "ack is 'sometimes': write auto, client or client-individual"),
+        ({"prefetch-count": "0"}, "prefetch-count is '0'"),
+        ({"activemq.prefetchSize": "0"}, "there is no prefetch of 0"),
+        ({"browser": "true"}, "it is not browsed"),
+        ({"selector": "a ="}, "selector"),
+        ({"destination": "/stream/s,/stream/t"}, "a stream is subscribed to alone"),
+        ({"destination": "/stream/s,/queue/q"}, "a stream is subscribed to alone"),
+        ({"destination": "/stream/s.*"}, "a stream is subscribed to alone"),
+        ({"activemq.subscriptionName": "d"}, "a durable subscription is to one topic"),
+    ],
+)
+def test_what_cannot_be_subscribed_to_is_an_error_that_says_why(headers: dict[str, str], text: str) -> None:
+    rig = StreamRig()
+    member = Member(rig, {"group": "g", **headers})
+    (error,) = member.errors()
+    assert text in error
+    assert member.client.connection.closed
+    assert (rig.stream.groups, rig.broker.groups.readers, rig.stream.partitions[0].subscribers) == ({}, [], [])
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        ({"order": "orderly"}, "the group 'g' has the order concurrent, not orderly"),
+        ({"selector": "a = 2"}, "the group 'g' has the selector a = 1, not a = 2"),
+        ({"selector": ""}, "the group 'g' has the selector a = 1, not none"),
+    ],
+)
+def test_a_member_that_wants_another_group_is_told_what_it_has(headers: dict[str, str], text: str) -> None:
+    rig = StreamRig()
+    rig.member(selector="a = 1")
+    other = Member(rig, {"group": "g", "selector": "a = 1", **headers})
+    assert text in other.errors()[0]
+    assert len(rig.group().members) == 1
+
+
+def test_a_group_of_another_mode_is_another_group() -> None:
+    rig = StreamRig()
+    rig.member("a", mode="broadcasting")
+    other = Member(rig, {"group": "g/a"})
+    assert "the group 'g/a' has the mode broadcasting, not clustering" in other.errors()[0]
+
+
+def test_a_header_stands_for_one_of_the_destination() -> None:
+    rig = StreamRig()
+    member = Member(rig, {"group": "g", "destination": "/stream/s?consumer.prefetchSize=2"})
+    rig.send(*numbers(1, 5))
+    assert list(by_offset(member.take())) == [1, 2]

@@ -1,0 +1,226 @@
+"""``quire stream``: what each verb asks of the broker, and what it prints."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+from quire.cli import output, stream
+from quire.clock import ManualClock
+from tests.unit.cli.conftest import FakeBroker
+
+Run = Callable[..., Result]
+
+EVENTS = {
+    "name": "events", "partitions": 2, "records": 5, "bytes": 2048, "appended": 7, "groups": 1, "members": 2,
+    "readers": 0, "pins": 1,
+}  # fmt: skip
+PARTITION = {
+    "partition": 0, "lane": 3, "earliest": 4, "end": 10, "records": 5, "bytes": 2048, "gaps": 1,
+    "oldest_timestamp": 1_767_225_600_000, "newest_timestamp": None,
+}  # fmt: skip
+GROUP = {"name": "g", "order": "concurrent", "members": 2, "lag": 3, "in_flight": 1, "retries": None}
+PIN = {"name": "job", "offsets": {"0": 4, "1": 9}, "until": 1_767_225_600_000}
+DETAILS = {
+    "name": "events", "records": 5, "policy": {"retention_time": 60.0}, "partitions": [PARTITION], "groups": [GROUP],
+    "pins": [PIN],
+}  # fmt: skip
+
+
+def message(offset: int, partition: int = 0) -> dict[str, object]:
+    return {
+        "partition": partition, "offset": offset, "id": f"ID:{offset}", "size": 1, "timestamp": 0, "headers": {},
+        "body": f"b{offset}", "body_encoding": "text",
+    }  # fmt: skip
+
+
+def page(first: int, following: int, until: int, cut: bool = False) -> dict[str, object]:
+    messages = [message(offset) for offset in range(first, following)]
+    return {"messages": messages, "next": following, "until": until, "earliest": 4, "cut": cut}
+
+
+def test_streams_are_listed(broker: FakeBroker, run: Run) -> None:
+    broker.answer("GET", "/streams", {"streams": [EVENTS]})
+    heading, line = run("stream", "ls").output.splitlines()
+    assert heading.split()[:3] == ["Stream", "Partitions", "Messages"]
+    assert line.split() == ["events", "2", "5", "2.0", "KiB", "7", "1", "2", "0", "1"]
+    assert json.loads(run("stream", "ls", "--output", "json").output) == [EVENTS]
+
+
+@pytest.mark.parametrize("name", ["events", "stream://events", "/stream/events"])
+def test_stream_is_shown_with_its_partitions_groups_and_pins(broker: FakeBroker, run: Run, name: str) -> None:
+    broker.answer("GET", "/streams/events", DETAILS)
+    lines = run("stream", "show", name).output.splitlines()
+    assert lines[lines.index("Partitions") + 2].split()[:4] == ["0", "3", "4", "10"]
+    assert "2026-01-01 00:00:00+00:00" in lines[lines.index("Partitions") + 2]
+    assert lines[lines.index("Consumer groups") + 2].split() == ["g", "concurrent", "2", "3", "1", "-"]
+    assert lines[lines.index("Pins") + 2].split()[0] == "job"
+    assert json.loads(run("stream", "show", name, "--output", "json").output) == DETAILS
+
+
+def test_topic_is_no_stream(broker: FakeBroker, run: Run) -> None:
+    assert run("stream", "show", "/topic/events").exit_code == 2
+    assert broker.calls == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "answer", "sentence"),
+    [
+        (["create", "s"], ("PUT", "/streams/s", {}, {"partitions": None}), DETAILS, "created s"),
+        (["create", "s", "--partitions", "8"], ("PUT", "/streams/s", {}, {"partitions": 8}), DETAILS, "created s"),
+        (["delete", "a/b"], ("DELETE", "/streams/a%2Fb", {}, None), {"removed": 5}, "deleted a/b"),
+        (["delete", "s", "--force"], ("DELETE", "/streams/s", {"force": "true"}, None), {"removed": 5}, "deleted s"),
+        (
+            ["partitions", "s", "6"],
+            ("POST", "/streams/s/partitions", {}, {"count": 6}),
+            DETAILS,
+            "s has 6 partitions now",
+        ),
+        (
+            ["pins", "set", "s", "job", "--from", "ago=1h", "--for", "2h"],
+            ("PUT", "/streams/s/pins/job", {}, {"start": "ago=1h", "time_to_live": 7200.0}),
+            PIN,
+            "job keeps messages of s until 2026-01-01 00:00:00+00:00",
+        ),
+        (
+            ["pins", "release", "s", "job"],
+            ("DELETE", "/streams/s/pins/job", {}, None),
+            {"released": "job"},
+            "released job of s",
+        ),
+    ],
+)
+def test_verb_makes_one_call_and_says_what_it_did(
+    broker: FakeBroker,
+    run: Run,
+    arguments: list[str],
+    call: tuple[str, str, dict[str, str], object],
+    answer: dict[str, object],
+    sentence: str,
+) -> None:
+    broker.answer(call[0], call[1], answer)
+    result = run("stream", *arguments)
+    assert (result.exit_code, result.output) == (0, f"{sentence}\n")
+    assert broker.calls == [call]
+    assert json.loads(run("stream", *arguments, "--output", "json").output) == answer
+
+
+def test_destruction_is_asked_about_on_a_terminal(
+    broker: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "on_terminal", lambda stream: True)
+    broker.answer("DELETE", "/streams/s", {"removed": 1})
+    assert run("stream", "delete", "s", stdin=b"n\n").exit_code == 1
+    assert broker.calls == []
+    assert run("stream", "delete", "s", "--yes").exit_code == 0
+
+
+def test_partitions_and_offsets_are_listed(broker: FakeBroker, run: Run) -> None:
+    broker.answer("GET", "/streams/s", DETAILS)
+    assert run("stream", "partitions", "s").output.splitlines()[1].split()[:3] == ["0", "3", "4"]
+    row = {"partition": 0, "earliest": 4, "end": 10, "records": 5, "bytes": 10, "offset": 7}
+    broker.answer("GET", "/streams/s/offsets", {"partitions": [row]})
+    lines = run("stream", "offsets", "s", "--start", "ago=1h").output.splitlines()
+    assert lines[1].split() == ["0", "4", "10", "5", "10", "B", "7"]
+    assert broker.calls[-1][2] == {"start": "ago=1h"}
+
+
+def test_pins_are_listed_with_their_partitions(broker: FakeBroker, run: Run) -> None:
+    broker.answer("GET", "/streams/s/pins", {"pins": [PIN]})
+    assert run("stream", "pins", "ls", "s").output.splitlines() == [
+        "job until 2026-01-01 00:00:00+00:00", "  partition 0 from offset 4", "  partition 1 from offset 9"
+    ]  # fmt: skip
+    assert json.loads(run("stream", "pins", "ls", "s", "--output", "ndjson").output) == PIN
+
+
+def test_pin_for_no_duration_is_a_usage_error(broker: FakeBroker, run: Run) -> None:
+    assert run("stream", "pins", "set", "s", "job", "--for", "long").exit_code == 2
+    assert broker.calls == []
+
+
+# Read.
+
+
+def test_range_is_read_page_by_page_to_the_end_it_had(broker: FakeBroker, run: Run) -> None:
+    broker.answer_in_turn("GET", "/streams/s/partitions/0/messages", page(4, 6, 8), page(6, 8, 8))
+    result = run("stream", "read", "s", "--partition", "0", "--from", "4", "--output", "ndjson", "--limit", "0")
+    assert [json.loads(line)["offset"] for line in result.output.splitlines()] == [4, 5, 6, 7]
+    assert [call[2] for call in broker.calls] == [
+        {"from": "4", "limit": str(stream.PAGE)}, {"from": "6", "until": "8", "limit": str(stream.PAGE)}
+    ]  # fmt: skip
+
+
+def test_all_partitions_are_read_and_the_limit_is_for_them_together(broker: FakeBroker, run: Run) -> None:
+    broker.answer("GET", "/streams/s/offsets", {"partitions": [{"partition": 0}, {"partition": 1}]})
+    for partition in "01":
+        broker.answer("GET", f"/streams/s/partitions/{partition}/messages", page(4, 7, 7))
+    result = run("stream", "read", "s", "--limit", "5")
+    assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == ["4", "5", "6", "4", "5"]
+    assert result.stderr == "s has more messages: --limit 0 shows them all\n"
+    assert run("stream", "read", "s", "--limit", "6").stderr == ""
+
+
+def test_read_says_what_is_gone_and_may_fail_for_it(broker: FakeBroker, run: Run) -> None:
+    broker.answer("GET", "/streams/s/partitions/0/messages", page(4, 5, 5, cut=True))
+    result = run("stream", "read", "s", "--partition", "0", "--from", "1")
+    assert result.stderr == "messages of partition 0 before offset 4 are gone\n"
+    error = {"code": "data-lost", "text": "gone", "data": {"earliest": 4}}
+    broker.answer("GET", "/streams/s/partitions/0/messages", {"error": error}, 410)
+    assert run("stream", "read", "s", "--partition", "0", "--from", "1", "--strict").exit_code == 4
+    assert broker.calls[-1][2]["strict"] == "true"
+
+
+def test_end_of_a_read_needs_its_partition(broker: FakeBroker, run: Run) -> None:
+    assert run("stream", "read", "s", "--until", "5").exit_code == 2
+    assert broker.calls == []
+
+
+# Find.
+
+
+STATE = {
+    "group": "g", "state": "leased", "member": "worker-1", "until": 1_767_225_600_000, "attempts": 2, "due": None,
+    "cause": None, "may_be_delivered": False,
+}  # fmt: skip
+
+
+def test_messages_are_found_with_their_states(broker: FakeBroker, run: Run) -> None:
+    done = {**STATE, "group": "h", "state": "done", "member": None, "until": None, "attempts": None}
+    found = {"message": message(7), "groups": [STATE, done], "dead_letters": ["h"]}
+    broker.answer("GET", "/streams/s/find", {"messages": [found], "whole": False, "damaged": [[1, 9]]})
+    result = run("stream", "find", "s", "--key", "k", "--dead-letters")
+    assert result.stdout.splitlines() == [
+        "partition 0 offset 7  ID:7  -  1 B",
+        "  g: leased, member worker-1, until 2026-01-01 00:00:00+00:00, attempts 2",
+        "  h: done, dead letter",
+    ]
+    assert result.stderr.splitlines() == [
+        "partition 1 offset 9 cannot be read", "there are more than 1: say --limit, or look for less"
+    ]  # fmt: skip
+    assert broker.calls[-1][2] == {"key": "k", "limit": "100", "dead_letters": "true"}
+    row = json.loads(run("stream", "find", "s", "--output", "ndjson").output)
+    assert (row["offset"], row["groups"]) == (7, [STATE, done])
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("1767225600000", "1767225600000"),
+        ("2026-01-01", "1767225600000"),
+        ("2026-01-01T01:00:00+01:00", "1767225600000"),
+        ("30m", str(2_000_000_000_000 - 1_800_000)),
+    ],
+)
+def test_times_may_be_written_in_several_ways(
+    broker: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch, text: str, time: str
+) -> None:
+    monkeypatch.setattr(stream, "SystemClock", lambda: ManualClock(2_000_000_000_000))
+    broker.answer("GET", "/streams/s/find", {"messages": [], "whole": True, "damaged": []})
+    assert run("stream", "find", "s", "--since", text, "--until", text).exit_code == 0
+    assert broker.calls[-1][2] == {"since": time, "until": time, "limit": "100"}
+
+
+def test_what_is_no_time_is_a_usage_error(broker: FakeBroker, run: Run) -> None:
+    assert run("stream", "find", "s", "--since", "yesterday").exit_code == 2
+    assert broker.calls == []
