@@ -52,6 +52,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit it names."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
     "wrong-transaction-state": ErrorEntry(409, 4, False, "Keep the order: start, work, end, prepare, one outcome."),
+    "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they were thrown away, or never staged here."),
     "unknown-xid": ErrorEntry(404, 3, False, "It has ended, or was never prepared here: ask what is prepared."),
     "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
     "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
@@ -68,6 +69,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is going down or restarting."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
     "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
+    "unsupported-environment": ErrorEntry(500, 1, False, "Install what the text names, then try again."),
     "internal-error": ErrorEntry(500, 1, False, "This is a defect in Quire: please report it with the broker's log."),
 }  # fmt: skip
 
@@ -246,6 +248,12 @@ class WrongTransactionState(QuireError):
     code = "wrong-transaction-state"
 
 
+class UnknownStage(QuireError):
+    """There are no such staged rows."""
+
+    code = "unknown-stage"
+
+
 class UnknownXid(QuireError):
     """There is no XA transaction of that id."""
 
@@ -340,3 +348,9 @@ class AddressInUse(QuireError):
     """Another program listens at the address."""
 
     code = "address-in-use"
+
+
+class UnsupportedEnvironment(QuireError):
+    """A program that is needed is missing or too old."""
+
+    code = "unsupported-environment"

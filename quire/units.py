@@ -1,11 +1,16 @@
-"""Sizes and durations as people write them: ``64MB``, ``1GiB``, ``30s``, ``500ms``."""
+"""Sizes, durations and times as people write them: ``64MB``, ``1GiB``, ``30s``, ``500ms``, ``2026-01-31T12:00:00Z``."""
 
 import re
+from datetime import UTC, datetime, timedelta
+
+MAX_DIGITS = 15
+"""How many digits a number may have that says a time or an offset: enough for all of them."""
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_size(text: str | int) -> int:
@@ -44,6 +49,28 @@ def parse_duration(text: str | float) -> float:
     if not found:
         raise ValueError(f"{text!r} is no duration: write 500ms, 30s, 5m, 1h or 7d")
     return float(found.group(1)) * _SECONDS[found.group(2).lower()]
+
+
+def parse_time(text: str) -> int:
+    """Read a time.
+
+    Args:
+        text: milliseconds since the epoch, or ISO 8601 (without a zone it is UTC).
+
+    Returns:
+        Milliseconds since the epoch.
+
+    Raises:
+        ValueError: it is no time.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        forms = "milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z"
+        raise ValueError(f"{text[:60]!r} is no time: write {forms}") from error
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def format_size(size: float) -> str:

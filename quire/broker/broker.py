@@ -33,6 +33,7 @@ from quire.broker.topics.topic import Topic
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_timeouts import TransactionTimeouts
 from quire.broker.transactions.xa_registry import XaRegistry
+from quire.broker.writing.staged_writes import StagedWrites
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
@@ -81,6 +82,7 @@ class Broker:
         transaction_timeouts: rolls back transactions that are open for too long.
         xa: the branches of XA transactions.
         schedule: messages that are sent later.
+        staged: what bulk writers have staged and not committed yet.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -139,6 +141,7 @@ class Broker:
         self.transaction_timeouts = TransactionTimeouts(self)
         self.xa = XaRegistry(self)
         self.schedule = Schedule(self)
+        self.staged = StagedWrites(self)
 
     # Destinations.
 
@@ -258,15 +261,17 @@ class Broker:
             producer: the producer's id, the same in every connection it makes.
             sequence: the number of its send, ascending.
         """
-        known = self._producers.get(producer)
-        if known is None:
-            known = self.store.producer(producer)
-        if sequence <= known:
+        if sequence <= self.producer_sequence(producer):
             return False
         if len(self._producers) > 10_000 and self._committing is None and not self._open.batch.producers:
             self._producers.clear()  # the store knows them all
         self._producers[producer] = self._open.batch.producers[producer] = sequence
         return True
+
+    def producer_sequence(self, producer: str) -> int:
+        """The highest number taken of a producer's sends; 0 if it is unknown."""
+        known = self._producers.get(producer)
+        return self.store.producer(producer) if known is None else known
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
@@ -418,5 +423,6 @@ class Broker:
         """Whether a limit that producers are held for is exceeded."""
         if cause is HoldCause.STORE:
             under_way = self._committing.size if self._committing else 0
-            return self.stored_bytes + self.open_bytes + under_way >= self.settings.store.limit
+            taken = self.stored_bytes + self.staged.bytes + self.open_bytes + under_way
+            return taken >= self.settings.store.limit
         return self.spool.used >= self.spool.limit

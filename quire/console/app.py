@@ -28,8 +28,12 @@ from quire.console import (
     streams,
     topics,
     transfers,
+    writes,
     xa,
 )
+from quire.console.answers import JSON, error_answer, json_answer
+from quire.console.bulk import access
+from quire.console.bulk.launcher import Launcher
 from quire.console.endpoint import Endpoint, read_call
 from quire.console.metrics import BrokerCollector, scrape
 from quire.console.openapi import BASE, document
@@ -38,12 +42,24 @@ from quire.settings import split_address
 
 ENDPOINTS: list[Endpoint] = [
     row
-    for module in (broker, connections, queues, messages, transfers, topics, durables, streams, polling, schedule, xa)
+    for module in (
+        broker,
+        connections,
+        queues,
+        messages,
+        transfers,
+        topics,
+        durables,
+        streams,
+        polling,
+        schedule,
+        xa,
+        access,
+        writes,
+    )
     for row in module.ENDPOINTS
 ]
 """All there are."""
-
-_JSON = "application/json"
 
 
 class Application:
@@ -54,6 +70,7 @@ class Application:
 
     Attributes:
         routes: all that is served.
+        bulk: the bulk server, for whoever asks for it.
     """
 
     def __init__(self, service: Service) -> None:
@@ -61,6 +78,7 @@ class Application:
         self._management = Management(service.broker)
         self._topics = TopicManagement(self._management)
         self._streams = StreamManagement(self._management)
+        self.bulk = Launcher(service.store.url, service.settings)
         self._collector = BrokerCollector(service, self._management, self._topics, self._streams)
         self._document = msgspec.json.encode(document(ENDPOINTS))
         self.routes = [
@@ -87,12 +105,12 @@ class Application:
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request, self._service.http_address)
         call = await read_call(
-            row, request, self._service, self._management, self._topics, self._streams, _names(request)
+            row, request, self._service, self._management, self._topics, self._streams, self.bulk, _names(request)
         )
-        return _json(await row.handle(call), row.status)
+        return json_answer(await row.handle(call), row.status)
 
     async def _openapi(self, request: Request) -> Response:
-        return Response(self._document, media_type=_JSON)
+        return Response(self._document, media_type=JSON)
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
@@ -132,23 +150,14 @@ def _names(request: Request) -> dict[str, str]:
         raise InvalidDestination(f"the name in {request.url.path!r} is not UTF-8") from error
 
 
-def _json(content: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type=_JSON)
-
-
-def _error(error: QuireError, status: int) -> Response:
-    detail = {"code": error.code, "text": str(error), "advice": error.entry.advice, "data": error.data}
-    return Response(msgspec.json.encode({"error": detail}, enc_hook=str), status, media_type=_JSON)
-
-
 async def _failed(request: Request, error: Exception) -> Response:
     """An error of ours as it is; anything else is a defect, which the server logs and the caller only hears of."""
     failure = error if isinstance(error, QuireError) else QuireError("something unforeseen happened")
-    return _error(failure, failure.entry.http)
+    return error_answer(failure)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)
     failure = InvalidArgument(f"there is no {request.method} {request.url.path}", path=request.url.path)
-    return _error(failure, error.status_code)
+    return error_answer(failure, error.status_code)

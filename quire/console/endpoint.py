@@ -11,6 +11,8 @@ from quire.broker.management.management import MAX_PAGE, Management
 from quire.broker.management.stream_management import StreamManagement
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
+from quire.broker.writing.row_reader import MAX_BYTES
+from quire.console.bulk.launcher import Launcher
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
 from quire.logs import event
 
@@ -42,9 +44,10 @@ class Call:
         management: what it can do with queues.
         topics: what it can do with topics and durable subscriptions.
         streams: what it can do with streams.
+        bulk: its bulk server.
         path: the names in the path, decoded.
         query: what stands after the question mark.
-        body: the JSON that was sent.
+        body: what was sent.
         client: who calls.
         request: the request itself.
 
@@ -54,18 +57,24 @@ class Call:
 
     def __init__(
         self, service: Service, management: Management, topics: TopicManagement, streams: StreamManagement,
-        path: Mapping[str, str], query: Any, body: Any, client: str, request: Request,
+        bulk: Launcher, path: Mapping[str, str], query: Any, body: Any, client: str, request: Request,
     ) -> None:  # fmt: skip
         self.service = service
         self.management = management
         self.topics = topics
         self.streams = streams
+        self.bulk = bulk
         self.path = path
         self.name = path.get("name", "")
         self.query = query
         self.body = body
         self._client = client
         self._request = request
+
+    @property
+    def host(self) -> str:
+        """Under which name or address the caller has reached the broker."""
+        return self._request.url.hostname or "127.0.0.1"
 
     async def is_gone(self) -> bool:
         """Whether the caller went away meanwhile."""
@@ -167,8 +176,9 @@ class Endpoint(NamedTuple):
         handle: does it.
         answer: the type of the answer.
         query: the type of the parameters after the question mark, if it takes any.
-        body: the type of the JSON it takes, if any.
+        body: the type of what it takes, if anything.
         status: the HTTP status of success.
+        packed: whether it takes MessagePack instead of JSON: rows with bodies of any bytes.
     """
 
     method: str
@@ -177,30 +187,38 @@ class Endpoint(NamedTuple):
     handle: Callable[[Call], Awaitable[Any]]
     answer: Any
     query: type[Fields] = Fields
-    body: type[Fields] | None = None
+    body: type[msgspec.Struct] | None = None
     status: int = 200
+    packed: bool = False
 
 
 async def read_call(
     endpoint: Endpoint, request: Request, service: Service, management: Management, topics: TopicManagement,
-    streams: StreamManagement, path: Mapping[str, str],
+    streams: StreamManagement, bulk: Launcher, path: Mapping[str, str],
 ) -> Call:  # fmt: skip
     """Read and check a request.
 
     Raises:
         InvalidArgument: it has a field that is unknown, missing, or of the wrong type.
-        LimitExceeded: its body is larger than ``stomp.max_body``.
+        LimitExceeded: its body is larger than ``stomp.max_body``, or than rows at once may be.
     """
-    content = await _read_body(request, service.settings.stomp.max_body)
+    limit = service.settings.stomp.max_body
+    content = await _read_body(request, min(limit, MAX_BYTES) if endpoint.packed else limit)
     try:
         query = msgspec.convert(dict(request.query_params), endpoint.query, strict=False)
         if endpoint.body is None and content.strip() not in (b"", b"{}"):
             raise InvalidArgument(f"{endpoint.method} {endpoint.path} takes no body")
-        body = None if endpoint.body is None else msgspec.json.decode(content or b"{}", type=endpoint.body)
+        body = None if endpoint.body is None else _decode(endpoint, endpoint.body, content)
     except (msgspec.MsgspecError, UnicodeError) as error:  # text that is no UTF-8 comes as the latter
         raise InvalidArgument(f"the request cannot be taken: {error}") from error
     client = f"{request.client.host}:{request.client.port}" if request.client else "unknown"
-    return Call(service, management, topics, streams, path, query, body, client, request)
+    return Call(service, management, topics, streams, bulk, path, query, body, client, request)
+
+
+def _decode(endpoint: Endpoint, kind: type[msgspec.Struct], content: bytes) -> msgspec.Struct:
+    if endpoint.packed:
+        return msgspec.msgpack.decode(content, type=kind)
+    return msgspec.json.decode(content or b"{}", type=kind)
 
 
 async def _read_body(request: Request, limit: int) -> bytes:

@@ -12,6 +12,8 @@ from quire.console.endpoint import Endpoint
 BASE = "/api/v1"
 """Where the API begins."""
 
+_JSON, _PACKED = "application/json", "application/msgpack"
+
 
 class ErrorDetail(msgspec.Struct, frozen=True):
     """What went wrong: a stable code, a text, what to do, and what it went wrong with."""
@@ -63,9 +65,9 @@ def _operation(row: Endpoint, schema_of: dict[Any, dict[str, Any]]) -> dict[str,
         },
     }
     if row.body is not None:
-        operation["requestBody"] = _content("What to do.", schema_of[row.body])
+        operation["requestBody"] = _content("What to do.", schema_of[row.body], _PACKED if row.packed else _JSON)
     return operation
 
 
-def _content(text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
+def _content(text: str, schema: dict[str, Any], media: str = _JSON) -> dict[str, Any]:
+    return {"description": text, "content": {media: {"schema": schema}}}

@@ -84,6 +84,16 @@ class HttpSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BulkSettings:
+    """Section ``bulk``."""
+
+    address: str = _key("127.0.0.1:0", ADDRESS, "Where the bulk server listens, from which Spark reads messages.")
+    idle_limit: float = _key(
+        300.0, duration(1), "How long the bulk server waits for a request; then it ends, until it is needed again."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """Section ``producer``."""
 
@@ -137,6 +147,7 @@ class Settings:
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     stomp: StompSettings = field(default_factory=StompSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    bulk: BulkSettings = field(default_factory=BulkSettings)
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     transaction: TransactionSettings = field(default_factory=TransactionSettings)
     virtual: VirtualSettings = field(default_factory=VirtualSettings)
@@ -152,6 +163,7 @@ SECTIONS: dict[str, Any] = {
     "spool": SpoolSettings,
     "stomp": StompSettings,
     "http": HttpSettings,
+    "bulk": BulkSettings,
     "producer": ProducerSettings,
     "transaction": TransactionSettings,
     "virtual": VirtualSettings,

@@ -145,6 +145,8 @@ class LmdbStore(FileLocked, Store):
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""
+        if self._environment().reader_check():  # what a process kept that was killed while it read is free now
+            return
         with self._no_readers:
             self._no_readers.wait_for(lambda: self._readers == 0)
             env = self._environment()
@@ -169,23 +171,36 @@ class LmdbStore(FileLocked, Store):
 
     @contextmanager
     def _transaction(self) -> Iterator[lmdb.Transaction]:
-        with self._no_readers:
-            self._readers += 1
+        txn = self._begin()
         try:
-            with self._begin() as txn:
+            with txn:
                 yield txn
         finally:
-            with self._no_readers:
-                self._readers -= 1
-                self._no_readers.notify_all()
+            self._reader_left()
 
     def _begin(self) -> lmdb.Transaction:
-        env = self._environment()
-        try:
-            return env.begin(buffers=True)
-        except lmdb.MapResizedError:  # the broker in another process has grown the map
-            env.set_mapsize(0)
-            return env.begin(buffers=True)
+        while True:
+            with self._no_readers:
+                self._readers += 1
+            try:
+                return self._environment().begin(buffers=True)
+            except lmdb.MapResizedError:
+                self._reader_left()
+                self._take_new_size()
+            except BaseException:
+                self._reader_left()
+                raise
+
+    def _reader_left(self) -> None:
+        with self._no_readers:
+            self._readers -= 1
+            self._no_readers.notify_all()
+
+    def _take_new_size(self) -> None:
+        """The broker in another process has grown the map. Other threads' transactions would read from the old one."""
+        with self._no_readers:
+            self._no_readers.wait_for(lambda: self._readers == 0)
+            self._environment().set_mapsize(0)
 
     def size(self) -> int:
         """Bytes of the pages in use."""

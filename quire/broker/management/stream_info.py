@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from quire.broker.management.browsing import text_of
-from quire.broker.streams.offsets import Start, extent, time_from, timestamp_of
+from quire.broker.streams.offsets import Start
 from quire.store.base import StoreReader
+from quire.store.positions import extent, time_from, timestamp_of
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker

@@ -15,10 +15,11 @@ from quire.broker.management.stream_info import (
     described,
 )
 from quire.broker.management.stream_search import StreamSearch, Wanted
-from quire.broker.streams.offsets import Start, StartKind, extent
+from quire.broker.streams.offsets import Start, StartKind
 from quire.broker.streams.polling.polling_members import PollingMembers
 from quire.broker.streams.range_reads import RangeRead, read_range
 from quire.errors import DataLost, DestinationExists, DestinationInUse, InvalidArgument, UnknownDestination
+from quire.store.positions import extent
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.group import Group

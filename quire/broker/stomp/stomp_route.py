@@ -14,7 +14,7 @@ from quire.errors import InvalidHeader
 from quire.message import header_lines
 from quire.protocols.stomp.frames import Head
 
-_NOT_STORED = frozenset({
+NOT_STORED = frozenset({
     "destination", "transaction", "receipt", "message-id", "timestamp", "subscription", "ack", "redelivered",
     "JMSXDeliveryCount", "producer-id", "producer-sequence",
 })  # fmt: skip
@@ -53,7 +53,7 @@ class Route:
 
     def __init__(self, target: Target, head: Head, temporaries: OwnTemporaries | None = None) -> None:
         headers = head.headers
-        stored = {name: value for name, value in headers.items() if name not in _NOT_STORED}
+        stored = {name: value for name, value in headers.items() if name not in NOT_STORED}
         self.destination = headers["destination"]
         if temporaries is not None:
             self.destination = temporaries.remote_text(self.destination)

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.broker.streams.offsets import extent, offset_at, search, sound_page
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.message import Message
+from quire.store.positions import extent, offset_at, search, sound_page
 
 if TYPE_CHECKING:
     from quire.broker.streams.partition import Partition

@@ -6,10 +6,10 @@ brings the same records in the same order each time, unless retention has remove
 
 from dataclasses import dataclass
 
-from quire.broker.streams.offsets import Extent, extent, sound_page
 from quire.errors import InvalidArgument
 from quire.message import Message
 from quire.store.base import Store
+from quire.store.positions import Extent, extent, sound_page
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from quire.broker.streams.offsets import offset_at, time_from
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreError
 from quire.logs import event
 from quire.store.base import Link
+from quire.store.positions import offset_at, time_from
 
 if TYPE_CHECKING:
     from quire.broker.streams.partition import Partition

@@ -11,6 +11,7 @@ from quire.broker.transactions.xid import Xid
 from quire.console import broker as broker_endpoints
 from quire.console.app import ENDPOINTS
 from quire.console.endpoint import Endpoint
+from quire.console.writes import StageQuery
 from quire.errors import StoreFull
 from quire.store.urls import shown
 from tests.unit.console.conftest import Api, prepare
@@ -177,11 +178,14 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     bodies = {
         "Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}, "Partitions": {"count": 5},
         "Receive": {}, "Acknowledge": handles, "Reject": handles, "Extend": {**handles, "seconds": 5},
-        "Leave": {"member": "m"},
+        "Leave": {"member": "m"}, "Columns": {"destination": "q", "value": [b"b"]}, "Discard": {"producer": "p"},
+        "StagedCommit": {"producer": "p", "sequence": 1, "stages": []},
     }  # fmt: skip
     body = bodies[row.body.__name__] if row.body else None
     path = row.path.format(name="q", client="c", xid=XID, partition=0, group="g")
-    answer = api.call(row.method, path, json=body)
+    query = {"producer": "p"} if row.query is StageQuery else {}
+    sent = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
+    answer = api.call(row.method, path, params=query, **sent)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.broker.streams.offsets import Extent, Start, StartKind, extents, offset_at, timestamp_of
+from quire.broker.streams.offsets import Start, StartKind
 from quire.errors import InvalidArgument
 from quire.message import Message
 from quire.store.base import Page, Store, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
+from quire.store.positions import Extent, extents, offset_at, timestamp_of
 from quire.testing.faults import tear
 
 LANE = 3

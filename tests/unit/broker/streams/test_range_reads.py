@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.broker.streams.offsets import Extent
 from quire.broker.streams.range_reads import RangeRead, read_range
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Store, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
+from quire.store.positions import Extent
 from quire.testing.faults import tear
 
 LANE = 3

@@ -1,0 +1,59 @@
+"""What is asked of a bulk server, and what it answers: the same words on both sides.
+
+A read is answered with an Arrow IPC stream, and behind its end with a ``Trailer`` as JSON: an answer that has begun
+cannot say by its HTTP status that it fails. Without the trailer the answer is not whole.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from quire.arrow.columns import COLUMNS, TIME
+from quire.arrow.conditions import Condition
+from quire.arrow.failure import Failure
+from quire.arrow.lane_reader import LaneRange
+from quire.store.base import LaneState, StoredDestination
+
+
+class ReadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which messages are wanted: ``POST /read``.
+
+    Attributes:
+        part: of which part of a lane.
+        columns: which of their columns, of ``COLUMNS``.
+        conditions: what holds for them.
+        whole: whether it is an error that retention has taken some of them.
+    """
+
+    part: LaneRange
+    columns: list[str]
+    conditions: list[Condition] = []
+    whole: bool = False
+
+    def typed_conditions(self) -> tuple[Condition, ...]:
+        """The conditions with their values as they were before they were sent: JSON has no times.
+
+        Raises:
+            ValueError: a time cannot be read.
+        """
+        return tuple([_typed(condition) for condition in self.conditions])
+
+
+class Trailer(msgspec.Struct, frozen=True):
+    """How a read ended: ``error`` says why it is not whole."""
+
+    error: Failure | None = None
+
+
+class LaneStates(msgspec.Struct, frozen=True):
+    """What is known of all lanes at one moment: ``GET /lanes``. ``states`` are by lane."""
+
+    destinations: list[StoredDestination]
+    states: dict[int, LaneState]
+
+
+def _typed(condition: Condition) -> Condition:
+    if COLUMNS.get(condition.column) != TIME:
+        return condition
+    times = [datetime.fromisoformat(value) for value in condition.values]
+    return Condition(condition.column, condition.comparison, tuple(times))

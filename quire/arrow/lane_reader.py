@@ -1,0 +1,102 @@
+"""Reading ranges of lanes in bulk."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from quire.arrow.conditions import Condition
+from quire.arrow.records import Records
+from quire.errors import DataLost
+from quire.message import Message
+from quire.store.base import Store, StoreReader
+from quire.store.positions import extent
+
+PAGE_BYTES = 2 << 20
+"""How many bytes of records one read takes, if one record is not larger. About five times as much is in memory."""
+
+PAGE_RECORDS = 2048
+"""How many records one read takes at the most."""
+
+
+class LaneRange(NamedTuple):
+    """A part of a lane.
+
+    Attributes:
+        destination: whose lane it is, as ``stream://events``.
+        partition: the lane's index among those of its destination.
+        lane: its id in the store.
+        first: the first sequence.
+        until: the sequence to end before.
+    """
+
+    destination: str
+    partition: int
+    lane: int
+    first: int
+    until: int
+
+
+def read(
+    store: Store, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Read a part of a lane.
+
+    Each batch is read in a snapshot of its own, so a long read keeps no old state of the store alive. Records do not
+    change; one that is removed meanwhile does not come.
+
+    Args:
+        store: open; a broker may go on writing to it.
+        part: what to read. No record outside it is read.
+        columns: which columns are made, of ``quire.arrow.columns.COLUMNS``.
+        conditions: only records for which all of them hold are handed on.
+        whole: whether it is an error if the lane begins only behind the first sequence that is still to be read.
+
+    Yields:
+        Batches of some megabytes, none empty, in the order of the lane.
+
+    Raises:
+        DataLost: ``whole``, and retention has taken what was to be read.
+        StoreCorrupt: a record is damaged.
+    """
+    start = part.first
+    while start < part.until:
+        with store.snapshot() as reader:
+            if whole:
+                _check_begin(reader, part, start)
+            messages = _page(reader, part.lane, start, part.until)
+        if not messages:
+            return
+        start = messages[-1].sequence + 1
+        batch = _batch(messages, part, columns, conditions)
+        del messages  # who takes the batch may take his time
+        if batch.num_rows:
+            yield batch
+        del batch
+
+
+def _batch(
+    messages: list[Message], part: LaneRange, columns: list[str], conditions: tuple[Condition, ...]
+) -> pa.RecordBatch:
+    return Records(messages, part.destination, part.partition).those_that(conditions).batch(columns)
+
+
+def _page(reader: StoreReader, lane: int, start: int, until: int) -> list[Message]:
+    """The next records before the end of a range; the limit keeps the store from reading one behind it."""
+    state = reader.lane_state(lane)
+    start = max(start, state.head)
+    limit = max(0, min(PAGE_RECORDS, until - start))
+    has_gaps = state.count <= state.tail - state.head
+    if has_gaps and until <= state.tail:
+        limit = len([link for link in reader.links(lane, start, limit) if link.sequence < until])
+    return reader.page(lane, start, PAGE_BYTES, limit).messages if limit else []
+
+
+def _check_begin(reader: StoreReader, part: LaneRange, start: int) -> None:
+    earliest = extent(reader, part.lane).earliest
+    if start < earliest:
+        lost = f"offsets {start} to {min(earliest, part.until) - 1} of partition {part.partition} of {part.destination}"
+        raise DataLost(
+            f"{lost} are gone: retention has let them go", destination=part.destination, partition=part.partition,
+            earliest=earliest,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Many messages at once from a bulk writer such as Spark: rows, and writes that are staged first."""

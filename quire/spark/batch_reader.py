@@ -1,0 +1,90 @@
+"""Batch reads of a store, or of a running broker."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from quire.arrow.conditions import Condition
+from quire.arrow.lane_reader import LaneRange
+from quire.destination import DestinationKind
+from quire.spark.explaining import explaining
+from quire.spark.filters import condition_of
+from quire.spark.offline.bounds import bounds
+from quire.spark.offline.selection import select
+from quire.spark.offline.tasks import tasks
+from quire.spark.options import Options
+from quire.spark.sources import source_of
+
+
+class Task(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        parts: parts of lanes, in order.
+    """
+
+    def __init__(self, parts: tuple[LaneRange, ...]) -> None:
+        self.parts = parts
+
+
+class BatchReader(DataSourceReader):
+    """Reads what the options ask for.
+
+    Args:
+        options: with ``store.url`` or ``broker.url``.
+        columns: which columns are made.
+
+    Attributes:
+        conditions: the filters that Spark has handed over, all of which hold for what is read.
+    """
+
+    def __init__(self, options: Options, columns: list[str]) -> None:
+        self._options = options
+        self._source = source_of(options)
+        self._columns = columns
+        self.conditions: tuple[Condition, ...] = ()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks: about as many messages each, decided from the state of the lanes and some links."""
+        with explaining(), self._source.lanes() as lanes:
+            chosen = select(lanes, self._options)
+            found = [(part, bounds(lanes, part, self._options, self.conditions)) for part in chosen]
+            return [Task(parts) for parts in tasks(lanes, found, self._options.min_partitions)] or [Task(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one task."""
+        assert isinstance(partition, Task)
+        with explaining(), self._source.reader() as read:
+            for part in partition.parts:
+                is_stream = part.destination.startswith(f"{DestinationKind.STREAM}://")
+                whole = is_stream and self._options.fail_on_data_loss
+                yield from read(part, self._columns, self.conditions, whole=whole)
+
+
+class FilteringBatchReader(BatchReader):
+    """Reads what the options and filters ask for."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take over the filters that the source can apply; give back the others.
+
+        Destination, partition and offset decide what is read; so does time in streams. The others spare Spark the rows.
+        """
+        for given in filters:
+            condition = condition_of(given)
+            if condition is None:
+                yield given
+            else:
+                self.conditions += (condition,)
+
+
+def reader_class() -> type[BatchReader]:
+    """The class of reader that Spark takes here.
+
+    Filter push-down is switched off in Spark by default (``spark.sql.python.filterPushdown.enabled``), and then a
+    reader that has ``pushFilters`` is refused. Where it is on, and there are filters, Spark plans the read in a worker
+    of a module of its own.
+    """
+    is_pushing = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+    return FilteringBatchReader if is_pushing else BatchReader

@@ -1,0 +1,55 @@
+"""The data source that Spark knows as ``quire``."""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from quire.spark.batch_reader import reader_class
+from quire.spark.explaining import explaining
+from quire.spark.options import Options, Use, wants_headers
+from quire.spark.schema import columns_of, read_schema
+from quire.spark.stream_reader import StreamReader
+from quire.spark.writing.writers import BatchWriter, StreamWriter
+
+
+class QuireDataSource(DataSource):
+    """Messages of a store or a broker as rows: ``spark.read.format("quire")``, ``spark.readStream.format("quire")``.
+
+    A schema that is given (``.schema("offset bigint, value binary")``) names the columns that are read: others are not
+    even made.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is called with."""
+        return "quire"
+
+    def schema(self) -> StructType:
+        """The columns of a read."""
+        with explaining():
+            return read_schema(headers=wants_headers(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        with explaining():
+            return reader_class()(Options.of(self.options, Use.READ), columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read."""
+        with explaining():
+            return StreamReader(Options.of(self.options, Use.STREAM), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        with explaining():
+            return BatchWriter(Options.of(self.options, Use.WRITE), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write. Its output mode is Spark's affair: what a query puts out is added."""
+        with explaining():
+            return StreamWriter(Options.of(self.options, Use.STREAM_WRITE), schema)

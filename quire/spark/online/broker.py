@@ -1,0 +1,154 @@
+"""A broker, for those who read from it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from http.client import HTTPResponse
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+import pyarrow as pa
+
+from quire.arrow.bulk_requests import LaneStates, ReadRequest, Trailer
+from quire.arrow.conditions import Condition
+from quire.arrow.lane_reader import LaneRange
+from quire.client.remote_error import remote_error
+from quire.errors import BrokerUnreachable, QuireError
+from quire.spark.online.http import answer
+from quire.store.base import Link
+
+BACK_OFF = 0.5
+"""How long the first pause is before a request is repeated, in seconds; each further one is twice as long."""
+
+LONGEST_BACK_OFF = 10.0
+"""How long a pause is at the most."""
+
+OFFSET = "offset"
+
+T = TypeVar("T")
+
+
+class BulkAccess(msgspec.Struct):
+    """Where the bulk server is, and what it wants to see."""
+
+    url: str
+    token: str
+
+
+class Broker:
+    """A broker's HTTP API and its bulk server. What fails for a reason that may pass is tried again.
+
+    Args:
+        url: of the API.
+        retries: how often a request is repeated.
+        timeout: how long to wait for each part of an answer, in seconds.
+    """
+
+    def __init__(self, url: str, retries: int, timeout: float) -> None:
+        self._url = url
+        self._retries = retries
+        self._timeout = timeout
+        self._access: BulkAccess | None = None
+
+    def put(self, path: str, body: object) -> None:
+        """Set something, over the API. It is tried once.
+
+        Args:
+            path: below ``/api/v1``.
+            body: what is sent as JSON.
+
+        Raises:
+            QuireError: it was not set, as far as is known.
+        """
+        with answer("PUT", f"{self._url}/api/v1{path}", msgspec.json.encode(body), self._timeout) as response:
+            response.read()
+
+    def lanes(self, kind: str | None = None) -> LaneStates:
+        """The destinations and the states of their lanes, all at one moment.
+
+        Args:
+            kind: of which kind; None for all.
+        """
+        return self._look("/lanes", LaneStates, {} if kind is None else {"kind": kind})
+
+    def links(self, lane: int, start: int, limit: int) -> list[Link]:
+        """Links of a lane (``StoreReader.links``)."""
+        return self._look("/links", list[Link], {"lane": lane, "start": start, "limit": limit})
+
+    def offset_at(self, lane: int, time_ms: int) -> int:
+        """Where a time is in a lane (``quire.store.positions.offset_at``)."""
+        return self._look("/offset", int, {"lane": lane, "time": time_ms})
+
+    def read(
+        self, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Read a part of a lane (``quire.arrow.lane_reader.read``). After a failure it goes on where it was.
+
+        Raises:
+            BrokerUnreachable: the broker is away, and did not come back soon.
+            DataLost: ``whole``, and retention has taken what was to be read.
+            StoreCorrupt: a record is damaged.
+        """
+        wanted = columns if OFFSET in columns else [*columns, OFFSET]
+        failures = 0
+        while True:
+            try:
+                for batch in self._batches(ReadRequest(part, wanted, list(conditions), whole)):
+                    failures = 0
+                    part = part._replace(first=batch.column(OFFSET)[-1].as_py() + 1)
+                    yield batch if wanted is columns else batch.select(columns)
+                return
+            except QuireError as error:
+                failures += 1
+                self._pause_after(error, failures)
+
+    def _batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
+        with self._bulk("POST", "/read", {}, msgspec.json.encode(request)) as response:
+            try:
+                yield from pa.ipc.open_stream(response)
+                trailer = msgspec.json.decode(response.read(), type=Trailer)
+            except (pa.ArrowInvalid, msgspec.DecodeError) as error:
+                raise BrokerUnreachable(f"the answer of the bulk server broke off: {error}") from error
+        if trailer.error is not None:
+            raise remote_error(trailer.error.code, trailer.error.text, trailer.error.data)
+
+    def _look(self, path: str, kind: type[T], query: dict[str, object]) -> T:
+        def look() -> T:
+            with self._bulk("GET", path, query) as response:
+                return msgspec.json.decode(response.read(), type=kind)
+
+        return self._tried(look)
+
+    def _tried(self, attempt: Callable[[], T]) -> T:
+        failures = 0
+        while True:
+            try:
+                return attempt()
+            except QuireError as error:
+                failures += 1
+                self._pause_after(error, failures)
+
+    def _pause_after(self, error: QuireError, failures: int) -> None:
+        """Wait a while, and let it be tried again.
+
+        Raises:
+            QuireError: the error, if it was the last try or will not pass.
+        """
+        if isinstance(error, BrokerUnreachable):
+            self._access = None
+        if not error.entry.retriable or failures > self._retries:
+            if failures > 1:
+                raise type(error)(f"{error}, after {failures} tries", **error.data) from error
+            raise error
+        time.sleep(min(BACK_OFF * 2 ** (failures - 1), LONGEST_BACK_OFF))
+
+    def _bulk(
+        self, method: str, path: str, query: dict[str, object], body: bytes = b""
+    ) -> AbstractContextManager[HTTPResponse]:
+        """A request to the bulk server (``answer``); the broker is asked where it is, unless that is known."""
+        if self._access is None:
+            with answer("POST", f"{self._url}/api/v1/bulk", b"", self._timeout) as response:
+                self._access = msgspec.json.decode(response.read(), type=BulkAccess)
+        url = f"{self._access.url}{path}?{urlencode({**query, 'token': self._access.token})}"
+        return answer(method, url, body, self._timeout)

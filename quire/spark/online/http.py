@@ -1,0 +1,69 @@
+"""HTTP requests."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from quire.client.remote_error import remote_error
+from quire.errors import BrokerUnreachable
+
+
+class ErrorDetail(msgspec.Struct):
+    """What the API tells of an error."""
+
+    code: str
+    text: str
+    data: dict[str, Any]
+
+
+class ErrorAnswer(msgspec.Struct):
+    """The API's answer to what it cannot do."""
+
+    error: ErrorDetail
+
+
+@contextmanager
+def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPResponse]:
+    """Send a request, and have its answer as long as the context lasts.
+
+    Args:
+        method: GET, POST or PUT.
+        url: where to.
+        body: its content; empty for none.
+        timeout: how long to wait for the connection, and then for each next part of the answer, in seconds.
+
+    Raises:
+        BrokerUnreachable: nobody answers, or the connection breaks within the context.
+        QuireError: what the answer says, if it is an error.
+    """
+    parts = urlsplit(url)
+    connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = connection_class(parts.netloc, timeout=timeout)
+    try:
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        connection.request(method, target, body or None, {"content-type": "application/json"})
+        response = connection.getresponse()
+        if response.status >= 400:
+            raise _error(response)
+        yield response
+    except (OSError, HTTPException) as error:
+        place = f"{parts.scheme}://{parts.netloc}"
+        raise BrokerUnreachable(
+            f"nobody answers at {place}: {str(error) or type(error).__name__}", url=place
+        ) from error
+    finally:
+        connection.close()
+
+
+def _error(response: HTTPResponse) -> Exception:
+    try:
+        detail = msgspec.json.decode(response.read(), type=ErrorAnswer).error
+    except msgspec.MsgspecError:
+        return BrokerUnreachable(f"what answers is no Quire broker: it says {response.status} {response.reason}")
+    if response.status == 403:  # another bulk server listens there now
+        return BrokerUnreachable(detail.text)
+    return remote_error(detail.code, detail.text, detail.data)

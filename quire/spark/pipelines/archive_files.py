@@ -1,0 +1,108 @@
+"""An archive: Parquet files in a directory for each batch, below it by destination and day.
+
+A batch has a directory of its own, ``batch=N``, and a batch that is done again replaces it. So a run that is killed
+leaves at most one directory that is not whole. The next run replaces it; no row is there twice, whoever reads it.
+(Spark's own file sink writes files under random names; only Spark itself can tell by its log which of them count.)
+"""
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from quire.errors import InvalidArgument
+from quire.spark.pipelines.files import is_there, read_or_none
+
+LANE = ("destination", "partition")
+"""What offsets count in."""
+
+
+class Archive:
+    """Adds to an archive.
+
+    Args:
+        spark: the session.
+        directory: the archive; it is made if it is not there.
+
+    Attributes:
+        written: how many rows were added.
+    """
+
+    def __init__(self, spark: SparkSession, directory: str) -> None:
+        self._spark = spark
+        self._directory = directory.rstrip("/")
+        # With an underscore at the start those who read the archive pass over it.
+        self._checkpoint = f"{self._directory}/_checkpoint"
+        self._marks = f"{self._directory}/_marks"
+        self.written = 0
+
+    def start(self, rows: DataFrame, every: float | None = None) -> StreamingQuery:
+        """Begin to archive a stream, or go on where the last query ended.
+
+        Args:
+            rows: a streaming DataFrame of messages or of ledger rows.
+            every: how often to look for more, in seconds; None to end when all that is there is archived.
+
+        Raises:
+            InvalidArgument: the archive was not made of a stream.
+        """
+        if is_there(self._spark, self._marks):
+            raise self._mixed("was made by batch reads")
+        writer = rows.writeStream.foreachBatch(self.write).option("checkpointLocation", self._checkpoint)
+        writer = (
+            writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
+        )
+        return writer.start()
+
+    def add(self, rows: DataFrame) -> None:
+        """Archive the messages of a batch read that are newer than those archived before.
+
+        Args:
+            rows: messages, with ``destination``, ``partition`` and ``offset``.
+
+        Raises:
+            InvalidArgument: the archive was made of a stream, or these are no messages.
+        """
+        if is_there(self._spark, f"{self._checkpoint}/metadata"):
+            raise self._mixed("was made of a stream")
+        if missing := {*LANE, "offset"} - set(rows.columns):
+            text = f"a batch read is archived by offset, and has no {', '.join(sorted(missing))}: read it as a stream"
+            raise InvalidArgument(text, missing=sorted(missing))
+        number, marks = 0, read_or_none(self._spark, self._marks)
+        if marks is not None:
+            last = marks.agg(F.max("batch")).first()
+            assert last is not None
+            number = last[0] + 1
+            rows = newer(rows, marks)
+        batch = f"{self._directory}/batch={number}"
+        self.write(rows, number)
+        archived = read_or_none(self._spark, batch)
+        if archived is not None:
+            # The mark comes last: a batch without one is done again.
+            highest = archived.groupBy(*LANE).agg(F.max("offset").alias("offset"))
+            highest.coalesce(1).write.mode("overwrite").parquet(f"{self._marks}/batch={number}")
+
+    def write(self, rows: DataFrame, number: int) -> None:
+        """Write a batch, in place of what an earlier try left of it."""
+        time = "timestamp" if "timestamp" in rows.columns else "time"
+        counted = Observation()
+        rows = rows.withColumn("day", F.to_date(time)).observe(counted, F.count("*").alias("rows"))
+        rows.write.mode("overwrite").partitionBy("destination", "day").parquet(f"{self._directory}/batch={number}")
+        self.written += counted.get["rows"]
+
+    def _mixed(self, was: str) -> InvalidArgument:
+        text = f"the archive {self._directory} {was}, and offsets count otherwise there: choose another directory"
+        return InvalidArgument(text, directory=self._directory)
+
+
+def newer(rows: DataFrame, marks: DataFrame) -> DataFrame:
+    """The messages behind those that are archived.
+
+    Offsets grow in the order of commits, so what is not behind the highest archived one is archived, or was gone.
+
+    Args:
+        rows: messages.
+        marks: ``destination``, ``partition``, ``offset``: the highest one of each batch.
+    """
+    last = marks.groupBy(*LANE).agg(F.max("offset").alias("last"))
+    known = rows.join(F.broadcast(last), [*LANE], "left")
+    return known.where(F.col("last").isNull() | (F.col("offset") > F.col("last"))).select(*rows.columns)

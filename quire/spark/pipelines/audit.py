@@ -1,0 +1,182 @@
+"""The pipeline ``audit``: proves or disproves that everything sent was delivered, in order, once.
+
+It reads the delivery ledger, which a broker keeps for destinations whose policy says so.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from quire.clock import SystemClock
+from quire.destination import written
+from quire.errors import InvalidArgument
+from quire.spark.pipelines.audit_report import AuditReport, Expectations
+from quire.spark.pipelines.command import (
+    PipelineCommand,
+    duration,
+    output_option,
+    pairs,
+    place_of,
+    place_options,
+    print_json,
+    run_alone,
+    spark_options,
+    start_session,
+    wait_for,
+)
+from quire.spark.pipelines.place import LEDGER, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quire.spark.pipelines.audit_stream import Seen
+    from quire.spark.pipelines.judgement import Remaining
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """How to audit.
+
+    Attributes:
+        wanted: what the ledger is compared with.
+        window: how long a window is, in seconds.
+        browse: destinations whose messages are looked for.
+        subscriber: whose deliveries of topics and streams are judged; None to judge queues.
+        work: the directory of an audit that goes on; None to read the ledger as it is now.
+        follow: how often to look for more, in seconds; None to end when everything is read.
+        delay: how far events may be behind others, in seconds.
+    """
+
+    wanted: Expectations
+    window: float = 60.0
+    browse: tuple[str, ...] = ()
+    subscriber: str | None = None
+    work: str | None = None
+    follow: float | None = None
+    delay: float = 10.0
+
+
+@click.command(cls=PipelineCommand)
+@place_options
+@click.option("--window", callback=duration, default="1m", show_default=True, help="How long a window is.")
+@click.option("--depth", "depths", metavar="NAME=N", multiple=True, help="A destination has N messages at the end.")
+@click.option("--drained", is_flag=True, help="Destinations without --depth are empty at the end.")
+@click.option("--browse", metavar="NAME", multiple=True, help="Look for open messages in this queue, one by one.")
+@click.option(
+    "--any-order", is_flag=True, help="Order does not count: priorities, groups, selectors, delays change it."
+)
+@click.option("--subscriber", metavar="NAME", help="Judge topics and streams too, for this subscription or group.")
+@click.option("--work", metavar="DIR", help="Keep what is read there, and read only what is new the next time.")
+@click.option("--follow", metavar="TIME", callback=duration, help="With --work: look for more so often, until Ctrl-C.")
+@click.option(
+    "--delay", callback=duration, default="10s", show_default=True, help="With --work: how far events may be behind."
+)
+@click.option("--report", "page", type=click.Path(path_type=Path), help="Write an HTML page there too.")
+@spark_options
+@output_option
+@click.pass_context
+def audit(
+    context: click.Context, url: str | None, store: str | None, parquet: str | None, options: tuple[str, ...],
+    window: float, depths: tuple[str, ...], drained: bool, browse: tuple[str, ...], any_order: bool,
+    subscriber: str | None, work: str | None, follow: float | None, delay: float, page: Path | None, cores: int,
+    memory: str, output: str,
+) -> None:  # fmt: skip
+    """Judge a delivery ledger: was everything delivered, in order, once?
+
+    Counts what was sent, committed, delivered, lost, duplicated and out of order, by destination and window, and says
+    how long it took. The exit code is 1 if the verdict is NOT OK.
+
+    A message without an end is open, not lost: with --depth, --drained or --browse it is known which it is.
+    """
+    place = place_of(url, store, parquet, options)
+    if follow is not None and work is None:
+        raise click.UsageError("--follow needs --work")
+    if browse and parquet:
+        raise click.UsageError("--browse needs --url or --store: Parquet files say nothing of what is there now")
+    wanted = Expectations(_depths(depths), drained, any_order)
+    names = tuple(str(written(name)) for name in browse)
+    how = AuditOptions(wanted, window, names, subscriber, work, follow, delay)
+    report = run(start_session("audit", cores, memory), place, how)
+    if page:
+        from quire.spark.pipelines.audit_printing import html_page
+        from quire.spark.pipelines.html_report import time_text
+
+        page.write_text(html_page(report, f"{place}, {time_text(SystemClock().now_ms())} UTC"), encoding="utf-8")
+    _print(report, output)
+    context.exit(0 if report.ok else 1)
+
+
+def run(spark: "SparkSession", place: Place, options: AuditOptions) -> AuditReport:
+    """Audit the ledger of a place."""
+    from quire.spark.pipelines.audit_findings import report
+    from quire.spark.pipelines.live import Live
+
+    # What is there is read before the ledger: what ends in between has its end in the ledger then.
+    remaining = _remaining(spark, place, options.browse)
+    histories, seen = _taken_in(spark, place, options) if options.work else (_now(spark, place, options), None)
+    with Live(spark, "auditing"):
+        return report(
+            histories, window=options.window, remaining=remaining, wanted=options.wanted, seen=seen, delay=options.delay
+        )
+
+
+def _remaining(spark: "SparkSession", place: Place, names: tuple[str, ...]) -> "Remaining | None":
+    from quire.spark.pipelines.judgement import Remaining
+
+    if not names:
+        return None
+    taken = SystemClock().now_ms()
+    messages = place.read(spark, ",".join(names)).select("destination", "offset", "message_id")
+    return Remaining(messages.localCheckpoint(eager=True), names, taken)
+
+
+def _now(spark: "SparkSession", place: Place, options: AuditOptions) -> "DataFrame":
+    """The histories of a ledger as it is now."""
+    from quire.spark.pipelines.histories import histories
+    from quire.spark.pipelines.ledger import events
+
+    return histories(events(place.read(spark, LEDGER), options.subscriber))
+
+
+def _taken_in(spark: "SparkSession", place: Place, options: AuditOptions) -> "tuple[DataFrame, Seen]":
+    """The histories of a ledger that is read bit by bit, after another bit."""
+    from quire.spark.pipelines.audit_stream import start_audit, taken_in
+    from quire.spark.pipelines.live import Live
+
+    assert options.work is not None
+    ledger = place.read_stream(spark, LEDGER)
+    with Live(spark, "reading the ledger"):
+        wait_for(
+            start_audit(ledger, options.work, delay=options.delay, every=options.follow, subscriber=options.subscriber)
+        )
+    return taken_in(spark, options.work)
+
+
+def _depths(texts: tuple[str, ...]) -> dict[str, int]:
+    depths = {}
+    for name, number in pairs(texts, "--depth").items():
+        if not number.isdecimal():
+            raise InvalidArgument(f"--depth {name}={number} is not a number of messages", option="--depth")
+        depths[str(written(name))] = int(number)
+    return depths
+
+
+def _print(report: AuditReport, output: str) -> None:
+    if output == "json":
+        print_json({"ok": report.ok, **asdict(report)})
+        return
+    from quire.spark.pipelines.audit_printing import print_report
+    from quire.spark.pipelines.command import console
+
+    print_report(report, console())
+
+
+def main() -> None:
+    """Run it alone, under ``spark-submit`` say."""
+    run_alone(audit)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""What an audit found, as plain values, and the verdict over it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What an audit compares the ledger with.
+
+    Attributes:
+        depths: how many messages each destination had at the end of the ledger.
+        drained: destinations that ``depths`` does not name had none.
+        any_order: deliveries may be out of order: there are priorities, groups, selectors or delays.
+    """
+
+    depths: Mapping[str, int] = field(default_factory=dict)
+    drained: bool = False
+    any_order: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an audit found.
+
+    Attributes:
+        total: counts and latencies over all; latencies are lists of percentiles in milliseconds, or None.
+        destinations: the same for each ``destination``.
+        windows: the same for each ``destination`` and ``start``; ``final`` says whether the window is over.
+        consumers: ``destination``, ``consumer``, ``acknowledged``, ``handled``; the slowest first.
+        late: how many events of a stream came later than its delay allows. They are judged all the same.
+        reasons: why it is not in order; empty if all is.
+        notes: what else there is to know.
+    """
+
+    total: Row
+    destinations: list[Row]
+    windows: list[Row]
+    consumers: list[Row]
+    late: int = 0
+    reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """The verdict: everything that was sent was delivered, in order, once, as far as the ledger goes."""
+        return not self.reasons
+
+
+def compared(
+    total: Row, destinations: Sequence[Row], windows: list[Row], consumers: list[Row], late: int, wanted: Expectations
+) -> AuditReport:
+    """The report on what was counted.
+
+    Args:
+        total: as in the report.
+        destinations: likewise.
+        windows: likewise.
+        consumers: likewise.
+        late: likewise.
+        wanted: what the ledger is compared with.
+    """
+    rows, notes = list[Row](), list[str]()
+    for row in destinations:
+        depth = wanted.depths.get(row["destination"], 0 if wanted.drained else None)
+        rows.append(row if depth is None else _with_depth(row, depth, notes))
+    sums = {name: sum(row[name] for row in rows) for name in ("open", "lost")}
+    unknown = wanted.depths.keys() - {row["destination"] for row in rows}
+    notes += [f"the ledger has nothing of {name}" for name in sorted(unknown)]
+    reasons = [reason for row in rows for reason in _reasons(row, wanted)]
+    if not rows:
+        reasons.append("the ledger has no events: nothing is proved")
+    for row in rows:
+        notes += _notes(row)
+    if late:
+        notes.append(f"{late} events came later than the delay; they are judged all the same")
+    return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes)
+
+
+def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:
+    """A destination's counts when it is known how many messages it still has.
+
+    Which of them are lost is not known then, only how many.
+    """
+    if depth > row["open"]:
+        more = depth - row["open"]
+        notes.append(f"{row['destination']} has {more} more messages than the ledger has open: did it begin later?")
+    missing = max(row["open"] - depth, 0)
+    return row | {"open": row["open"] - missing, "lost": row["lost"] + missing, "depth": depth}
+
+
+def _reasons(row: Row, wanted: Expectations) -> list[str]:
+    found = [
+        (row["lost"], "lost: committed, never ended, and not there"),
+        (row["duplicated_unflagged"], "delivered again without the redelivered flag"),
+        (row["duplicated_flagged"], "delivered again, flagged, after they were acknowledged"),
+        (0 if wanted.any_order else row["out_of_order"], "delivered out of order"),
+    ]
+    return [f"{row['destination']}: {count} {text}" for count, text in found if count]
+
+
+def _notes(row: Row) -> list[str]:
+    found = [
+        (max(row["sent"] - row["committed"], 0), "sent and never committed: nobody was told that they were stored"),
+        (row["earlier"], "older than the ledger: their ends are not judged"),
+        (0 if "depth" in row else row["open"], "open; say what is there, and it is known whether they are lost"),
+        (row["dead_lettered"], "dead-lettered"),
+        (row["expired"], "expired"),
+    ]
+    return [f"{row['destination']}: {count} {text}" for count, text in found if count]

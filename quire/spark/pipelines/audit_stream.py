@@ -1,0 +1,95 @@
+"""An audit that goes on: each batch of the ledger becomes histories of its own, which the report adds up."""
+
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from quire.spark.pipelines.files import read_or_none
+from quire.spark.pipelines.histories import histories, merged
+from quire.spark.pipelines.ledger import SCHEMA, events
+
+
+class Seen(NamedTuple):
+    """What an audit has seen of its ledger.
+
+    Attributes:
+        events: how many events.
+        late: how many of them were older than the watermark when they came.
+        latest: the time of the latest one, in milliseconds since the epoch; None if there was none.
+    """
+
+    events: int
+    late: int
+    latest: int | None
+
+    def watermark(self, delay: float) -> int | None:
+        """Before which time no more events are to come, in milliseconds since the epoch.
+
+        Args:
+            delay: how far events may be behind others, in seconds.
+        """
+        return None if self.latest is None else self.latest - round(delay * 1000)
+
+
+def start_audit(
+    ledger: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, subscriber: str | None = None
+) -> StreamingQuery:
+    """Begin to take a ledger in, or go on where the last query on the same directory ended.
+
+    A batch that is done again, because its query was killed, replaces what it wrote the first time.
+
+    Args:
+        ledger: a streaming DataFrame.
+        work: the audit's directory.
+        delay: how far events may be behind others before they count as late, in seconds.
+        every: how often to look for more, in seconds; None to end when all that is there is taken in.
+        subscriber: as in ``events``.
+    """
+    judged = events(ledger, subscriber)
+
+    def take(batch: DataFrame, number: int) -> None:
+        batch.persist()
+        try:
+            histories(batch).write.mode("overwrite").parquet(f"{work}/histories/batch={number}")
+            seen = _seen(batch, _before(batch.sparkSession, work, number), delay)
+            seen.write.mode("overwrite").parquet(f"{work}/seen/batch={number}")
+        finally:
+            batch.unpersist()
+
+    writer = judged.writeStream.foreachBatch(take).option("checkpointLocation", f"{work}/checkpoint")
+    writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
+    return writer.start()
+
+
+def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:
+    """The histories of all messages in an audit's directory, one row per message, and what it has seen."""
+    batches = read_or_none(spark, f"{work}/seen")
+    if batches is None:
+        return histories(events(spark.createDataFrame([], SCHEMA))), Seen(0, 0, None)
+    last = batches.orderBy(F.col("batch").desc()).first()
+    assert last is not None
+    return merged(spark.read.parquet(f"{work}/histories")), Seen(last.events, last.late, last.latest)
+
+
+def _before(spark: SparkSession, work: str, number: int) -> Seen:
+    """What was seen before a batch."""
+    if number == 0:
+        return Seen(0, 0, None)
+    row = spark.read.parquet(f"{work}/seen/batch={number - 1}").first()
+    assert row is not None
+    return Seen(row.events, row.late, row.latest)
+
+
+def _seen(batch: DataFrame, before: Seen, delay: float) -> DataFrame:
+    """One row: what was seen after a batch."""
+    watermark = before.watermark(delay)
+    millis = F.unix_millis("time")
+    late = F.lit(0) if watermark is None else F.count_if(millis < watermark)
+    latest = F.greatest(F.max(millis), F.lit(before.latest).cast("bigint"))
+    return batch.agg(
+        (F.count("*") + F.lit(before.events)).alias("events"),
+        (late + F.lit(before.late)).cast("bigint").alias("late"),
+        latest.alias("latest"),
+    )

@@ -1,0 +1,36 @@
+"""Looking whether files are there, on any file system that Spark reads."""
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+_NOT_THERE = {"PATH_NOT_FOUND"}
+_EMPTY = {"UNABLE_TO_INFER_SCHEMA"}
+
+
+def is_there(spark: SparkSession, path: str) -> bool:
+    """Whether there is a file or a directory."""
+    try:
+        spark.read.text(path)
+    except AnalysisException as error:
+        if error.getCondition() in _NOT_THERE:
+            return False
+        raise
+    return True
+
+
+def read_or_none(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame | None:
+    """Parquet files; None if there are none.
+
+    Args:
+        spark: the session.
+        path: where they are.
+        options: of Spark's reader.
+    """
+    try:
+        return spark.read.options(**dict(options or {})).parquet(path)
+    except AnalysisException as error:
+        if error.getCondition() in _NOT_THERE | _EMPTY:
+            return None
+        raise

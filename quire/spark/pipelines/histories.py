@@ -1,0 +1,59 @@
+"""From events to histories: one row per message, with all that happened to it.
+
+Histories of parts of a ledger add up: ``merged`` makes one row of a message's rows. So a stream is audited batch by
+batch, without state and without a time after which an event would come too late: what is late is merged as well.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from quire.spark.pipelines.ledger import MESSAGE
+
+
+def histories(events: DataFrame) -> DataFrame:
+    """The history of each message.
+
+    Args:
+        events: what ``ledger.events`` gives; from a stream, one batch of it.
+
+    Returns:
+        A row per message: what tells it from others, and
+
+        - ``seen_at``: its first event; ``sent_at``, ``committed_at``, ``dead_lettered_at``, ``expired_at``,
+          ``removed_at``: when that was, in milliseconds since the epoch; null for never.
+        - ``acknowledged_at``: time and position of the first acknowledgement.
+        - ``dispatches``: time, position, flag and consumer of each, in order.
+        - ``redeliveries``: how often it came back.
+    """
+    millis = F.unix_millis("time")
+    moment = [millis.alias("time"), F.col("position")]
+    dispatch = F.struct(*moment, F.coalesce("flagged", F.lit(False)).alias("flagged"), F.col("consumer"))
+
+    def on(event: str, value: Column) -> Column:
+        return F.when(F.col("event") == event, value)
+
+    return events.groupBy(*MESSAGE).agg(
+        F.min(millis).alias("seen_at"),
+        F.min(on("send", millis)).alias("sent_at"),
+        F.min(on("commit", millis)).alias("committed_at"),
+        F.sort_array(F.collect_list(on("dispatch", dispatch))).alias("dispatches"),
+        F.min(on("acknowledge", F.struct(*moment))).alias("acknowledged_at"),
+        F.count(on("redeliver", F.lit(1))).alias("redeliveries"),
+        F.min(on("dead-letter", millis)).alias("dead_lettered_at"),
+        F.min(on("expire", millis)).alias("expired_at"),
+        F.min(on("remove", millis)).alias("removed_at"),
+    )
+
+
+def merged(parts: DataFrame) -> DataFrame:
+    """One history per message.
+
+    Args:
+        parts: histories of parts of a ledger that have no event in common.
+    """
+    firsts = [name for name in parts.columns if name.endswith("_at")]
+    return parts.groupBy(*MESSAGE).agg(
+        *[F.min(name).alias(name) for name in firsts],
+        F.sort_array(F.flatten(F.collect_list("dispatches"))).alias("dispatches"),
+        F.sum("redeliveries").alias("redeliveries"),
+    )

@@ -1,0 +1,177 @@
+"""What histories say: how each message ended, what came twice, what came out of order, how long it took."""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+COUNTS: Final = (
+    "sent", "committed", "earlier", "delivered", "acknowledged", "dead_lettered", "expired", "removed", "open", "lost",
+    "redelivered", "duplicated_flagged", "duplicated_unflagged", "out_of_order",
+)  # fmt: skip
+"""The counts of an audit. Of the messages whose commit is in the ledger, each has one end:
+``committed = acknowledged + dead_lettered + expired + removed + open + lost``. ``earlier``: messages whose commit the
+ledger does not have, because it began later; ``delivered``: given to a consumer at least once; ``redelivered``: how
+often messages came back. The last three count deliveries.
+"""
+
+LATENCIES: Final = {
+    "waited": "commit to dispatch",
+    "handled": "dispatch to acknowledgement",
+    "total": "commit to acknowledgement",
+}
+"""The latencies of an audit, and what each is. With several dispatches, the first one ends the wait, and the last one
+before the acknowledgement begins the handling."""
+
+PERCENTILES: Final = (0.5, 0.9, 0.99, 1.0)
+"""Which percentiles are computed; the last is the maximum."""
+
+_ACCURACY = 10_000
+
+
+class Remaining(NamedTuple):
+    """What destinations still had.
+
+    Attributes:
+        messages: ``destination``, ``offset`` and ``message_id`` of each.
+        destinations: which ones were looked at.
+        taken: when that was, in milliseconds since the epoch. It must be before the ledger was read; messages that
+            were committed later are not looked for.
+    """
+
+    messages: DataFrame
+    destinations: tuple[str, ...]
+    taken: int
+
+
+def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFrame:
+    """Judge each message.
+
+    A message without an end is *open*: it may wait, or a consumer may have it. The ledger alone never says of such a
+    message that it is lost. It is *lost* if somebody looked what the destinations still have, and it was not there.
+
+    Args:
+        histories: one row per message.
+        remaining: what the destinations still had, if somebody looked.
+
+    Returns:
+        A row per message: ``destination``, ``at`` (when it was committed, or first seen), ``consumer`` (who had it
+        last), a column for each of ``COUNTS`` but the last, and for each of ``LATENCIES`` in milliseconds.
+    """
+    messages = histories.withColumn("ended_as", _end())
+    if remaining is None:
+        messages = messages.withColumn("is_gone", F.lit(False))
+    else:
+        there = remaining.messages.select("destination", F.col("offset").alias("sequence"), "message_id").distinct()
+        there = there.withColumn("there", F.lit(True))
+        messages = messages.join(there, ["destination", "sequence", "message_id"], "left")
+        is_judged = F.col("destination").isin(*remaining.destinations) & (F.col("committed_at") < remaining.taken)
+        messages = messages.withColumn("is_gone", F.col("there").isNull() & is_judged)
+    known = F.col("committed_at").isNotNull()
+    without_end = known & F.col("ended_as").isNull()
+    after, before_end = _dispatches_after_end(), _dispatches_before_end()
+    first, last = F.get("dispatches", F.lit(0)), F.try_element_at(before_end, F.lit(-1))
+    return messages.select(
+        "destination",
+        F.timestamp_millis(F.coalesce("committed_at", "seen_at")).alias("at"),
+        F.coalesce(last["consumer"], first["consumer"]).alias("consumer"),
+        _one("sent", F.col("sent_at").isNotNull()),
+        _one("committed", known),
+        _one("earlier", F.col("committed_at").isNull() & (F.col("sent_at").isNull() | (F.size("dispatches") > 0))),
+        _one("delivered", known & (F.size("dispatches") > 0)),
+        *[_one(name, known & (F.col("ended_as") == name)) for name in _ENDS],
+        _one("open", without_end & ~F.col("is_gone")),
+        _one("lost", without_end & F.col("is_gone")),
+        F.col("redeliveries").alias("redelivered"),
+        F.size(F.filter(after, lambda dispatch: dispatch["flagged"])).cast("bigint").alias("duplicated_flagged"),
+        F.size(_unflagged_again()).cast("bigint").alias("duplicated_unflagged"),
+        (first["time"] - F.col("committed_at")).alias("waited"),
+        (F.col("acknowledged_at.time") - last["time"]).alias("handled"),
+        (F.col("acknowledged_at.time") - F.col("committed_at")).alias("total"),
+    )
+
+
+def disordered(histories: DataFrame) -> DataFrame:
+    """The deliveries that were out of order: after one of a higher sequence to the same consumer, and not flagged.
+
+    Args:
+        histories: one row per message.
+
+    Returns:
+        A row per delivery: ``destination``, ``at`` (of its message), ``out_of_order`` (1).
+    """
+    at = F.timestamp_millis(F.coalesce("committed_at", "seen_at"))
+    deliveries = histories.select("destination", "partition", "sequence", at.alias("at"), F.inline("dispatches"))
+    before = (
+        Window.partitionBy("destination", "partition", "consumer")
+        .orderBy("time", "position", "sequence")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    late = deliveries.withColumn("highest", F.max("sequence").over(before))
+    late = late.where(~F.col("flagged") & (F.col("sequence") < F.col("highest")))
+    return late.select("destination", "at", F.lit(1).cast("bigint").alias("out_of_order"))
+
+
+def counted(measures: DataFrame, *by: Column | str) -> DataFrame:
+    """Counts and latencies.
+
+    Args:
+        measures: what ``judged`` gives, or it and what ``disordered`` gives, one below the other.
+        by: what to count by; nothing for one row over all.
+
+    Returns:
+        The keys, a column for each of ``COUNTS``, and for each of ``LATENCIES`` an array of its ``PERCENTILES``, null
+        if there was none.
+    """
+    counts = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS]
+    return measures.groupBy(*by).agg(*counts, *[_percentiles(name) for name in LATENCIES])
+
+
+def consumers(measures: DataFrame) -> DataFrame:
+    """How long each consumer took from dispatch to acknowledgement, the slowest first.
+
+    Args:
+        measures: what ``judged`` gives.
+
+    Returns:
+        ``destination``, ``consumer``, ``acknowledged`` (how many messages), ``handled`` (its ``PERCENTILES``).
+    """
+    handled = measures.where(F.col("handled").isNotNull()).groupBy("destination", "consumer")
+    rows = handled.agg(F.count("handled").alias("acknowledged"), _percentiles("handled"))
+    return rows.orderBy(rows["handled"][2].desc(), "destination", "consumer")
+
+
+_ENDS: Final = ("acknowledged", "dead_lettered", "expired", "removed")
+
+
+def _end() -> Column:
+    """How a message ended: an acknowledgement is stronger than what became of the record afterwards."""
+    return F.coalesce(*[F.when(F.col(f"{name}_at").isNotNull(), name) for name in _ENDS])
+
+
+def _one(name: str, condition: Column) -> Column:
+    return condition.cast("bigint").alias(name)
+
+
+def _is_after_end(dispatch: Column) -> Column:
+    moment = F.struct(dispatch["time"].alias("time"), dispatch["position"].alias("position"))
+    return F.coalesce(moment > F.col("acknowledged_at"), F.lit(False))
+
+
+def _dispatches_after_end() -> Column:
+    return F.filter("dispatches", _is_after_end)
+
+
+def _dispatches_before_end() -> Column:
+    return F.filter("dispatches", lambda dispatch: ~_is_after_end(dispatch))
+
+
+def _unflagged_again() -> Column:
+    """The dispatches that did not say that they are not the first."""
+    return F.filter(
+        "dispatches", lambda dispatch, index: ~dispatch["flagged"] & ((index > 0) | _is_after_end(dispatch))
+    )
+
+
+def _percentiles(name: str) -> Column:
+    return F.percentile_approx(name, list(PERCENTILES), _ACCURACY).alias(name)

@@ -1,0 +1,120 @@
+"""Dead letters as rows, and what they have in common: causes, origins, ages."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from quire.errors import InvalidArgument
+
+CAUSE: Final = "dlqDeliveryFailureCause"
+"""The header of a dead letter that says why it is one."""
+
+ORIGIN: Final = "original-destination"
+"""The header that says where it was."""
+
+AGES: Final = (
+    (60, "less than a minute"), (3600, "less than an hour"), (86_400, "less than a day"), (604_800, "less than a week"),
+    (2_592_000, "less than 30 days"),
+)  # fmt: skip
+"""Where ages are cut, in seconds, and what is below."""
+
+OLDER: Final = "30 days or more"
+
+SAMPLE: Final = 200
+"""How many characters of a body a sample shows."""
+
+
+def headers_of(messages: DataFrame) -> Column:
+    """The headers of messages; an empty map where there are none.
+
+    Raises:
+        InvalidArgument: the messages were read without headers.
+    """
+    if "headers" not in messages.columns:
+        text = "the messages have no column headers: read or archive them with includeHeaders=true"
+        raise InvalidArgument(text, columns=messages.columns)
+    return F.coalesce("headers", F.create_map().cast("map<string,string>"))
+
+
+def origin(headers: Column) -> Column:
+    """Where a dead letter was, as ``queue://orders``; null for other messages."""
+    return F.regexp_replace(F.try_element_at(headers, F.lit(ORIGIN)), "^/(queue|topic|stream)/", "$1://")
+
+
+def letters(messages: DataFrame, now: int) -> DataFrame:
+    """Dead letters, from the messages of dead letter queues.
+
+    Args:
+        messages: as the data source or an archive has them, with headers.
+        now: the time that ages count to, in milliseconds since the epoch.
+
+    Returns:
+        ``destination``, ``offset``, ``message_id``, ``sent`` (when the message was first sent), ``age`` in seconds,
+        ``origin``, ``text`` (its cause), ``cause`` (with ``#`` for each number, so that like causes are equal),
+        ``size`` in bytes, ``sample`` (how the body begins; null if it is no text).
+    """
+    headers = headers_of(messages)
+    text = F.coalesce(F.try_element_at(headers, F.lit(CAUSE)), F.lit("unknown"))
+    return messages.select(
+        "destination",
+        "offset",
+        "message_id",
+        F.col("timestamp").alias("sent"),
+        ((F.lit(now) - F.unix_millis("timestamp")) / 1000).alias("age"),
+        F.coalesce(origin(headers), F.lit("unknown")).alias("origin"),
+        text.alias("text"),
+        F.regexp_replace(text, r"\d+(\.\d+)?", "#").alias("cause"),
+        F.octet_length("value").alias("size"),
+        F.substring(F.try_validate_utf8(F.col("value").cast("string")), 1, SAMPLE).alias("sample"),
+    )
+
+
+def by(rows: DataFrame, *names: str) -> DataFrame:
+    """How many dead letters there are of each value, the most first; how many bytes, and the first and the last one.
+
+    Args:
+        rows: what ``letters`` gives.
+        *names: columns of it.
+    """
+    counts = [
+        F.count("*").alias("count"),
+        F.sum("size").alias("bytes"),
+        F.unix_millis(F.min("sent")).alias("first"),
+        F.unix_millis(F.max("sent")).alias("last"),
+    ]
+    return rows.groupBy(*names).agg(*counts).orderBy(F.col("count").desc(), *names)
+
+
+def ages(rows: DataFrame) -> DataFrame:
+    """How many dead letters are how old: ``age`` in words, ``count``; the youngest first.
+
+    Args:
+        rows: what ``letters`` gives.
+    """
+    words = F.coalesce(*[F.when(F.col("age") < below, text) for below, text in AGES], F.lit(OLDER))
+    grouped = rows.groupBy(words.alias("words")).agg(F.count("*").alias("count"), F.min("age").alias("youngest"))
+    return grouped.orderBy("youngest").select(F.col("words").alias("age"), "count")
+
+
+def over_time(rows: DataFrame, step: int) -> DataFrame:
+    """How many of the dead letters were sent when: ``start`` in milliseconds since the epoch, ``count``.
+
+    Args:
+        rows: what ``letters`` gives.
+        step: how long a step is, in seconds.
+    """
+    start = F.floor(F.unix_millis("sent") / (step * 1000)) * step * 1000
+    return rows.groupBy(start.alias("start")).agg(F.count("*").alias("count")).orderBy("start")
+
+
+def samples(rows: DataFrame, each: int) -> DataFrame:
+    """The latest dead letters of each cause.
+
+    Args:
+        rows: what ``letters`` gives.
+        each: how many of a cause.
+    """
+    latest = Window.partitionBy("cause").orderBy(F.col("sent").desc(), "destination", "offset")
+    numbered = rows.withColumn("number", F.row_number().over(latest))
+    return numbered.where(F.col("number") <= each).orderBy("cause", "number").drop("number")

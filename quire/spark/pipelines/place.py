@@ -1,0 +1,91 @@
+"""Where a pipeline reads: a broker, a store, or Parquet files."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quire.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEFAULT_URL = "http://127.0.0.1:8161"
+
+LEDGER = "stream://$quire.ledger"
+"""The stream that a broker writes its delivery ledger to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where messages or ledger rows are.
+
+    Attributes:
+        url: a broker's HTTP address.
+        store: a store's URL.
+        parquet: a directory that Spark can read.
+        options: more options for the reader.
+    """
+
+    url: str | None = None
+    store: str | None = None
+    parquet: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len([place for place in (self.url, self.store, self.parquet) if place]) != 1:
+            raise InvalidArgument("say where to read, one of --url, --store, --parquet")
+
+    def __str__(self) -> str:
+        # A store's URL may have a password.
+        return self.url or self.parquet or "the store"
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether what is added later can be read as it comes."""
+        return self.store is None
+
+    def read(self, spark: "SparkSession", subscribe: str = "", **options: str) -> "DataFrame":
+        """Read what is there now.
+
+        Args:
+            spark: the session.
+            subscribe: destinations, with commas between them; not for Parquet, which is read whole.
+            **options: of the data source; not for Parquet.
+
+        Raises:
+            InvalidArgument: there are no Parquet files.
+        """
+        if self.parquet:
+            return self._files(spark)
+        return spark.read.format("quire").options(**self._options(subscribe, options)).load()
+
+    def read_stream(self, spark: "SparkSession", subscribe: str = "", **options: str) -> "DataFrame":
+        """Read what is there, and what comes.
+
+        Args:
+            spark: the session.
+            subscribe: streams, with commas between them; not for Parquet, which is read whole.
+            **options: of the data source; not for Parquet.
+
+        Raises:
+            InvalidArgument: there are no Parquet files, or it is a store.
+        """
+        if self.parquet:
+            schema = self._files(spark).schema
+            return spark.readStream.schema(schema).options(**self.options).parquet(self.parquet)
+        if self.store:
+            raise InvalidArgument("a store is read as it is now; what comes is read from a broker: give --url")
+        given = {"startingOffsets": "earliest"} | self._options(subscribe, options)
+        return spark.readStream.format("quire").options(**given).load()
+
+    def _files(self, spark: "SparkSession") -> "DataFrame":
+        from quire.spark.pipelines.files import read_or_none
+
+        assert self.parquet is not None
+        found = read_or_none(spark, self.parquet, self.options)
+        if found is None:
+            raise InvalidArgument(f"there are no Parquet files in {self.parquet}", directory=self.parquet)
+        return found
+
+    def _options(self, subscribe: str, options: dict[str, str]) -> dict[str, str]:
+        where = {"broker.url": self.url} if self.url else {"store.url": self.store or ""}
+        return where | {"subscribe": subscribe} | options | self.options

@@ -1,0 +1,145 @@
+"""The pipeline ``replay``: messages from an archive, a store or a dead letter queue back to destinations."""
+
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+import click
+
+from quire.destination import written
+from quire.spark.pipelines.command import (
+    PipelineCommand,
+    output_option,
+    place_of,
+    place_options,
+    print_json,
+    run_alone,
+    spark_options,
+    start_session,
+)
+from quire.spark.pipelines.place import DEFAULT_URL, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from quire.spark.pipelines.replay_plan import Plan
+
+
+@click.command(cls=PipelineCommand)
+@click.argument("work", metavar="DIR")
+@place_options
+@click.option("--destination", "names", metavar="NAME", multiple=True, help="What to read. Not for --parquet.")
+@click.option(
+    "--where", metavar="SQL", help="Only messages for which this holds: \"day = '2026-01-31' and priority > 4\"."
+)
+@click.option("--to", metavar="NAME", help="Where they go, if not back where they were.")
+@click.option(
+    "--rate", type=click.IntRange(1), default=1000, show_default=True, help="Messages per second, at the most."
+)
+@click.option("--broker", metavar="URL", help=f"The broker that gets them.  [env: QUIRE_URL; default: {DEFAULT_URL}]")
+@spark_options
+@output_option
+def replay(
+    work: str, url: str | None, store: str | None, parquet: str | None, options: tuple[str, ...],
+    names: tuple[str, ...], where: str | None, to: str | None, rate: int, broker: str | None, cores: int, memory: str,
+    output: str,
+) -> None:  # fmt: skip
+    """Send messages again, each exactly once.
+
+    What is sent is settled first, and kept in DIR. A replay that was stopped or killed goes on when it is run again
+    with the same DIR: what was sent is not sent again. For another replay, choose another DIR.
+
+    Dead letters go back where they came from. They also stay where they are: purge them when all is well.
+    """
+    place = place_of(url, store, parquet, options)
+    if bool(names) == bool(parquet):
+        raise click.UsageError("say what to read: --destination with --url or --store, or --parquet")
+    spark = start_session("replay", cores, memory)
+    target = None if to is None else str(written(to))
+    subscribe = ",".join([str(written(name)) for name in names])
+    # Workers read there too, and they run elsewhere.
+    work = work if "://" in work else os.path.abspath(work)
+    plan = _plan(spark, place, subscribe, where, target, rate, work)
+    address = broker or os.environ.get("QUIRE_URL") or DEFAULT_URL
+    send(spark, plan, work, address)
+    if output == "json":
+        print_json(plan._asdict())
+    else:
+        click.echo(f"sent {plan.messages} messages to {address}")
+
+
+def send(spark: "SparkSession", plan: "Plan", work: str, address: str) -> None:
+    """Send what a plan says, or the rest of it.
+
+    Args:
+        spark: the session.
+        plan: what was settled.
+        work: the replay's directory.
+        address: the broker.
+    """
+    from quire.spark.pipelines.live import Live
+    from quire.spark.pipelines.replay_plan import batches
+
+    with Live(spark, f"sending {plan.messages} messages"):
+        wait_for_last(start(batches(spark, work), plan, work, "quire", {"broker.url": address}), plan)
+
+
+def start(
+    rows: "DataFrame", plan: "Plan", work: str, sink: str, options: dict[str, str], interval: float = 1.0
+) -> "StreamingQuery":
+    """Begin to send, or go on where the last query ended.
+
+    Args:
+        rows: the stream of a replay.
+        plan: what was settled.
+        work: the replay's directory.
+        sink: the format that is written.
+        options: of the sink.
+        interval: the time from one chunk to the next, in seconds.
+    """
+    writer = rows.writeStream.format(sink).options(**options).queryName(f"replay-{plan.id}")
+    writer = writer.option("checkpointLocation", f"{work}/checkpoint")
+    return writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
+
+
+def wait_for_last(query: "StreamingQuery", plan: "Plan") -> None:
+    """Stop a replay after its last chunk.
+
+    Raises:
+        StreamingQueryException: it failed.
+    """
+    while not query.awaitTermination(timeout=_LOOK):
+        done = query.lastProgress
+        if done is not None and done.batchId >= plan.chunks - 1:
+            query.stop()
+
+
+_LOOK = 1
+"""How often to look whether the last chunk is sent, in seconds."""
+
+
+def _plan(
+    spark: "SparkSession", place: Place, names: str, where: str | None, to: str | None, rate: int, work: str
+) -> "Plan":
+    """The plan in the directory, or a new one."""
+    from quire.spark.pipelines.live import Live
+    from quire.spark.pipelines.replay_plan import outgoing, settle, settled
+
+    if found := settled(spark, work):
+        click.echo(f"going on with the replay in {work}; where to read from was settled when it began", err=True)
+        return found
+    messages = place.read(spark, names) if place.parquet else place.read(spark, names, includeHeaders="true")
+    if where is not None:
+        messages = messages.where(where)
+    with Live(spark, "settling what is sent"):
+        return settle(spark, outgoing(messages, to), work, uuid.uuid4().hex, rate)
+
+
+def main() -> None:
+    """Run it alone, under ``spark-submit`` say."""
+    run_alone(replay)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Spark sessions that know the data source."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from quire.errors import UnsupportedEnvironment
+from quire.spark.data_source import QuireDataSource
+
+OLDEST_JAVA = 17
+"""Spark 4 runs on no older one."""
+
+OLDEST_SPARK = (4, 2)
+"""The first version whose Python data sources can limit what a micro-batch reads."""
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting that lets a Python data source apply filters; off by default."""
+
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def register(spark: SparkSession, *, push_filters: bool = False) -> None:
+    """Make the data source known to a session, which finds it by itself too where ``pyspark_quire`` is installed.
+
+    Args:
+        spark: the session.
+        push_filters: whether filters on destination, partition, offset, time, priority and message id decide on what
+            is read. Then use each DataFrame that ``load`` gives in one query, and there once: Spark 4.3 keeps the
+            filters of its last use and applies them to the others as well, which gives wrong rows without a word. The
+            options ``subscribe``, ``assign``, ``startingOffsets``, ``startingTimestamp`` and so on narrow a read
+            without that.
+
+    Raises:
+        UnsupportedEnvironment: Spark or its Java is too old.
+    """
+    _check_spark(spark.version)
+    _check_java(_java_of(spark))
+    if push_filters:
+        spark.conf.set(PUSH_DOWN, "true")
+    spark.dataSource.register(QuireDataSource)
+
+
+def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, **settings: str) -> SparkSession:
+    """A session of this machine's own, with the data source registered.
+
+    Args:
+        cores: how many tasks run at once.
+        memory: the most that Java takes for its heap, as Spark writes it.
+        push_filters: as ``register``.
+        **settings: Spark's settings, with two underscores for each dot: ``spark__sql__shuffle__partitions="4"``.
+
+    Raises:
+        UnsupportedEnvironment: Java is missing or too old, or Spark is too old.
+    """
+    _check_spark(pyspark.__version__)
+    _check_java(_installed_java())
+    # Or Spark's workers run the first python3 on the PATH, which may be one without Quire.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.Builder().master(f"local[{cores}]").appName("quire").config("spark.driver.memory", memory)
+    for name, value in settings.items():
+        builder = builder.config(name.replace("__", "."), value)
+    spark = builder.getOrCreate()
+    register(spark, push_filters=push_filters)
+    return spark
+
+
+def _check_spark(version: str) -> None:
+    if tuple([int(part) for part in re.findall(r"\d+", version)[:2]]) < OLDEST_SPARK:
+        text = f"this is Spark {version}, and 4.2 is the oldest that will do: install quire[spark]"
+        raise UnsupportedEnvironment(text, spark=version)
+
+
+def _check_java(version: int | None) -> None:
+    if version is not None and version < OLDEST_JAVA:
+        text = f"this is Java {version}: install Java {OLDEST_JAVA} or later, and name its directory in JAVA_HOME"
+        raise UnsupportedEnvironment(text, java=version)
+
+
+def _java_of(spark: SparkSession) -> int | None:
+    """The version of the Java that a session runs on; None if it is on another machine (Spark Connect)."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None
+    machine = spark.sparkContext._jvm
+    assert machine is not None
+    version: str = machine.java.lang.System.getProperty("java.specification.version")
+    return int(version.removeprefix("1."))
+
+
+def _installed_java() -> int:
+    """The version of the Java that a new session would run on.
+
+    Raises:
+        UnsupportedEnvironment: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    place = f"JAVA_HOME, which is {home}" if home else "the PATH"
+    wrong = f"Spark needs Java {OLDEST_JAVA} or later, and there is none that runs in {place}"
+    try:
+        # The program's name is the user's own setting.
+        answer = subprocess.run([java or "java", "-version"], capture_output=True, text=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise UnsupportedEnvironment(f"{wrong}: {error}", java=java) from error
+    found = _JAVA_VERSION.search(answer.stderr)
+    if found is None:
+        raise UnsupportedEnvironment(f"{wrong}: it says {answer.stderr[:100]!r}", java=java)
+    return int(found[1])

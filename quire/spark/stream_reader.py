@@ -1,0 +1,151 @@
+"""Streaming reads: Spark plans ranges of offsets, and keeps them; a range brings the same messages each time."""
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from quire.clock import Clock, SystemClock
+from quire.destination import DestinationKind
+from quire.errors import QuireError
+from quire.logs import event
+from quire.spark.admission import Backlog, Limits, default_limit
+from quire.spark.batch_reader import Task
+from quire.spark.explaining import explaining
+from quire.spark.losses import Losses
+from quire.spark.offline.tasks import tasks
+from quire.spark.online.broker import Broker
+from quire.spark.options import Options
+from quire.spark.stream_lanes import StreamLanes, check_streams
+from quire.spark.stream_offsets import GROUP, Offsets, by_stream, decoded, encoded
+
+REST = 0.1
+"""How long the broker is left alone when it had nothing new, in seconds; Spark would ask again after 10 ms."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams of a broker.
+
+    Args:
+        options: with ``broker.url``.
+        columns: which columns are made.
+        clock: the time.
+    """
+
+    def __init__(self, options: Options, columns: list[str], clock: Clock | None = None) -> None:
+        assert options.broker_url is not None
+        check_streams(options)
+        self._options = options
+        self._columns = columns
+        self._clock = clock or SystemClock()
+        self._broker = Broker(options.broker_url, options.fetch_retries, options.fetch_timeout)
+        self._target: Offsets | None = None
+        self._seen: Offsets = {}
+        self._losses = Losses(is_fatal=options.fail_on_data_loss)
+        self._rest_until = self._clock.monotonic()
+        self._waiting_since = self._clock.monotonic()
+        self._shown: Offsets | None = None
+        self._shown_at = 0.0
+
+    # Where it begins and how far it goes.
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        with explaining():
+            group = self._options.group_id or f"spark-{uuid.uuid4()}"
+            return encoded(self._look().starts(), group)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say of how much a micro-batch reads."""
+        return default_limit(self._options)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends; ``start`` itself if there is to be none."""
+        with explaining():
+            time.sleep(max(0.0, self._rest_until - self._clock.monotonic()))
+            look, begun = self._look(), decoded(start)
+            self._show_progress(begun, self._group(start))
+            backlogs = look.backlogs(begun, self._target)
+            limits = Limits.of(self._options, limit)
+            if not backlogs or self._waits_for_more(backlogs, limits):
+                self._rest_until = self._clock.monotonic() + REST
+                return start
+            self._waiting_since = self._clock.monotonic()
+            known = {place: offset for place, offset in begun.items() if place in look.partitions}
+            return encoded(known | limits.ends(backlogs), self._group(start))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing is new."""
+        with explaining():
+            self._target = {place: extent.end for place, extent in self._look().extents.items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the partitions when they were looked at last."""
+        return {stream: {str(n): end for n, end in ends.items()} for stream, ends in by_stream(self._seen).items()}
+
+    def _look(self) -> StreamLanes:
+        states = self._broker.lanes(DestinationKind.STREAM)
+        look = StreamLanes(self._broker, states, self._options, self._losses)
+        self._seen = {place: extent.end for place, extent in look.extents.items()}
+        return look
+
+    def _waits_for_more(self, backlogs: dict[Any, Backlog], limits: Limits) -> bool:
+        if limits.min_offsets is None or self._target is not None:
+            return False
+        is_enough = sum([backlog.offsets for backlog in backlogs.values()]) >= limits.min_offsets
+        return not is_enough and self._clock.monotonic() - self._waiting_since < self._options.max_trigger_delay
+
+    # Reading a range.
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch: at least one for each partition that has something."""
+        with explaining():
+            begun, look = decoded(start), self._look()
+            self._show_progress(begun, self._group(start))
+            backlogs = look.backlogs(begun, decoded(end))
+            found = [(look.partitions[place], [range(part.first, part.end)]) for place, part in backlogs.items()]
+            number = max(self._options.min_partitions, len(found))
+            return [Task(parts) for parts in tasks(look.lanes, found, number)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one task."""
+        assert isinstance(partition, Task)
+        with explaining():
+            for part in partition.parts:
+                yield from self._broker.read(part, self._columns, whole=self._options.fail_on_data_loss)
+
+    # Telling the broker.
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A micro-batch is done. Spark says so when the next one begins; ``latestOffset`` hears of the last one too."""
+        self._show_progress(decoded(end), self._group(end))
+
+    def _group(self, kept: dict[str, Any]) -> str:
+        return self._options.group_id or str(kept[GROUP])
+
+    def _show_progress(self, offsets: Offsets, group: str) -> None:
+        """Show how far the query is, and pin what it has not read; once, and again before the pin ends."""
+        now = self._clock.monotonic()
+        if offsets == self._shown and now - self._shown_at < self._options.pin_ttl / 2:
+            return
+        self._shown, self._shown_at = offsets, now
+        for stream, next_offsets in by_stream(offsets).items():
+            path = f"/streams/{quote(stream, safe='')}"
+            pin = {"time_to_live": self._options.pin_ttl, "offsets": next_offsets}
+            without = f"retention may take messages of {stream} before they are read"
+            self._tell(f"{path}/pins/{quote(group, safe='')}", pin, without)
+            without = f"the group {group} of {stream} does not show how far the query is"
+            self._tell(f"{path}/groups/{quote(group, safe='')}/progress", {"offsets": next_offsets}, without)
+
+    def _tell(self, path: str, body: dict[str, Any], otherwise: str) -> None:
+        """Tell the broker something; the query goes on without it too: what it needs is in its checkpoint."""
+        try:
+            self._broker.put(path, body)
+        except QuireError as error:
+            event("spark.not_told", f"{otherwise}: {error}", logging.WARNING, code=error.code)

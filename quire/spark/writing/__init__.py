@@ -1,0 +1,1 @@
+"""Writing rows as messages, over a broker's HTTP API."""

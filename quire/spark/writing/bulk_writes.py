@@ -1,0 +1,102 @@
+"""Bulk writes over a broker's HTTP API."""
+
+import time
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from quire.clock import SystemClock
+from quire.errors import QuireError
+from quire.spark.online.http import answer
+
+BACK_OFF = 0.1
+LONGEST_BACK_OFF = 2.0
+"""How long the pauses between tries are, in seconds: the first one, and those from the sixth on."""
+
+COMMIT_LIMIT = 600.0
+"""How long the broker may take to put what is committed into its destinations, in seconds."""
+
+
+class BulkWrites:
+    """A broker, for those who write many messages.
+
+    What fails for a reason that may pass is tried again: the broker is away or restarts, or has no room. What was asked
+    for may be done although its answer was lost: rows that are staged twice do no harm, and a commit counts once.
+
+    Args:
+        url: of its HTTP API.
+        patience: how long something is tried, in seconds.
+    """
+
+    def __init__(self, url: str, patience: float) -> None:
+        self._url = url
+        self._patience = patience
+
+    def write(self, rows: bytes) -> None:
+        """Send rows; if an answer is lost, perhaps twice.
+
+        Args:
+            rows: encoded (``quire.spark.writing.columns.chunks``).
+
+        Raises:
+            QuireError: they were not sent, as far as is known.
+        """
+        self._post("/write", rows, self._patience)
+
+    def stage(self, producer: str, rows: bytes) -> str:
+        """Have rows stored that nobody sees yet.
+
+        Args:
+            producer: whose.
+            rows: encoded.
+
+        Returns:
+            What they are committed by.
+
+        Raises:
+            QuireError: they are not stored, as far as is known.
+        """
+        return str(self._post(f"/write/stages?{urlencode({'producer': producer})}", rows, self._patience)["stage"])
+
+    def commit(self, producer: str, sequence: int, stages: list[str]) -> bool:
+        """Write what is staged, once.
+
+        Args:
+            producer: whose.
+            sequence: the number of this commit.
+            stages: what is written, in order.
+
+        Returns:
+            Whether it was written now; otherwise a commit with this number had been made before.
+
+        Raises:
+            UnknownStage: something of it is not there any more. Nothing is written.
+            QuireError: nothing is written, as far as is known.
+        """
+        body = msgspec.json.encode({"producer": producer, "sequence": sequence, "stages": stages})
+        return not self._post("/write/commit", body, COMMIT_LIMIT)["duplicate"]
+
+    def discard(self, producer: str) -> None:
+        """Have all staged rows of a producer thrown away.
+
+        Raises:
+            QuireError: they were not, as far as is known.
+        """
+        self._post("/write/discard", msgspec.json.encode({"producer": producer}), self._patience)
+
+    def _post(self, path: str, body: bytes, timeout: float) -> dict[str, Any]:
+        clock = SystemClock()
+        give_up, pause, tries = clock.monotonic() + self._patience, BACK_OFF, 1
+        while True:
+            try:
+                with answer("POST", f"{self._url}/api/v1{path}", body, timeout) as response:
+                    return dict(msgspec.json.decode(response.read()))
+            except QuireError as error:
+                if not error.entry.retriable:
+                    raise
+                if clock.monotonic() + pause > give_up:
+                    text = f"{error}, after {tries} tries in {self._patience:g} s (writeTimeout)"
+                    raise type(error)(text, **error.data) from error
+            time.sleep(pause)
+            pause, tries = min(2 * pause, LONGEST_BACK_OFF), tries + 1

@@ -1,0 +1,182 @@
+"""The writers that Spark drives: one ``write`` in each task, then one ``commit`` or ``abort`` in the driver.
+
+Exactly once means: tasks stage their rows with the broker, and the driver's commit decides over all of them at once,
+under a number that the broker remembers with the decision. So nothing depends on what a batch that Spark runs again
+looks like: its rows may come in another order, or be spread over other tasks. What failed tasks, tasks that were run
+twice and drivers that died have staged is never seen, and thrown away by the next commit.
+
+A streaming query's id is in its checkpoint and its tasks know it, so it names the query; the number is that of the
+micro-batch. The query's name would not do: a query that begins anew, with another checkpoint, may have the same one,
+and all that it wrote would count as written before.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from quire.errors import InvalidArgument, UnsupportedEnvironment
+from quire.spark.explaining import explaining
+from quire.spark.options import Options
+from quire.spark.writing.bulk_writes import BulkWrites
+from quire.spark.writing.columns import check_columns, chunks
+
+_QUERY_ID = "sql.streaming.queryId"
+"""The property under which Spark tells a task the id of its streaming query."""
+
+
+class Staged(WriterCommitMessage):
+    """What one task has staged.
+
+    Attributes:
+        producer: under whose name.
+        stages: in order.
+    """
+
+    def __init__(self, producer: str, stages: list[str]) -> None:
+        self.producer = producer
+        self.stages = stages
+
+
+class RowWriter:
+    """Writes rows, in tasks and in the driver.
+
+    Args:
+        options: with a broker.
+        schema: the rows' columns.
+
+    Raises:
+        InvalidArgument: an option is missing, or the rows cannot be written.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.broker_url is None:
+            raise InvalidArgument("an option is missing: give broker.url", options=["broker.url"])
+        self._destination = None if options.destination is None else str(options.destination)
+        self._broker = BulkWrites(options.broker_url, options.write_timeout)
+        check_columns(schema, self._destination)
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Send rows at once; if this fails, a part of them may be sent."""
+        for rows in self._chunks(batches):
+            self._broker.write(rows)
+        return Staged("", [])
+
+    def stage(self, batches: Iterator[pa.RecordBatch], producer: str) -> Staged:
+        """Stage rows."""
+        return Staged(producer, [self._broker.stage(producer, rows) for rows in self._chunks(batches)])
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+        for batch in batches:
+            yield from chunks(batch, self._destination)
+
+    def commit(self, messages: list[WriterCommitMessage | None], number: int) -> None:
+        """Write what tasks have staged.
+
+        Args:
+            messages: the tasks'.
+            number: of this commit, from 0.
+        """
+        staged = _staged(messages)
+        if staged:
+            stages = [stage for one in staged for stage in one.stages]
+            self._broker.commit(staged[0].producer, number + 1, stages)
+
+    def abort(self, producer: str) -> None:
+        """Throw away what all tasks have staged, those too that have failed."""
+        self._broker.discard(producer)
+
+
+def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
+    """What tasks have staged, in the order of their numbers; failed ones have said nothing."""
+    return [message for message in messages if isinstance(message, Staged) and message.stages]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A batch write: at least once, or exactly once under a token.
+
+    Args:
+        options: of the write.
+        schema: the rows' columns.
+        overwrite: whether what is there is to be replaced.
+
+    Raises:
+        InvalidArgument: as ``RowWriter``, or messages are to be replaced.
+    """
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidArgument(
+                "messages are added, they replace nothing: write with mode('append')", mode="overwrite"
+            )
+        self._producer = None if options.token is None else f"token/{options.token}"
+        self._number = options.token_number
+        self._writer = RowWriter(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows."""
+        with explaining():
+            if self._producer is None:
+                return self._writer.send(iterator)
+            return self._writer.stage(iterator, self._producer)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have succeeded."""
+        with explaining():
+            self._writer.commit(messages, self._number)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task has failed for good."""
+        if self._producer is not None:
+            with explaining():
+                self._writer.abort(self._producer)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query.
+
+    Args:
+        options: of the write.
+        schema: the rows' columns.
+
+    Raises:
+        InvalidArgument: as ``RowWriter``.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._exactly_once = options.exactly_once
+        self._writer = RowWriter(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows of a micro-batch."""
+        with explaining():
+            if not self._exactly_once:
+                return self._writer.send(iterator)
+            return self._writer.stage(iterator, f"spark/{_query_id()}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of a micro-batch have succeeded."""
+        with explaining():
+            self._writer.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task of a micro-batch has failed for good. What is not thrown away now is by the next commit."""
+        with explaining():
+            for staged in _staged(messages)[:1]:
+                self._writer.abort(staged.producer)
+
+
+def _query_id() -> str:
+    """The id of the query whose task this is.
+
+    Raises:
+        UnsupportedEnvironment: Spark does not tell.
+    """
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    if query is None:
+        text = f"this Spark does not tell tasks the id of their query ({_QUERY_ID}): write with exactlyOnce=false"
+        raise UnsupportedEnvironment(text)
+    return query

@@ -1,0 +1,155 @@
+"""Places in a lane: where it begins and ends, and where a time is in it.
+
+Sequences ascend along a lane and are never used again; some have no record: it was removed, or its commit failed. A
+stream's offsets are the sequences of its partitions' lanes.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
+
+from quire.errors import StoreCorrupt
+from quire.message import Message
+from quire.store.base import LaneState, Page, Store, StoreReader
+
+NEIGHBOURS = 16
+"""How many records one step of a search looks at, so that a few that are out of order do not mislead it."""
+
+NEIGHBOURS_BYTES = 64 * 1024
+"""How many bytes of records it reads for that, if one record is not larger."""
+
+Key = TypeVar("Key", int, tuple[int, int])
+
+
+class Extent(NamedTuple):
+    """What of a partition can be read.
+
+    Attributes:
+        earliest: the offset of the first record; ``end`` if there is none.
+        end: above every offset that was ever used; what is sent from now on comes at or behind it.
+        records: how many records there are.
+        bytes: the sum of their sizes.
+    """
+
+    earliest: int
+    end: int
+    records: int
+    bytes: int
+
+    @classmethod
+    def of(cls, state: LaneState) -> "Extent":
+        """What of a lane in a state can be read."""
+        return cls(state.head or state.next_sequence, state.next_sequence, state.count, state.bytes)
+
+
+def extent(reader: StoreReader, lane: int) -> Extent:
+    """What of a lane can be read, in O(1)."""
+    return Extent.of(reader.lane_state(lane))
+
+
+def extents(store: Store, lanes: Iterable[int]) -> list[Extent]:
+    """The same of several lanes, all at one moment.
+
+    A transaction is in one commit, so no moment has a part of it only.
+    """
+    with store.snapshot() as reader:
+        return [extent(reader, lane) for lane in lanes]
+
+
+def timestamp_of(message: Message) -> int:
+    """When the broker took a message, in milliseconds since the epoch: the second header line of its content."""
+    content = message.content
+    start = content.index(b"\n") + len(b"\ntimestamp:")
+    return int(content[start : content.index(b"\n", start)])
+
+
+def offset_at(reader: StoreReader, lane: int, time_ms: int) -> int:
+    """The offset of the first record that the broker took at a time or later, in O(log n) reads (``search``).
+
+    Timestamps ascend along a lane, with two exceptions. A message of a transaction has the time of its SEND, so it may
+    be older than what stands before it; a few such records do not mislead the search, but hundreds in a row may. And
+    the broker's clock may be set back: then a time may come twice, and either place may be found.
+
+    Args:
+        reader: a snapshot, or the store.
+        lane: which lane.
+        time_ms: milliseconds since the epoch.
+
+    Returns:
+        The offset; the lane's end if all its records are older.
+    """
+    return search(reader, lane, timestamp_of, time_ms)
+
+
+def search(reader: StoreReader, lane: int, key: Callable[[Message], Key], wanted: Key) -> int:
+    """The first record of a lane with a key that is not below a wanted one, in O(log n) reads.
+
+    Keys should ascend along the lane. Where they do not, it still holds that the record found is not below the wanted
+    key, and what stands just before it is. A damaged record is taken to have the key of the next sound one, so whoever
+    begins there meets it and is told.
+
+    Args:
+        reader: a snapshot, or the store.
+        lane: which lane.
+        key: of a record.
+        wanted: the key to look for.
+
+    Returns:
+        Its offset; the lane's end if all keys are below the wanted one.
+    """
+    low, end, *_ = extent(reader, lane)
+    high = found = end
+    while low < high:
+        middle = (low + high) // 2
+        first, messages = _look(reader, lane, middle, end)
+        beyond = [message.sequence for message in messages if key(message) >= wanted]
+        if messages and not beyond:
+            low = messages[-1].sequence + 1
+        else:
+            high = middle
+            is_later = beyond and beyond[0] > messages[0].sequence
+            found = beyond[0] if is_later else first or end
+    return found
+
+
+def time_from(reader: StoreReader, lane: int, offset: int) -> int | None:
+    """The timestamp of the first sound record from an offset on; None if there is none."""
+    messages = _look(reader, lane, offset, extent(reader, lane).end)[1]
+    return timestamp_of(messages[0]) if messages else None
+
+
+def _look(reader: StoreReader, lane: int, start: int, end: int) -> tuple[int, list[Message]]:
+    """The first record from an offset on, 0 if there is none before the end, and the sound ones that stand together.
+
+    They begin with the first record, or behind it if it is damaged.
+    """
+    first = 0
+    while start < end:
+        try:
+            messages = sound_page(reader, lane, start, end, NEIGHBOURS_BYTES, NEIGHBOURS).messages
+        except StoreCorrupt as damage:
+            start = damage.data["sequence"] + 1
+            first = first or damage.data["sequence"]
+        else:
+            return first or (messages[0].sequence if messages else 0), messages
+    return first, []
+
+
+def sound_page(reader: StoreReader, lane: int, first: int, until: int, byte_budget: int, limit: int) -> Page:
+    """Read records from one offset to before another (``StoreReader.page``); a damaged one ends the read before it.
+
+    Raises:
+        StoreCorrupt: the first one is damaged; ``data`` has its ``sequence``.
+    """
+    limit = min(limit, until - first)
+    try:
+        page = reader.page(lane, first, byte_budget, limit)
+    except StoreCorrupt as damage:
+        damaged = damage.data["sequence"]
+        sound = [link for link in reader.links(lane, first, limit) if link.sequence < damaged]
+        if not sound:
+            if damaged < until:
+                raise
+            return Page([], end=True)
+        page = reader.page(lane, first, byte_budget, len(sound))._replace(end=False)
+    messages = [message for message in page.messages if message.sequence < until]
+    return Page(messages, page.end or len(messages) < len(page.messages))

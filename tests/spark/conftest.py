@@ -1,0 +1,26 @@
+"""A local Spark for each module that wants one; where Java is missing, the modules are skipped and say so."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import quire.spark
+from quire.errors import UnsupportedEnvironment
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session with the data source registered, stopped behind the module's last test."""
+    try:
+        session = quire.spark.session(
+            memory="512m",
+            spark__ui__enabled="false",
+            spark__ui__showConsoleProgress="false",
+            spark__sql__shuffle__partitions="2",
+        )
+    except UnsupportedEnvironment as error:
+        pytest.skip(str(error))
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -1,0 +1,200 @@
+"""A streaming query that writes to a broker, while everything it needs is killed again and again; then all is counted.
+
+``python -m tests.spark.kill_writing --kills 20`` kills Python workers, the executor, the driver and the broker at random
+moments, and starts again what does not start again by itself. At the end each row of each batch has to be in its
+destination once.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+from tests.docs.pages import ROOT
+from tests.spark.target_broker import TargetBroker
+from tests.spark.writing_query import DESTINATIONS
+
+LONGEST_RUN = 100.0
+"""How long it may take until a batch is written, on a busy machine, in seconds."""
+
+VICTIMS = {"worker": 8, "broker": 7, "executor": 3, "driver": 2}
+"""Who is killed, and how often out of 20 times."""
+
+_SIGNS = {"worker": "pyspark.daemon", "executor": "CoarseGrainedExecutorBackend"}
+"""What stands in the command lines of the victims."""
+
+
+class Killing:
+    """The query, its broker, and who kills them.
+
+    Args:
+        directory: for the broker's data and the checkpoint.
+        seed: of everything that is random.
+        rows: in each batch.
+        master: of Spark: with ``local-cluster``, the executor is a process of its own.
+    """
+
+    def __init__(self, directory: Path, seed: int, rows: int, master: str = "local-cluster[1,2,512]") -> None:
+        self._random = Random(seed)
+        self._rows = rows
+        self._master = master
+        self._checkpoint = directory / "checkpoint"
+        self._log = directory / "driver.log"
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._processes: set[int] = set()  # all that the drivers had, to end them when their driver is killed
+        self.broker = TargetBroker(directory)
+        self.killed: Counter[str] = Counter()
+
+    def run(self, victims: list[str], pause: float) -> None:
+        """Kill one victim after another while batches are written, and let the query end.
+
+        Args:
+            victims: in order.
+            pause: how long to wait before each kill at the most, in seconds.
+        """
+        self.broker.start()
+        self.broker.call("PUT", "/durables/c/b", {"topic": "b"})
+        try:
+            for victim in victims:
+                self._wait_for_batch(self._written() + 1, 1 << 30)
+                time.sleep(self._random.uniform(0, pause))
+                self._kill(victim)
+            last = self._written() + 2
+            self._wait_for_batch(last, last)
+            assert self._driver is not None
+            if self._driver.wait(LONGEST_RUN) != 0:  # the last one that was killed took the query with it
+                self._wait_for_batch(last + 1, last)
+        finally:
+            self._end_driver()
+            self.broker.process.kill()
+
+    def counts(self) -> Counter[tuple[str, int]]:
+        """How often each row is in each destination."""
+        return Counter((destination, int(body)) for destination, body in self.broker.stored())
+
+    def expected(self) -> Counter[tuple[str, int]]:
+        """How often it should be there: all rows of all batches that Spark has decided to write, or of one less."""
+        rows = range(len(self.counts()) // self._rows * self._rows)
+        return Counter((DESTINATIONS[row % len(DESTINATIONS)], row) for row in rows)
+
+    @property
+    def batches(self) -> int:
+        """How many batches Spark knows to be written."""
+        return self._written() + 1
+
+    def _written(self) -> int:
+        """The last batch that Spark knows to be written; -1 if there is none."""
+        files = [path.name for path in (self._checkpoint / "commits").glob("*") if path.name.isdecimal()]
+        return max([int(name) for name in files], default=-1)
+
+    def _wait_for_batch(self, number: int, last: int) -> None:
+        """See that the query runs until a batch is written."""
+        deadline = time.monotonic() + LONGEST_RUN
+        while self._written() < number:
+            assert time.monotonic() < deadline, f"nothing is written any more:\n{self._log.read_text()[-5000:]}"
+            if self._driver is None or self._driver.poll() is not None:
+                self._end_driver()
+                self._start_driver(last)
+            self._processes |= descendants(self._process.pid)
+            time.sleep(0.05)
+
+    def _start_driver(self, last: int) -> None:
+        command = [sys.executable, "-m", "tests.spark.writing_query", self.broker.url, str(self._checkpoint)]
+        given = ["--master", self._master, "--rows", str(self._rows), "--last", str(last)]
+        with self._log.open("ab") as log:
+            self._driver = subprocess.Popen([*command, *given], cwd=ROOT, stdout=log, stderr=log)
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        assert self._driver is not None
+        return self._driver
+
+    def _kill(self, victim: str) -> None:
+        self.killed[victim] += 1
+        if victim == "broker":
+            self.broker.process.kill()
+            self.broker.start()
+        elif victim == "driver":
+            self._end_driver()
+        else:
+            found = sorted(pid for pid in descendants(self._process.pid) if _SIGNS[victim] in command_of(pid))
+            if found:
+                _end(self._random.choice(found))
+
+    def _end_driver(self) -> None:
+        """Kill the driver, its Java first, and what is left of its executors and workers."""
+        if self._driver is None:
+            return
+        self._processes |= descendants(self._driver.pid)
+        for pid in sorted(self._processes):
+            if "spark" in command_of(pid):
+                _end(pid)
+        self._processes.clear()
+        self._driver.kill()
+        self._driver.wait()
+        self._driver = None
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes that a process has begun, and those that they have."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (stat := _read(entry / "stat")):
+            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    found, unseen = set[int](), [pid]
+    while unseen:
+        of_one = children.get(unseen.pop(), [])
+        found.update(of_one)
+        unseen += of_one
+    return found
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process; empty if it is gone."""
+    return _read(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def main() -> None:
+    """Run it, and say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="how many [20]")
+    parser.add_argument("--seed", type=int, default=1, help="of what is random [1]")
+    parser.add_argument("--rows", type=int, default=9000, help="in each batch [9000]")
+    parser.add_argument("--pause", type=float, default=3.0, help="the longest time before a kill, in seconds [3]")
+    given = parser.parse_args()
+    victims = [victim for victim, times in VICTIMS.items() for _ in range(times)]
+    random = Random(given.seed)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        killing = Killing(Path(directory), given.seed, given.rows)
+        killing.run([random.choice(victims) for _ in range(given.kills)], given.pause)
+        counts, expected = killing.counts(), killing.expected()
+        wrong = {row: (counts[row], expected[row]) for row in counts | expected if counts[row] != expected[row]}
+        seconds = time.monotonic() - began
+        print(f"killed {dict(killing.killed)} in {seconds:.0f} s; {killing.batches} batches, {counts.total()} rows")
+        print(f"rows that are not there once: {len(wrong)} {dict(list(wrong.items())[:10])}")
+        sys.exit(1 if wrong or killing.batches * given.rows > len(counts) else 0)
+
+
+if __name__ == "__main__":
+    main()

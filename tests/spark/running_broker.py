@@ -1,0 +1,50 @@
+"""A real broker for tests that read from one: a process with an HTTP port that stays the same over its restarts."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quire.cli.perf.own_broker import OwnBroker
+
+
+class RunningBroker(OwnBroker):
+    """A broker.
+
+    Args:
+        directory: where it keeps its data and its log.
+        **settings: by the names of their environment variables without ``QUIRE_``.
+    """
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        environment = {f"QUIRE_{name}": value for name, value in settings.items()}
+        super().__init__(directory, {"http": self.url.removeprefix("http://")}, environment)
+
+    def create(self, stream: str, partitions: int = 1) -> None:
+        """Make a stream."""
+        self.api.call("PUT", f"/streams/{stream}", {"partitions": partitions})
+
+    def send(self, stream: str, count: int, partition: int = 0, body: str = "body", **headers: str) -> None:
+        """Send the same message some times to a partition of a stream."""
+        message = {"body": body, "count": count, "headers": {"partition": str(partition), **headers}}
+        self.api.call("POST", f"/streams/{stream}/messages", message)
+
+    def lag(self, stream: str, group: str) -> int:
+        """What ``quire group lag`` says."""
+        found: int = self.api.call("GET", f"/groups/{stream}/{group}/lag")["lag"]
+        return found
+
+    def bulk_pid(self) -> int:
+        """The process of its bulk server."""
+        events = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        return int([found["pid"] for found in events if found["event"] == "bulk.started"][-1])
+
+
+@contextmanager
+def running_broker(directory: Path, **settings: str) -> Iterator[RunningBroker]:
+    """A broker that is killed at the end."""
+    with RunningBroker(directory, **settings) as broker:
+        yield broker

@@ -1,0 +1,158 @@
+"""The options of the data source: what is read from them, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from quire.destination import DestinationKind
+from quire.destination_pattern import Pattern
+from quire.errors import InvalidArgument
+from quire.spark.option_kinds import EARLIEST, LATEST, Assignment, Name, NamePattern, Offsets
+from quire.spark.options import OPTIONS, Options, Use
+
+STORE = {"store.url": "lmdb:///data"}
+BROKER = {"broker.url": "http://127.0.0.1:8161"}
+EVENTS = Name(None, "events")
+
+
+def read(**given: str) -> Options:
+    return Options.of({**STORE, "subscribe": "events", **given}, Use.READ)
+
+
+def stream(**given: str) -> Options:
+    return Options.of({**BROKER, "subscribe": "events", **given}, Use.STREAM)
+
+
+def test_without_more_a_read_is_of_everything_and_whole() -> None:
+    options = read()
+    assert (options.store_url, options.subscribe) == ("lmdb:///data", (EVENTS,))
+    assert (options.starting_offsets, options.ending_offsets) == (None, None)
+    assert (options.fail_on_data_loss, options.min_partitions, options.include_headers) == (True, 1, False)
+
+
+def test_names_are_read_in_any_case() -> None:
+    assert (
+        Options.of({"STORE.URL": "lmdb:///data", "Subscribe": "a", "minpartitions": "4"}, Use.READ).min_partitions == 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "attribute", "value"),
+    [
+        ("includeHeaders", "TRUE", "include_headers", True),
+        ("startingTimestamp", "1700000000000", "starting_timestamp", 1_700_000_000_000),
+        ("endingTimestamp", "2023-11-14T22:13:20Z", "ending_timestamp", 1_700_000_000_000),
+        ("startingOffsets", "earliest", "starting_offsets", Offsets(EARLIEST, {})),
+        ("endingOffsets", "latest", "ending_offsets", Offsets(LATEST, {})),
+        ("startingOffsets", '{"events": {"0": 12, "1": -2}}', "starting_offsets",
+         Offsets(None, {EVENTS: {0: 12, 1: EARLIEST}})),
+        ("fetchTimeout", "500ms", "fetch_timeout", 0.5),
+    ],
+)  # fmt: skip
+def test_a_value_is_read(name: str, text: str, attribute: str, value: Any) -> None:
+    assert getattr(read(**{name: text}), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "attribute", "value"),
+    [
+        ("maxOffsetsPerTrigger", "5000", "max_offsets_per_trigger", 5000),
+        ("maxBytesPerTrigger", "64MB", "max_bytes_per_trigger", 64_000_000),
+        ("maxTriggerDelay", "15m", "max_trigger_delay", 900.0),
+        ("pinTtl", "1h", "pin_ttl", 3600.0),
+        ("startingOffsets", "latest", "starting_offsets", Offsets(LATEST, {})),
+    ],
+)
+def test_a_value_for_streaming_is_read(name: str, text: str, attribute: str, value: Any) -> None:
+    assert getattr(stream(**{name: text}), attribute) == value
+
+
+def test_destinations_may_say_what_they_are() -> None:
+    options = Options.of({**STORE, "subscribe": "queue://a, b,topic://c.d,b"}, Use.READ)
+    assert options.subscribe == (
+        Name(DestinationKind.QUEUE, "a"), Name(None, "b"), Name(DestinationKind.TOPIC, "c.d"),
+    )  # fmt: skip
+
+
+def test_a_pattern_is_of_one_kind_or_of_any() -> None:
+    assert Options.of({**STORE, "subscribePattern": "orders.>"}, Use.READ).subscribe_pattern == NamePattern(
+        None, Pattern("orders.>")
+    )
+    assert Options.of({**STORE, "subscribePattern": "queue://*"}, Use.READ).subscribe_pattern == NamePattern(
+        DestinationKind.QUEUE, Pattern("*")
+    )
+
+
+def test_partitions_are_assigned_by_number() -> None:
+    assert Options.of({**STORE, "assign": '{"events": [3, 0, 3]}'}, Use.READ).assign == Assignment({EVENTS: (0, 3)})
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"subscribe": "a"}, "an option is missing: give one of broker.url, store.url"),
+        ({**STORE}, "an option is missing: give one of subscribe, subscribePattern, assign"),
+        ({**STORE, **BROKER, "subscribe": "a"}, "broker.url and store.url exclude each other"),
+        ({**STORE, "subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign exclude each other"),
+        ({**STORE, "subscribe": "a", "startingOffsets": "earliest", "startingTimestamp": "1"},
+         "startingOffsets and startingTimestamp exclude each other"),
+        ({**STORE, "subscribe": "a", "startingOffset": "1"}, "'startingOffset': did you mean startingOffsets"),
+        ({**STORE, "subscribe": "a", "colour": "red"}, "no option 'colour': batch reads have broker.url, store.url"),
+        ({**STORE, "subscribe": "a", "maxOffsetsPerTrigger": "1"}, "is for streaming reads, not for batch reads"),
+        ({**STORE, "subscribe": "a", "startingOffsets": "latest"}, "cannot be latest"),
+        ({**STORE, "subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, "cannot be latest"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_unknown_or_too_much_is_named(given: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Options.of(given, Use.READ)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("subscribe", "a,,b"),
+        ("subscribe", "mailbox://a"),
+        ("subscribe", "a.*"),
+        ("subscribePattern", "a.>.b"),
+        ("assign", "[0]"),
+        ("assign", '{"a": [-1]}'),
+        ("assign", '{"a": []}'),
+        ("assign", '{"a": [true]}'),
+        ("startingOffsets", "first"),
+        ("startingOffsets", '{"a": {"0": -3}}'),
+        ("startingOffsets", '{"a": {"x": 1}}'),
+        ("startingOffsets", '{"a": 1}'),
+        ("endingOffsets", "earliest"),
+        ("endingOffsets", '{"a": {"0": -2}}'),
+        ("startingTimestamp", "yesterday"),
+        ("failOnDataLoss", "perhaps"),
+        ("minPartitions", "0"),
+        ("fetchTimeout", "soon"),
+        ("broker.url", "127.0.0.1:8161"),
+        ("store.url", "memory:"),
+        ("store.url", "lmdb:data"),
+        ("store.url", "mysql://user:secret@host/name"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_what_is_allowed(name: str, text: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Options.of({name: text}, Use.READ)
+    assert str(caught.value).startswith(f"the option {name} is ")
+    assert OPTIONS[name].kind.allowed in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    for option in OPTIONS.values():
+        assert option.uses
+        assert option.text.endswith(".")
+        assert option.kind.allowed
+
+
+def test_writes_have_options_of_their_own() -> None:
+    options = Options.of({**BROKER, "destination": "queue://a", "exactlyOnce": "false"}, Use.STREAM_WRITE)
+    assert (options.destination, options.exactly_once) == (Name(DestinationKind.QUEUE, "a"), False)
+    with pytest.raises(InvalidArgument, match=r"store\.url is for batch reads, not for batch writes"):
+        Options.of(STORE, Use.WRITE)

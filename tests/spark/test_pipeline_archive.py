@@ -1,0 +1,122 @@
+"""The archive has every row once, also after a kill."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from quire.errors import InvalidArgument
+from quire.spark.pipelines.archive_files import Archive
+from tests.docs.pages import ROOT
+from tests.spark.message_rows import frame, message
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def utc(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def stream_of(spark: SparkSession, source: Path) -> DataFrame:
+    schema = spark.read.parquet(str(source)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+
+
+def write_source(spark: SparkSession, source: Path, files: range) -> None:
+    for number in files:
+        rows = [message(10 * number + offset) for offset in range(1, 11)]
+        frame(spark, rows).coalesce(1).write.mode("append").parquet(str(source))
+
+
+def offsets(spark: SparkSession, directory: Path) -> list[int]:
+    return sorted(row.offset for row in spark.read.parquet(str(directory)).select("offset").collect())
+
+
+def test_a_killed_archive_goes_on_without_a_row_twice(spark: SparkSession, tmp_path: Path) -> None:
+    source, directory = tmp_path / "source", tmp_path / "archive"
+    write_source(spark, source, range(3))
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.spark.kill_archiving", str(source), str(directory)],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=100,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert len(offsets(spark, directory)) == 20  # the second batch is written, and Spark does not know it
+    archive = Archive(spark, str(directory))
+    archive.start(stream_of(spark, source)).awaitTermination()
+    assert archive.written == 20
+    assert offsets(spark, directory) == list(range(1, 31))
+    write_source(spark, source, range(3, 4))
+    archive.start(stream_of(spark, source)).awaitTermination()
+    assert offsets(spark, directory) == list(range(1, 41))
+
+
+def test_rows_are_by_destination_and_day_in_utc(spark: SparkSession, tmp_path: Path) -> None:
+    rows = frame(spark, [message(1, "queue://orders"), message(7, "queue://orders"), message(7, "queue://a/b")])
+    Archive(spark, str(tmp_path)).add(rows)
+    days = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("batch=*/destination=*/day=*")}
+    assert days == {
+        "batch=0/destination=queue%3A%2F%2Forders/day=2026-01-31",
+        "batch=0/destination=queue%3A%2F%2Forders/day=2026-02-01",
+        "batch=0/destination=queue%3A%2F%2Fa%2Fb/day=2026-02-01",
+    }
+    archived = spark.read.parquet(str(tmp_path)).where("destination = 'queue://a/b'").collect()
+    assert [(row.offset, bytes(row.value)) for row in archived] == [(7, b"body 7")]
+
+
+def test_the_next_batch_read_adds_what_is_newer(spark: SparkSession, tmp_path: Path) -> None:
+    archive = Archive(spark, str(tmp_path))
+    archive.add(frame(spark, [message(1), message(2), message(5, partition=1)]))
+    now = frame(
+        spark, [message(2), message(3), message(5, partition=1), message(6, partition=1), message(1, "queue://q")]
+    )
+    archive.add(now)
+    archive.add(now)
+    assert archive.written == 6
+    rows = spark.read.parquet(str(tmp_path)).select("destination", "partition", "offset").collect()
+    assert sorted(map(tuple, rows)) == [
+        ("queue://q", 0, 1), ("stream://events", 0, 1), ("stream://events", 0, 2), ("stream://events", 0, 3),
+        ("stream://events", 1, 5), ("stream://events", 1, 6),
+    ]  # fmt: skip
+
+
+def test_a_batch_read_that_died_before_its_mark_is_done_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Archive(spark, str(tmp_path))
+    archive.add(frame(spark, [message(1)]))
+    write = archive.write
+
+    def write_and_die(rows: DataFrame, number: int) -> None:
+        write(rows, number)
+        raise RuntimeError("died after its rows")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive, "write", write_and_die)
+        with pytest.raises(RuntimeError, match="died after"):
+            archive.add(frame(spark, [message(1), message(2)]))
+    assert offsets(spark, tmp_path) == [1, 2]
+    archive.add(frame(spark, [message(1), message(2), message(3)]))
+    assert offsets(spark, tmp_path) == [1, 2, 3]
+
+
+def test_streams_and_batch_reads_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write_source(spark, source, range(1))
+    Archive(spark, str(tmp_path / "streamed")).start(stream_of(spark, source)).awaitTermination()
+    with pytest.raises(InvalidArgument, match="was made of a stream"):
+        Archive(spark, str(tmp_path / "streamed")).add(frame(spark, [message(1)]))
+    Archive(spark, str(tmp_path / "read")).add(frame(spark, [message(1)]))
+    with pytest.raises(InvalidArgument, match="was made by batch reads"):
+        Archive(spark, str(tmp_path / "read")).start(stream_of(spark, source))
+
+
+def test_a_ledger_is_archived_as_a_stream_only(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no offset, partition: read it as a stream"):
+        Archive(spark, str(tmp_path)).add(spark.sql("select 'queue://q' destination, current_timestamp() time"))

@@ -1,0 +1,198 @@
+"""The pipelines' commands: options, exit codes, what they print and write."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from quire.cli.main import main
+from quire.spark.pipelines import replay
+from quire.spark.pipelines.ledger import SCHEMA
+from quire.spark.pipelines.replay_plan import Plan
+from tests.docs.pages import ROOT
+from tests.spark import stored
+from tests.spark.ledger_model import Ledger
+from tests.spark.message_rows import frame, message
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(spark: SparkSession) -> Run:
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(main, ["pipeline", "run", *map(str, arguments)], catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.fixture
+def ledger(spark: SparkSession, tmp_path: Path) -> Path:
+    """A ledger on disk: two messages came and went, a third one came."""
+    ledger = Ledger()
+    for sequence in (1, 2, 3):
+        ledger.add("queue://orders", "send", sequence)
+        ledger.add("queue://orders", "commit", sequence)
+        if sequence < 3:
+            ledger.add("queue://orders", "dispatch", sequence, "[bold]c1\x1b")
+            ledger.now += 5
+            ledger.add("queue://orders", "acknowledge", sequence, "[bold]c1\x1b")
+    names = [part.split()[0] for part in SCHEMA.split(", ")]
+    rows = [tuple(event.row()[name] for name in names) for event in ledger.events]
+    spark.createDataFrame(rows, SCHEMA).write.parquet(str(tmp_path / "ledger"))
+    return tmp_path / "ledger"
+
+
+def test_an_audit_says_ok_and_writes_its_page(run: Run, ledger: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = run("audit", "--parquet", ledger, "--depth", "orders=1", "--report", page)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "OK"
+    assert "[bold]c1\\x1b" in result.stdout
+    text = page.read_text("utf-8")
+    assert "OK: delivered, in order, once" in text
+    assert "http://" not in text
+    assert "<script" not in text
+
+
+def test_an_audit_that_is_not_ok_exits_with_1_and_says_why(run: Run, ledger: Path) -> None:
+    result = run("audit", "--parquet", ledger, "--drained")
+    assert result.exit_code == 1
+    assert "queue://orders: 1 lost" in result.stdout
+    assert result.stdout.splitlines()[-1] == "NOT OK"
+
+
+def test_an_audit_for_programs_goes_on_where_it_was(run: Run, ledger: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        result = run("--output", "json", "audit", "--parquet", ledger, "--work", tmp_path / "work")
+        found = json.loads(result.stdout)
+        assert (found["ok"], found["total"]["committed"], found["total"]["open"]) == (True, 3, 1)
+
+
+def test_an_archive_and_its_next_run(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+    source, directory = tmp_path / "source", tmp_path / "archive"
+    frame(spark, [message(1), message(2)]).write.parquet(str(source))
+    assert "archived 2 rows" in run("archive", directory, "--parquet", source).stdout
+    frame(spark, [message(3)]).write.mode("append").parquet(str(source))
+    assert "archived 1 rows" in run("archive", directory, "--parquet", source).stdout
+    assert spark.read.parquet(str(directory)).count() == 3
+
+
+def test_a_store_is_archived_with_headers_and_the_next_run_takes_what_came_since(
+    run: Run, spark: SparkSession, tmp_path: Path
+) -> None:
+    url, directory = f"lmdb://{tmp_path}/store", tmp_path / "archive"
+    arguments = ("archive", directory, "--store", url, "--destination", "orders", "--destination", "stream://events")
+    with stored.opened(url) as store:
+        lanes = {
+            "queue://orders": [[stored.message(1), stored.message(2)]],
+            "stream://events": [[stored.message(1)], []],
+        }
+        stored.fill(store, lanes)
+        assert "archived 3 rows" in run(*arguments).stdout
+        stored.append(store, 1, [stored.message(3)])
+        assert "archived 1 rows" in run(*arguments).stdout
+    rows = spark.read.parquet(str(directory)).where("destination = 'queue://orders'").orderBy("offset").collect()
+    assert [(row.offset, row.headers["n"]) for row in rows] == [(1, "1"), (2, "2"), (3, "3")]
+
+
+def test_dead_letters_for_people_and_programs(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+    frame(spark, [message(1, "queue://DLQ")]).write.parquet(str(tmp_path / "letters"))
+    page = tmp_path / "page.html"
+    result = run("dead-letters", "--parquet", tmp_path / "letters", "--report", page)
+    assert "1 dead letters" in result.stdout
+    assert "<svg" in page.read_text("utf-8")
+    found = json.loads(run("dead-letters", "--parquet", tmp_path / "letters", "--output", "json").stdout)
+    assert found["causes"][0]["cause"] == "unknown"
+
+
+def test_a_replay_is_settled_once(
+    run: Run, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[Plan, str]] = []
+    monkeypatch.setattr(replay, "send", lambda spark, plan, work, address: sent.append((plan, address)))
+    frame(spark, [message(1), message(2), message(3)]).write.parquet(str(tmp_path / "source"))
+    arguments = ("replay", tmp_path / "work", "--parquet", tmp_path / "source", "--where", "offset > 1", "--rate", 1)
+    first = run(*arguments, "--broker", "http://127.0.0.1:1", "--output", "json")
+    again = run(*arguments, "--broker", "http://127.0.0.1:1")
+    assert json.loads(first.stdout)["messages"] == 2
+    assert "going on with the replay" in again.stderr
+    assert [plan for plan, _ in sent] == [sent[0][0]] * 2
+    assert (sent[0][0].chunks, sent[0][1]) == (2, "http://127.0.0.1:1")
+
+
+def test_what_spark_was_told_is_what_the_user_is_told(run: Run, tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path}/nothing"
+    result = run("archive", tmp_path / "archive", "--store", url, "--destination", "orders")
+    assert result.exit_code == 5
+    assert result.stderr.splitlines()[-2:] == [
+        f"error: there is no store at {url}",
+        "what to do: Check the store's address and that its server runs. (store-unreachable)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("audit",), ("audit", "--work", "w"), ("archive", "d"), ("replay", "d"), ("dead-letters",)]
+)
+def test_missing_files_are_an_error_that_names_them(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments, "--parquet", "nothing")
+    assert result.exit_code == 2
+    assert "error: there are no Parquet files in nothing" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("audit", "--parquet", "x", "--store", "lmdb:///y"), "one of --url, --store, --parquet"),
+        (("audit", "--parquet", "x", "--follow", "1s"), "--follow needs --work"),
+        (("audit", "--parquet", "x", "--browse", "orders"), "--browse needs --url or --store"),
+        (("audit", "--parquet", "x", "--depth", "orders=many"), "not a number of messages"),
+        (("audit", "--parquet", "x", "--window", "soon"), "is no duration"),
+        (("archive", "d"), "say what to archive"),
+        (("archive", "d", "--parquet", "x", "--ledger"), "--parquet is archived whole"),
+        (("archive", "d", "--destination", "orders", "--follow", "1s"), "--follow is for streams"),
+        (("replay", "d"), "say what to read"),
+        (("dead-letters", "--parquet", "x", "--destination", "DLQ"), "leave --destination out"),
+        (("dead-letters", "--option", "x"), "is not NAME=VALUE"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], text: str
+) -> None:
+    monkeypatch.setattr("quire.spark.session", lambda *_, **__: pytest.fail("Spark was started"))
+    result = CliRunner().invoke(main, ["pipeline", "run", *arguments], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize("name", ["archive", "audit", "dead_letters", "replay"])
+def test_a_pipeline_is_a_program_of_its_own(name: str) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", f"quire.spark.pipelines.{name}", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "--parquet DIR" in shown.stdout
+    refused = subprocess.run(
+        [sys.executable, "-m", f"quire.spark.pipelines.{name}", *(["x"] if name in ("archive", "replay") else []),
+         "--store", "lmdb:///x", "--parquet", "y"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "what to do: Correct the argument." in refused.stderr

@@ -1,0 +1,97 @@
+"""What the pipeline says of dead letters."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from quire.broker import dead_letter
+from quire.spark.pipelines import letters as columns
+from quire.spark.pipelines.letters import letters
+from quire.spark.pipelines.letters_report import LettersReport, html_page, report
+from tests.spark.message_rows import FIRST, frame, message
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+NOW = round((FIRST + timedelta(days=2)).timestamp() * 1000)
+
+
+def dead(offset: int, cause: str, origin: str = "/queue/orders", **changes: Any) -> tuple[Any, ...]:
+    headers = {dead_letter.CAUSE: cause, dead_letter.ORIGIN: origin}
+    return message(offset, "queue://DLQ", headers=headers, **changes)
+
+
+def some(spark: SparkSession) -> DataFrame:
+    return frame(
+        spark,
+        [
+            dead(1, "delivery failed 7 times, the maximum is 6"),
+            dead(2, "delivery failed 3 times, the maximum is 2", timestamp=FIRST + timedelta(days=2, seconds=-30)),
+            dead(3, "<script>alert(1)</script>", "/topic/prices", value=b"\xff\xfe"),
+            message(4, "queue://DLQ", headers=None, timestamp=FIRST - timedelta(days=40)),
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> LettersReport:
+    return report(letters(some(spark), NOW), 1)
+
+
+def test_like_causes_are_one(found: LettersReport) -> None:
+    assert [(row["cause"], row["count"]) for row in found.causes] == [
+        ("delivery failed # times, the maximum is #", 2),
+        ("<script>alert(#)</script>", 1),
+        ("unknown", 1),
+    ]
+    assert found.count == 4
+
+
+def test_origins_are_written_as_everywhere(found: LettersReport) -> None:
+    assert [(row["origin"], row["count"], row["bytes"]) for row in found.origins] == [
+        ("queue://orders", 2, 12),
+        ("topic://prices", 1, 2),
+        ("unknown", 1, 6),
+    ]
+    assert [row["destination"] for row in found.queues] == ["queue://DLQ"]
+
+
+def test_ages_count_from_when_the_message_was_sent(found: LettersReport) -> None:
+    assert [(row["age"], row["count"]) for row in found.ages] == [
+        ("less than a minute", 1),
+        ("less than a week", 2),
+        ("30 days or more", 1),
+    ]
+
+
+def test_samples_are_the_latest_of_each_cause_with_text_if_they_have_any(found: LettersReport) -> None:
+    shown = {row["cause"]: (row["offset"], row["sample"]) for row in found.samples}
+    assert shown == {
+        "delivery failed # times, the maximum is #": (2, "body 2"),
+        "<script>alert(#)</script>": (3, None),
+        "unknown": (4, "body 4"),
+    }
+
+
+def test_a_chart_over_time_has_few_points_and_all_letters(found: LettersReport) -> None:
+    assert sum(row["count"] for row in found.times) == 4
+    assert len(found.times) == 3
+
+
+def test_the_page_has_what_was_found_and_none_of_it_as_html(found: LettersReport) -> None:
+    page = html_page(found, "a test")
+    assert "delivery failed 3 times" in page
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert page.count("<svg") == 5
+
+
+def test_no_dead_letters_make_a_page_too(spark: SparkSession) -> None:
+    nothing = report(letters(frame(spark, []), NOW), 1)
+    assert nothing.count == 0
+    assert "no dead letters" in html_page(nothing, "a test")
+
+
+def test_the_headers_are_those_of_the_broker() -> None:
+    assert (columns.CAUSE, columns.ORIGIN) == (dead_letter.CAUSE, dead_letter.ORIGIN)
