@@ -21,6 +21,7 @@ from quire.console import (
     broker,
     connections,
     durables,
+    groups,
     messages,
     polling,
     queues,
@@ -38,7 +39,20 @@ from quire.settings import split_address
 
 ENDPOINTS: list[Endpoint] = [
     row
-    for module in (broker, connections, queues, messages, transfers, topics, durables, streams, polling, schedule, xa)
+    for module in (
+        broker,
+        connections,
+        queues,
+        messages,
+        transfers,
+        topics,
+        durables,
+        streams,
+        polling,
+        groups,
+        schedule,
+        xa,
+    )
     for row in module.ENDPOINTS
 ]
 """All there are."""

@@ -341,8 +341,8 @@ class StompSession(Session):
     # ACK, NACK and transactions.
 
     def _ack(self, head: Head) -> None:
-        covered = self.consumers.find(head)
         transaction = self._transaction_of(head)
+        covered = self.consumers.find(head, acknowledges=transaction is None)
         for subscription, sequences in covered:
             if transaction is None:
                 self.consumers.acknowledge(subscription, sequences)

@@ -177,10 +177,11 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     bodies = {
         "Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}, "Partitions": {"count": 5},
         "Receive": {}, "Acknowledge": handles, "Reject": handles, "Extend": {**handles, "seconds": 5},
-        "Leave": {"member": "m"},
+        "Leave": {"member": "m"}, "Reset": {"to": "latest"}, "Shift": {"by": -1}, "Skip": {}, "Clone": {"to": "h"},
+        "AssignmentDraft": {"members": [{"id": "m"}]},
     }  # fmt: skip
     body = bodies[row.body.__name__] if row.body else None
-    path = row.path.format(name="q", client="c", xid=XID, partition=0, group="g")
+    path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
     answer = api.call(row.method, path, json=body)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)

@@ -4,6 +4,7 @@ from typing import Any
 
 from quire.broker.broker import Broker
 from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.stream import Stream
 from quire.errors import BrokerStopping
 from quire.store.base import Store
@@ -61,6 +62,13 @@ class StreamRig:
     def group(self, name: str = "g") -> Group:
         """A group of it."""
         return self.stream.groups[name]
+
+    @property
+    def retries(self) -> RetryQueue:
+        """The retry lane of the group ``g``."""
+        retries = self.group().retries
+        assert retries is not None
+        return retries
 
     @property
     def lag(self) -> int:

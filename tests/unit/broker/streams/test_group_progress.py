@@ -6,11 +6,14 @@ then, 2101 is to come again, and not one of the others. Here it is message 11.
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
 from quire.errors import StoreFull
-from quire.testing.stepped import Frame
+from quire.testing.stepped import Frame, SteppedBroker
+from tests.unit.broker.harness import settings
+from tests.unit.broker.recipients import DamagedPages
 from tests.unit.broker.streams.member_rig import Member, StreamRig, by_offset, numbers, places
 
 Crash = Callable[[StreamRig, Member], StreamRig]
@@ -30,7 +33,7 @@ def both_die(rig: StreamRig, member: Member) -> StreamRig:
     return rig.crashed()
 
 
-def stuck_at_11(name: str | None = None, **policy: object) -> tuple[StreamRig, Member, Frame]:
+def stuck_at_11(name: str | None = None, **policy: Any) -> tuple[StreamRig, Member, Frame]:
     """A member that has finished 1 to 10 and 12 to 20 and is at work on 11, which is given back too."""
     rig = StreamRig(**policy)
     member = rig.member(name)
@@ -172,9 +175,7 @@ def test_a_cumulative_rejection_covers_them_too() -> None:
     for body, partition in (("1", "1"), ("2", "0"), ("3", "1")):
         rig.send(body, partition=partition)
     member.nack(member.take()[1])
-    retries = rig.group().retries
-    assert retries is not None
-    assert (rig.lag, retries.depth) == (1, 2)
+    assert (rig.lag, rig.retries.depth) == (1, 2)
 
 
 def test_with_automatic_acknowledgement_nothing_is_in_flight() -> None:
@@ -207,11 +208,9 @@ def test_a_late_acknowledgement_cancels_the_retry_that_waits_in_the_retry_lane()
     first, second = member.take()
     member.ack(second)
     rig.pass_time(2)
-    retries = rig.group().retries
-    assert retries is not None
-    assert (rig.lag, retries.depth) == (0, 1)
+    assert (rig.lag, rig.retries.depth) == (0, 1)
     member.ack(first)
-    assert (retries.depth, rig.group().late, rig.group().stale) == (0, 1, 0)
+    assert (rig.retries.depth, rig.group().late, rig.group().stale) == (0, 1, 0)
     rig.pass_time(20)
     assert member.take() == []
     assert rig.crashed().group().lag == 0
@@ -244,9 +243,7 @@ def test_a_late_acknowledgement_does_not_count_when_the_retry_is_out() -> None:
     assert (rig.group().late, rig.group().stale) == (0, 1)
     rig.pass_time(1)
     member.ack(retry)
-    retries = rig.group().retries
-    assert retries is not None
-    assert retries.depth == 0
+    assert rig.retries.depth == 0
 
 
 @pytest.mark.parametrize("where", ["relocated", "in-place"])
@@ -418,6 +415,51 @@ def test_retries_are_shared_among_the_members() -> None:
     assert [len(member.take()) for member in (first, second)] == [2, 2]
 
 
+def test_a_group_reads_what_memory_has_room_for() -> None:
+    rig = StreamRig(stepped=SteppedBroker(settings(policy={"partitions": 1}, memory={"limit": 20_000})))
+    rig.send(*[str(number) + "x" * 1000 for number in range(60)])
+    member = rig.member()
+    came = 0
+    while messages := member.take():
+        assert rig.broker.memory.used <= 20_000
+        came += len(messages)
+        member.ack(*messages)
+    assert (came, rig.lag, rig.broker.memory.used) == (60, 0, 0)
+
+
+def test_with_too_many_holes_a_group_waits_visibly_for_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.queues.lane_subscription.HOLES_LIMIT", 3)
+    rig = StreamRig()
+    member = rig.member(prefetch_count="6")
+    rig.send(*numbers(1, 20))
+    messages = by_offset(member.take())
+    member.ack(*[messages[offset] for offset in (2, 4, 6)])
+    messages |= by_offset(member.take())
+    member.ack(messages[8])
+    assert (member.take(), rig.lag) == ([], 16)
+    assert rig.group().partitions[0].full_of_holes_since is not None
+    member.ack(*[messages[offset] for offset in (1, 3, 5, 7)])
+    assert places(member.take()) == ["10.0", "11.0", "12.0", "13.0", "14.0"]
+    assert rig.group().partitions[0].full_of_holes_since is None
+
+
+def test_a_damaged_record_holds_up_its_own_partition_until_it_is_mended() -> None:
+    store = DamagedPages()
+    rig = StreamRig(stepped=SteppedBroker(settings(policy={"partitions": 2}), store))
+    rig.send("1", "2", "3", partition="0")
+    rig.send("1", "2", partition="1")
+    store.damaged = 3
+    member = rig.member()
+    assert sorted(places(member.take())) == ["1.0", "1.1", "2.0", "2.1"]
+    assert [part.fault is not None for part in rig.group().partitions] == [True, False]
+    rig.send("3", partition="1")
+    assert (places(member.take()), rig.lag) == (["3.1"], 6)
+    store.damaged = 0
+    rig.group().partitions[0].wake()
+    rig.run()
+    assert places(member.take()) == ["3.0"]
+
+
 # A selector.
 
 
@@ -448,14 +490,16 @@ def test_a_group_with_a_selector_passes_over_what_was_there_before_it() -> None:
 def test_what_it_does_not_want_is_finished_once_though_a_member_comes_while_it_is_stored() -> None:
     rig = StreamRig()
     rig.member(selector="colour = 'red'").vanish()
-    for colour in ("red", "blue", "blue"):
+    rig.send("red", colour="red")
+    for colour in ("blue", "red", "blue"):
         rig.post(colour, colour=colour)
     rig.stepped.turn()
     member = rig.stepped.connect()
     head = {"destination": "/stream/s", "id": "0", "group": "g", "ack": "client", "selector": "colour = 'red'"}
     member.frame("SUBSCRIBE", head)
+    rig.stepped.commit()
     rig.run()
-    assert (member.messages(), rig.lag) == ([b"red"], 1)
+    assert (member.messages(), rig.lag) == ([b"red", b"red"], 2)
 
 
 # Transactions.
@@ -500,3 +544,48 @@ def test_a_transaction_that_is_refused_leaves_the_messages_to_the_next_member() 
     rig.pass_time(2)
     assert (len(member.errors()), rig.lag) == (1, 2)
     assert places(rig.member().take()) == ["1.0!", "2.0!"]
+
+
+@pytest.mark.parametrize("where", ["relocated", "in-place"])
+@pytest.mark.parametrize("end", ["ABORT", "COMMIT"])
+def test_a_late_acknowledgement_in_a_transaction_ends_nothing(where: str, end: str) -> None:
+    rig = StreamRig(retry=where, retry_delays="5s")
+    member = rig.member(consume_timeout="1s")
+    rig.send("1")
+    (message,) = member.take()
+    rig.pass_time(2)
+    member.client.frame("BEGIN", {"transaction": "t"})
+    member.ack(message, transaction="t")
+    member.client.frame(end, {"transaction": "t"})
+    rig.pass_time(5)
+    assert (places(member.take()), member.errors()) == (["1.0!"], [])
+
+
+# Retries.
+
+
+def test_a_retry_of_a_member_that_vanished_goes_to_another() -> None:
+    rig = StreamRig()
+    first = rig.member()
+    rig.send("1")
+    first.nack(*first.take(), redelivery_delay="1000")
+    rig.pass_time(1)
+    assert places(first.take()) == ["1.0!"]
+    second = rig.member()
+    first.vanish()
+    (retry,) = second.take()
+    assert (places([retry]), retry.headers["JMSXDeliveryCount"]) == (["1.0!"], "3")
+
+
+def test_a_retry_is_not_kept_waiting_by_new_messages() -> None:
+    rig = StreamRig()
+    member = rig.member(prefetch_count="1")
+    rig.send(*numbers(1, 30))
+    member.nack(*member.take(), redelivery_delay="1000")
+    rig.pass_time(1)
+    came = []
+    for _ in range(5):
+        (message,) = member.take()
+        came += places([message])
+        member.ack(message)
+    assert "1.0!" in came

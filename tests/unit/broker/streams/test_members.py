@@ -13,6 +13,12 @@ def delivered(name: str | None = None, **headers: str) -> tuple[StreamRig, Membe
     return rig, member
 
 
+def failures(rig: StreamRig) -> dict[int, int]:
+    """How often what the one member has did fail, by offset."""
+    (child,) = rig.group().partitions[0].subscriptions
+    return {message.sequence: message.failures for message in child.in_flight.values()}
+
+
 # Names.
 
 
@@ -62,15 +68,14 @@ def test_the_oldest_message_of_a_member_that_vanished_has_failed_and_the_others_
     rig, member = delivered()
     member.vanish()
     rig.member()
-    failures = {message.sequence: message.failures for message in rig.group().partitions[0].subscriptions[0].in_flight.values()}
-    assert failures == {1: 1, 2: 0, 3: 0, 4: 0}
+    assert failures(rig) == {1: 1, 2: 0, 3: 0, 4: 0}
 
 
 def test_nothing_has_failed_of_a_member_that_says_goodbye() -> None:
     rig, member = delivered()
     member.disconnect()
     rig.member()
-    assert [m.failures for m in rig.group().partitions[0].subscriptions[0].in_flight.values()] == [0] * 4
+    assert failures(rig) == {1: 0, 2: 0, 3: 0, 4: 0}
 
 
 @pytest.mark.parametrize("way", ["vanish", "disconnect"])
@@ -126,6 +131,7 @@ def test_with_nothing_held_everything_comes_again() -> None:
     rig, member = delivered("a")
     member.vanish()
     assert places(rig.member("a").take()) == ["1.0!", "2.0!", "3.0!", "4.0!"]
+    assert failures(rig) == {1: 1, 2: 0, 3: 0, 4: 0}
 
 
 def test_with_some_held_the_rest_comes_again() -> None:
@@ -156,6 +162,18 @@ def test_after_a_crash_of_the_broker_what_is_held_is_not_delivered() -> None:
     assert places(back.take()) == ["1.0!", "4.0!"]
     back.ack(*messages[1:3])
     assert (again.lag, again.crashed().lag) == (2, 2)
+
+
+def test_over_a_clean_stop_a_member_keeps_what_it_has() -> None:
+    rig, member = delivered("a")
+    messages = member.take()
+    member.ack(messages[3])
+    rig = rig.restarted()
+    rig.member("b")
+    again = rig.member("a", held="2.0")
+    assert (places(again.take()), rig.owners) == (["1.0!", "3.0!"], [("a",)])
+    again.ack(messages[1])
+    assert rig.lag == 2
 
 
 def test_what_was_not_delivered_cannot_be_told_from_what_was() -> None:
@@ -203,9 +221,7 @@ def test_a_retry_that_is_held_can_be_acknowledged_on_the_next_connection() -> No
     again = rig.member("a", held=f"3-4.0,{number}.r")
     assert places(again.take()) == [places([other])[0]]
     again.ack(retry)
-    retries = rig.group().retries
-    assert retries is not None
-    assert (retries.depth, rig.group().fenced) == (1, 0)
+    assert (rig.retries.depth, rig.group().fenced) == (1, 0)
 
 
 def test_a_retry_that_is_held_can_be_acknowledged_after_a_rebalance() -> None:
@@ -218,9 +234,7 @@ def test_a_retry_that_is_held_can_be_acknowledged_after_a_rebalance() -> None:
     member.vanish()
     again = rig.member("a", held=f"{retry.headers['ack'].partition('.')[0]}.r")
     again.ack(retry)
-    retries = rig.group().retries
-    assert retries is not None
-    assert (retries.depth, rig.group().fenced) == (3, 0)
+    assert (rig.retries.depth, rig.group().fenced) == (3, 0)
 
 
 def test_a_retry_that_is_held_can_be_acknowledged_after_a_crash_of_the_broker() -> None:
@@ -232,9 +246,7 @@ def test_a_retry_that_is_held_can_be_acknowledged_after_a_crash_of_the_broker() 
     again = rig.member("a", held=f"2-4.0,{retry.headers['ack'].partition('.')[0]}.r")
     assert again.take() == []
     again.ack(retry)
-    retries = rig.group().retries
-    assert retries is not None
-    assert (retries.depth, rig.group().fenced) == (0, 0)
+    assert (rig.retries.depth, rig.group().fenced) == (0, 0)
 
 
 def test_another_connection_of_the_same_name_takes_over() -> None:
@@ -390,9 +402,8 @@ def test_an_event_says_what_it_is_about() -> None:
     rig.send("1")
     member.take()
     (assigned,) = member.told
-    assert {name: assigned.headers[name] for name in ("event", "partition", "epoch", "subscription", "destination")} == {
-        "event": "assigned", "partition": "0", "epoch": "1", "subscription": "0", "destination": "/stream/s",
-    }  # fmt: skip
+    names = ("event", "partition", "epoch", "subscription", "destination")
+    assert [assigned.headers[name] for name in names] == ["assigned", "0", "1", "0", "/stream/s"]
     member.told.clear()
     rig.pass_time(5.5)
     member.take()

@@ -1,13 +1,14 @@
 """Orderly consumption: one message of a partition is out at a time, and one that fails holds back all behind it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.unit.broker.streams.member_rig import Member, StreamRig, numbers, places
 
 
-def orderly(partitions: int = 1, **policy: object) -> tuple[StreamRig, Member]:
+def orderly(partitions: int = 1, **policy: Any) -> tuple[StreamRig, Member]:
     rig = StreamRig(partitions=partitions, **policy)
     return rig, rig.member(order="orderly")
 
