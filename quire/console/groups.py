@@ -75,6 +75,12 @@ class AssignmentDraft(Fields, frozen=True):
     strategy: str | None = None
 
 
+class ProgressNote(Fields, frozen=True):
+    """How far a reader has come that is no member: by partition, the first offset that is not done."""
+
+    offsets: dict[int, int]
+
+
 class GroupChanged(msgspec.Struct, frozen=True):
     """What a change means: in all, and for each partition. ``done`` says whether it was made."""
 
@@ -163,6 +169,12 @@ async def _clone(call: Call) -> GroupCloned:
     return GroupCloned(done, lag, left, clones)
 
 
+async def _progress(call: Call) -> GroupLag:
+    lag = _groups(call).progress(call.path["name"], call.path["group"], call.body.offsets)
+    await call.durable()
+    return lag
+
+
 async def _delete(call: Call) -> GroupDeleted:
     stream, group = _place(call)
     deleted = _groups(call).delete(stream, group, force=call.query.force)
@@ -183,6 +195,10 @@ ENDPOINTS = [
     Endpoint("GET", "/groups", "All consumer groups with their lag and counts; readers too.", _list, GroupList),
     Endpoint("GET", _ONE, "A group: partitions, retries, members, counters.", _show, ConsumerGroupDetails),
     Endpoint("GET", _ONE + "/members", "Who is in a group, and what each has.", _members, GroupMembers),
+    Endpoint(
+        "PUT", "/streams/{name}/groups/{group}/progress", "Note how far a reader has come that is no member.",
+        _progress, GroupLag, body=ProgressNote,
+    ),
     Endpoint("GET", _ONE + "/lag", "How far a group is behind, by partition.", _lag, GroupLag),
     Endpoint(
         "POST", _ONE + "/reset", "Have a group go on from a position.", _reset, GroupChanged, ChangeQuery, Reset

@@ -1,6 +1,6 @@
 """The operator's door to consumer groups of streams: look, reset, shift, skip, clone, delete; try a strategy out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quire.broker.management.consumer_group_info import (
@@ -15,6 +15,7 @@ from quire.broker.streams.groups import group_changes
 from quire.broker.streams.groups.assignment import Candidate, Strategy, assign
 from quire.broker.streams.groups.group import Group, rebalance_settings
 from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
+from quire.broker.streams.groups.group_progress import note_progress
 from quire.broker.streams.offsets import Start
 from quire.errors import InvalidArgument, UnknownConsumerGroup
 
@@ -73,6 +74,7 @@ class ConsumerGroupManagement:
     """
 
     def __init__(self, management: Management) -> None:
+        self._broker = management.broker
         self._groups = management.broker.groups
         self._reader = ConsumerGroupReader(management.broker, management.reader)
 
@@ -98,6 +100,22 @@ class ConsumerGroupManagement:
     def lag(self, stream: str, name: str) -> GroupLag:
         """How far a group is behind."""
         return self._reader.lag(self._groups.existing(stream, name))
+
+    def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
+        """Note how far a reader has come that is no member; its group is made if it is not there.
+
+        Args:
+            stream: the stream's name.
+            name: the group's.
+            offsets: by partition, the first offset that is not done.
+
+        Raises:
+            InvalidHeader: a group cannot have such a name.
+            InvalidArgument: there is no such partition, or nothing with such an offset can have been read.
+            DestinationInUse: the group has members.
+        """
+        broker = self._broker
+        return self._reader.lag(note_progress(broker, broker.destinations.existing_stream(stream), name, offsets))
 
     def assign(self, stream: str, name: str, members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
         """Who would own which partition, if a group had some members and no others. Nothing is changed.

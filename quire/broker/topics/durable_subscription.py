@@ -266,4 +266,3 @@ def _own_policy(policy: Policy) -> Policy:
     return replace(
         policy, redelivery_at="in-place", consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0,
     )  # fmt: skip
-

@@ -340,6 +340,21 @@ class GroupPartition(LaneSubscription):
             self._activate()
         self.wake()
 
+    def go_to(self, offset: int) -> None:
+        """Everything before an offset is finished, and nothing else; nobody is a member of the group.
+
+        Args:
+            offset: from 1; it may be anywhere.
+        """
+        own = self.finished
+        if own.highest >= offset:
+            own.discard_range(offset, own.highest)
+        if offset > 1:
+            own.add_range(1, offset - 1)
+        own.merge(self.partition.gone)
+        self.depth = self.lag
+        self.write()
+
     def write(self) -> None:
         """Store its state with the open commit."""
         self.broker.list_part(self._open)

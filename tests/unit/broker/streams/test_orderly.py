@@ -113,7 +113,8 @@ def test_the_order_is_kept_over_any_number_of_failures() -> None:
     rig, member = orderly(retry_maximum=2)
     rig.send("1", "2", "3")
     for _ in range(20):
-        member.nack(*member.take())
+        (message,) = member.take()
+        member.nack(message)
         rig.pass_time(1.1)
     assert drain(member) == ["1", "2", "3"]
     assert list(rig.broker.queues) == []

@@ -56,10 +56,19 @@ def test_older_versions_acknowledge_by_message_id(version: str) -> None:
     assert all("ack" not in message.headers for message in messages)
     assert places(messages) == ["1.0", "1.1", "2.1"]
     member.ack(messages[1])
-    member.nack(messages[2], redelivery_delay="1000") if version == "1.1" else member.ack(messages[2])
+    member.ack(messages[2])
     assert [part.lag for part in rig.group().partitions] == [1, 0]
+
+
+def test_1_1_rejects_by_message_id_and_acknowledges_the_retry_by_it() -> None:
+    rig = StreamRig()
+    member = member_of(rig, "1.1")
+    rig.send("1")
+    member.nack(*member.take(), redelivery_delay="1000")
     rig.pass_time(1)
-    member.ack(*member.take())
+    (retry,) = member.take()
+    assert (places([retry]), rig.retries.depth) == (["1.0!"], 1)
+    member.ack(retry)
     assert rig.retries.depth == 0
 
 
