@@ -84,14 +84,15 @@ def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
     claims = _claims(world, consumption, wish, id, known)
     group = world.stream.groups.get(wish.group)
     served = group.coordinator.epochs(id) if group is not None and id in group.members else {}
-    headers = wish.headers(claims)
+    headers, reads_fail = wish.headers(claims), world.store.read_error is not None
     world.note(f"{client.name} joins {headers}")
     client.connection.frame("SUBSCRIBE", headers)
     if client.is_gone:
         return
     client.is_subscribed = True
     with world.points.muted():
-        _enter(world, client, wish, id, claims, served)
+        # What cannot be read is not handed over; it comes again.
+        _enter(world, client, wish, id, claims, served, is_strict=not reads_fail)
 
 
 def _claims(
@@ -108,7 +109,7 @@ def _claims(
 
 def _enter(
     world: "StreamWorld", client: "StreamClient", wish: Wish, id: str, claims: dict[Key, Remembered],
-    served: dict[int, int],
+    served: dict[int, int], *, is_strict: bool,
 ) -> None:  # fmt: skip
     """The model learns of a member, and what it has is compared with what it should have."""
     world.look_at_groups()
@@ -125,7 +126,7 @@ def _enter(
     client.consumption, client.membership = consumption, member
     own = its_own(consumption, member, member.served.keys() - served.keys() | ({RETRIES} if known is None else set()))
     has = in_flight(group, member)
-    if missing := {*own, *kept}.difference(has):
+    if missing := {*(own if is_strict else ()), *kept}.difference(has):
         raise Broken(Rule.HELD, f"{id} still has {sorted(missing)}, and they are not its own")
     if strange := set(has) - claims.keys():
         raise Broken(Rule.HELD, f"{id} is said to have {sorted(strange)}, and does not say so")

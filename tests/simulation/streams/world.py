@@ -228,6 +228,8 @@ class StreamWorld(Life):
         self._look_at_log()
         for client in self.clients.values():
             client.die()
+        for lookout in self._lookouts.values():
+            lookout.check_order()
         self.clients.clear()
 
     def started(self) -> None:

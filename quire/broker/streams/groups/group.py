@@ -161,7 +161,10 @@ class Group:
             member.tell("assigned", partition=str(partition), epoch=str(epoch))
 
     def _take_over(self, before: GroupMember, member: GroupMember) -> None:
-        """A member that came back goes on with what it still has; the rest of what it had comes again."""
+        """A member that came back goes on with what it still has; the rest of what it had comes again.
+
+        If it says that it has something, it was at work on that: the rest had only been waiting.
+        """
         for partition in list(before.children):
             old, held = before.children[partition], set(member.held.offsets(partition))
             kept = [m for m in old.in_flight.values() if member.held.everything or m.sequence in held]
@@ -170,7 +173,7 @@ class Group:
                 for message in kept:
                     del old.in_flight[message.sequence]
                 member.hold(child, kept)
-            before.leave(partition, CONNECTION_LOST, lost=True)
+            before.leave(partition, CONNECTION_LOST, lost=not held and not member.held.everything)
             if child is None:
                 self.coordinator.drained(member.id, partition)
 

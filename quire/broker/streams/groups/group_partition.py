@@ -11,7 +11,7 @@ from quire.broker.dead_letter import send_dead_letters
 from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
-from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
+from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.streams.groups.group_definition import Order, partition_keys
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.key_order import KeyOrder
@@ -71,8 +71,6 @@ class GroupPartition(LaneSubscription):
         broker, order = partition.broker, group.definition.order
         partition.start_after(finished.highest)
         self.groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
-        header = group.stream.policy.partition_key_header
-        self.group_header = escape(header.encode()) if order is Order.KEY_ORDERED else GROUP_ID
         found = LaneState(count=_unfinished(partition, finished), dispatch_mark=progress.dispatch_mark)
         keys = partition_keys(group.number, partition.index)
         super().__init__(broker, partition, keys, finished, found, group.selector)
@@ -89,6 +87,8 @@ class GroupPartition(LaneSubscription):
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
         self.policy = self.group.policy
+        if self.group.definition.order is Order.KEY_ORDERED:
+            self.group_header = escape(self.policy.partition_key_header.encode())
         self.ledger = self._ledger()
         self.memory.limit = self.policy.max_in_flight_bytes
         self.dispatcher.consumers_changed()

@@ -209,3 +209,17 @@ def by_offset(messages: list[Frame]) -> dict[int, Frame]:
     found = {int(message.headers["offset"]): message for message in messages}
     assert len(found) == len(messages)
     return found
+
+
+def delivered(name: str | None = None, **headers: str) -> tuple[StreamRig, Member]:
+    """A member that was given 1 to 4."""
+    rig = StreamRig()
+    member = rig.member(name, **headers)
+    rig.send(*numbers(1, 4))
+    return rig, member
+
+
+def failures(rig: StreamRig) -> dict[int, int]:
+    """How often what the one member has did fail, by offset."""
+    (child,) = rig.group().partitions[0].subscriptions
+    return {message.sequence: message.failures for message in child.in_flight.values()}
