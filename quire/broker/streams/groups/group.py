@@ -293,6 +293,7 @@ class Group:
         for member in self.members.values():
             child = member.children[RETRIES]
             child.epoch = self._retry_epoch
+            child.handed_over.clear()
             self._tell_lost(child, retries.take_from(child, lanes))
         retries.purge(lanes)
 

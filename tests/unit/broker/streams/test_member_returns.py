@@ -2,6 +2,8 @@
 
 import pytest
 
+from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.harness import settings
 from tests.unit.broker.streams.member_rig import StreamRig, delivered, failures, places
 
 
@@ -173,3 +175,24 @@ def test_a_member_that_comes_back_while_its_partition_is_taken_from_it_has_it_no
     assert places(new.take()) == ["1.0!", "2.0!", "3.0!", "4.0!"]
     back.ack(messages[0])
     assert (rig.lag, rig.group().fenced) == (4, 1)
+
+
+def test_what_it_held_is_acknowledged_by_its_old_id_though_the_partition_was_given_out_anew() -> None:
+    stepped = SteppedBroker(settings(policy={"partitions": 1}))
+    producer = stepped.connect()
+    producer.frame("SEND", {"destination": "/stream/s"}, b"one")
+    subscribe = {"destination": "/stream/s", "id": "0", "ack": "client-individual", "group": "g", "member": "m"}
+    first = stepped.connect()
+    first.frame("SUBSCRIBE", {**subscribe, "start": "earliest"})
+    stepped.run()
+    [message] = first.take("MESSAGE")
+    first.vanish()
+    stepped.advance(11.0)  # the grace time is over
+    stepped.run()
+    second = stepped.connect()
+    second.frame("SUBSCRIBE", {**subscribe, "held": "1.0"})
+    stepped.run()
+    second.ack(message)
+    stepped.run()
+    group = stepped.broker.groups.existing("s", "g")
+    assert (group.lag, group.fenced, second.take("MESSAGE")) == (0, 0, [])
