@@ -142,5 +142,7 @@ def redriven(content: bytes) -> bytes:
     """The content of a dead letter that goes back where it came from: without what made it a dead letter."""
     end = content.index(b"\n\n")
     gone = {CAUSE.encode(), ORIGIN.encode(), EXPIRATION.encode(), ORIGINAL_MODE.encode()}
+    if content.find(b"\n" + ORIGIN.encode() + b":/stream/", 0, end) >= 0:  # it goes to its partition, as a new message
+        gone |= {b"group", b"offset"}
     kept = [line for line in content[:end].split(b"\n") if line.partition(b":")[0] not in gone]
     return b"\n".join(kept) + content[end:]

@@ -237,9 +237,11 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is not None and retries.cancel(self.partition.lane, sequence):
             return True
-        if not self._came_back(sequence) or not super().take_out([sequence]):
+        messages = self._records.load(self.partition.lane, [sequence]) if self._came_back(sequence) else []
+        if not messages or not super().take_out([sequence]):
             return False
-        messages = self._records.load(self.partition.lane, [sequence])
+        for message in messages:  # their delivery states may be on their way to the store
+            message.deliveries = max(message.deliveries, 1)
         if self.ledger is not None:
             self.ledger.acknowledged(messages)
         self.removed(messages)

@@ -36,5 +36,6 @@ class RetryLedger(DestinationLedger):
             if isinstance(message, RetryMessage):
                 self._lane = self._lanes.index(message.origin_lane)
                 origin = [message.origin_sequence, 1]
-                run = self._run(event, self._ledger.now_ms(), who, origin, origin if message.redelivered else [])
+                is_flagged = event is LedgerEvent.DISPATCH and message.redelivered
+                run = self._run(event, self._ledger.now_ms(), who, origin, origin if is_flagged else [])
                 self._ledger.note(run)
