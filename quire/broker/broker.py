@@ -18,6 +18,7 @@ from quire.broker.destinations import Destinations
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
+from quire.broker.ledger.ledger import Ledger
 from quire.broker.pacing import CommitPacing
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.routing import Routing, Target
@@ -76,6 +77,7 @@ class Broker:
         destinations: all there are.
         durables: the durable subscriptions.
         groups: the consumer groups of streams.
+        ledger: says what becomes of messages, where a policy asks for it.
         advisories: tells of what happens, on topics.
         routing: where sends go.
         slow_consumers: looks for them.
@@ -128,6 +130,7 @@ class Broker:
         self.sender: Session | None = None
         self.routing = Routing(self)
         self.advisories = Advisories(self)
+        self.ledger = Ledger(self)
         self.destinations = Destinations(self)
         self.durables = Durables(self)
         self.groups = Groups(self)
@@ -363,6 +366,7 @@ class Broker:
             self._complete(commit)
 
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
+        self.ledger.write(self._open.parts)
         commit, self.open_commit_number = self._open, self.open_commit_number + 1
         listed = commit.parts
         commit.parts = []

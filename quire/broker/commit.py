@@ -10,6 +10,7 @@ from quire.message import Message
 from quire.store.base import Delivery, WriteBatch
 
 if TYPE_CHECKING:
+    from quire.broker.ledger.destination_ledger import DestinationLedger
     from quire.broker.queues.queue import Queue
     from quire.broker.transactions.transaction import Transaction
 
@@ -91,9 +92,19 @@ class Part(Protocol):
         """Who."""
         ...
 
+    @property
+    def appends(self) -> list[Message]:
+        """New messages, in ascending sequence."""
+        ...
+
 
 class Owner(Protocol):
     """Who has something in commits."""
+
+    @property
+    def ledger(self) -> "DestinationLedger | None":
+        """Where events of its messages are noted; None if they are not."""
+        ...
 
     def fill(self, commit: "Commit") -> None:
         """Put what has gathered into a commit.

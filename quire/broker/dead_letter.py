@@ -9,6 +9,7 @@ from quire.settings import Policy
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
+    from quire.broker.ledger.destination_ledger import DestinationLedger
 
 CAUSE = "dlqDeliveryFailureCause"
 """The header that says why a message became a dead letter (ActiveMQ's name for it)."""
@@ -40,6 +41,11 @@ class Origin(Protocol):
     dead_lettered: int
 
     @property
+    def ledger(self) -> "DestinationLedger | None":
+        """Where events of its messages are noted; None if they are not."""
+        ...
+
+    @property
     def is_dead_letter_queue(self) -> bool:
         """Whether this is where dead letters go; a message that fails here stays here."""
         ...
@@ -59,6 +65,8 @@ def send_dead_letters(
         subscriber: whose they are, if they are of a durable subscription.
     """
     policy = origin.policy
+    if origin.ledger is not None:
+        origin.ledger.ended(messages, reason)
     if reason == "expired":
         origin.expired += len(messages)
         for message in messages:
@@ -134,5 +142,7 @@ def redriven(content: bytes) -> bytes:
     """The content of a dead letter that goes back where it came from: without what made it a dead letter."""
     end = content.index(b"\n\n")
     gone = {CAUSE.encode(), ORIGIN.encode(), EXPIRATION.encode(), ORIGINAL_MODE.encode()}
+    if content.find(b"\n" + ORIGIN.encode() + b":/stream/", 0, end) >= 0:  # it goes to its partition, as a new message
+        gone |= {b"group", b"offset"}
     kept = [line for line in content[:end].split(b"\n") if line.partition(b":")[0] not in gone]
     return b"\n".join(kept) + content[end:]

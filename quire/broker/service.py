@@ -220,10 +220,10 @@ class Service:
         await self._commit()
         for transport in list(self.connections):
             transport.stop()
+        if self._http:  # requests that wait end, and give back what they were given
+            await self._http.stop()
         self.broker.stop()
         await self._commit()
-        if self._http:
-            await self._http.stop()
         self._ticking.cancel()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
         self.broker.spool.close()

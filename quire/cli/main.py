@@ -27,6 +27,7 @@ NOUNS = {
     "broker": Noun("quire.cli.broker", "Start a broker, look at it, stop it."),
     "config": Noun("quire.cli.config", "Write, check and explain settings."),
     "durable": Noun("quire.cli.durable", "List, create, delete, purge durable subscriptions."),
+    "group": Noun("quire.cli.group", "List consumer groups of streams, see their lag, move them."),
     "perf": Noun("quire.cli.perf", "Measure a broker."),
     "queue": Noun("quire.cli.queue", "List, browse, purge, move: everything about queues."),
     "receive": Noun("quire.cli.messages", "Receive messages from a queue, a topic or a stream."),

@@ -19,7 +19,9 @@ from quire.units import format_size
 
 FORMATS = ("table", "json", "ndjson", "csv")
 _SIZES = {"bytes", "limit", "peak", "size", "used"}
-_TIMES = {"due", "expiration", "newest_timestamp", "next_due", "oldest_timestamp", "timestamp", "until"}
+_TIMES = {
+    "created", "due", "expiration", "newest_timestamp", "next_due", "oldest_timestamp", "since", "timestamp", "until",
+}  # fmt: skip
 
 Row = Mapping[str, Any]
 Verb = TypeVar("Verb", bound=Callable[..., object])

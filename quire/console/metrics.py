@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from quire import __version__
 from quire.broker.flow import HoldCause
+from quire.broker.management.consumer_group_management import ConsumerGroupManagement
 from quire.broker.management.consumer_status import held_producers
 from quire.broker.management.management import Management
 from quire.broker.management.next_due import NextDue
@@ -15,6 +16,7 @@ from quire.broker.management.stream_management import StreamManagement
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
 from quire.console.broker import broker_status
+from quire.console.group_metrics import group_metrics
 from quire.console.queue_metrics import queue_metrics
 from quire.console.stream_metrics import stream_metrics
 from quire.console.topic_metrics import topic_metrics
@@ -37,6 +39,7 @@ class BrokerCollector(Collector):
         self._management = management
         self._topics = topics
         self._streams = streams
+        self._groups = ConsumerGroupManagement(management)
         self._next_due = NextDue(service.broker)
 
     def collect(self) -> Iterator[Metric]:
@@ -48,6 +51,7 @@ class BrokerCollector(Collector):
         yield from queue_metrics(self._management.queues())
         yield from topic_metrics(self._topics.topics())
         yield from stream_metrics(self._streams.streams())
+        yield from group_metrics(self._groups.groups())
 
     def _broker(self) -> Iterator[Metric]:
         status, broker = broker_status(self._service), self._service.broker

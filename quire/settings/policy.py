@@ -211,6 +211,10 @@ class Policy:
         10.0, duration(0), "How long a member with a name may be away before its partitions go to others."
     )
 
+    ledger: bool = _key(
+        False, SWITCH, "Whether the delivery ledger says what becomes of the messages of a destination."
+    )
+
     slow_consumer_strategy: Literal["none", "abort", "abort-slow-ack"] = _key(
         "none",
         choice("none", "abort", "abort-slow-ack"),

@@ -174,7 +174,7 @@ class MessageTransfer:
         """Put messages where they go, with the commit that removes them here."""
         if not self._copies:
             self._source.take_out([message.sequence for message in messages])
-            self._source.removed(messages)
+            self._source.removed(messages, by_operator=True)
         for message, (target, content) in zip(messages, places, strict=True):
             if target is not None:
                 target.bring(content, message.expiration, message.priority, message.persistent)

@@ -82,6 +82,8 @@ class Dispatcher:
         """
         queue = self._queue
         queue.dispatched += len(messages)
+        if queue.ledger is not None:
+            queue.ledger.dispatched(subscription, messages)
         if not subscription.prefetch:
             subscription.pulled -= len(messages)
         if subscription.ack is AckMode.AUTO:

@@ -108,6 +108,15 @@ class LaneSubscription(Queue):
         is_at_tail = self.subscriptions and not cursor.has_more
         cursor.committed([_shell(message) for message in (stored if is_at_tail else stored[-1:])])
 
+    def _pass_over(self, stored: list[Message], wanted: list[Message]) -> None:
+        """Finish what was committed and is not wanted. The cursor may come to it before that is stored."""
+        kept = {message.sequence for message in wanted}
+        unwanted = [message for message in stored if message.sequence not in kept]
+        sequences = {message.sequence for message in unwanted}
+        self.lanes[0].cursor.excluded |= sequences
+        self._open.excluded |= sequences
+        self._remove(unwanted)
+
     def _wants(self, message: Message) -> bool:
         return self.selector is None or self.selector.matches(message)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
+from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
 from quire.broker.queues.queue_lane import END, QueueLane
@@ -45,6 +46,7 @@ class Queue:
         broker: as given.
         destination: its address.
         policy: what applies to it.
+        ledger: where events of its messages are noted; None if its policy does not ask for it.
         lanes: its lanes, those of higher priority first.
         memory: its node of the memory tree.
         depth: how many messages it has, those in flight included; exact.
@@ -66,6 +68,7 @@ class Queue:
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
         self.policy = broker.settings.policies.of(self.destination)
+        self.ledger = self._ledger()
         self.paused = bool(stored.settings.get("paused"))
         self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
         self.lanes = self._make_lanes(new=new)
@@ -92,9 +95,14 @@ class Queue:
     def policy_changed(self) -> None:
         """Another policy applies from now on. Whether it is prioritized changes at the next start, if it is empty."""
         self.policy = self.broker.settings.policies.of(self.destination)
+        self.ledger = self._ledger()
         self.memory.limit = self.policy.memory_limit
         self.dispatcher.consumers_changed()
         self.wake()
+
+    def _ledger(self) -> DestinationLedger | None:
+        """Where events of its messages are noted; None if its policy does not ask for it."""
+        return self.broker.ledger.of(self.destination)
 
     @property
     def grouped(self) -> bool:
@@ -134,6 +142,8 @@ class Queue:
             part.mixed = True
             message.stored = not self.lane_of(message).cursor.keep(message)
         self.broker.open_bytes += message.size
+        if self.ledger is not None:
+            self.ledger.sent(self.broker.sender)
         if not part.listed:
             self.broker.list_part(part)
 
@@ -258,6 +268,8 @@ class Queue:
     def acknowledge(self, messages: list[Message]) -> None:
         """Remove messages that consumers are done with. They are gone when the open commit is done."""
         self.dequeued += len(messages)
+        if self.ledger is not None:
+            self.ledger.acknowledged(messages)
         self._remove(messages)
         self._release(messages)
         if self.dispatcher.looks:
@@ -319,6 +331,8 @@ class Queue:
             delay_ms: the delay that the client asked for, instead of the policy's.
         """
         self.redelivered += len(messages)
+        if self.ledger is not None:
+            self.ledger.came_back(messages)
         self.dispatcher.groups.settled(messages)
         self._way_back.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
         self.broker.list_part(self._open)
@@ -423,8 +437,15 @@ class Queue:
         self.broker.list_part(self._open)
         return sorted(free)
 
-    def removed(self, messages: list[Message]) -> None:
-        """Remove messages that ``take_out`` gave, whose memory is released or was never reserved."""
+    def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
+        """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
+
+        Args:
+            messages: which.
+            by_operator: whether somebody wanted them to go; otherwise the caller says what became of them.
+        """
+        if by_operator and self.ledger is not None:
+            self.ledger.removed(messages)
         self._remove(messages)
 
     def unstored(self) -> list[Message]:

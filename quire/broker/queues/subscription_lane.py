@@ -39,16 +39,17 @@ class SubscriptionLane(QueueLane):
     def take_from_window(self, limit: int) -> list[Message]:
         """The next messages of the window that the subscription wants.
 
-        Nothing is taken while the ack set has as many holes as it may have.
+        Nothing new is taken while the ack set has as many holes as it may have: only what was left out.
         """
         looked_at = 0
-        while looked_at < SCAN_LIMIT and not self._subscription.may_not_go_on():
+        while looked_at < SCAN_LIMIT:
             run = super().take_from_window(limit)
+            if run and self._subscription.may_not_go_on():
+                run = self.cut(run, self._subscription.finished.highest + 1)
             if not run:
                 return []
             if wanted := self._subscription.sift(run):
                 return wanted
             looked_at += len(run)
-        if looked_at:
-            self._subscription.wake()
+        self._subscription.wake()
         return []

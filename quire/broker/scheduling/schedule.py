@@ -61,6 +61,8 @@ class Schedule:
         soon: those that are in memory.
     """
 
+    ledger = None
+
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._stored: StoredDestination | None = None

@@ -51,9 +51,7 @@ class MemberAcknowledgements:
         for id in ids:
             offset, _, rest = id.partition(b".")
             if rest not in known:
-                ack_id = read_ack_id(id)
-                child = None if ack_id is None else self._part(ack_id)
-                known[rest] = None if child is None or child.ack is not AckMode.INDIVIDUAL else (child, [])
+                known[rest] = self._run_of(read_ack_id(id))
             run = known[rest]
             if run is None or not offset.isdigit() or len(offset) > 18:
                 others.append(id)
@@ -69,11 +67,18 @@ class MemberAcknowledgements:
                         child.member.group.acknowledged_late(child, offset_left)
         return others
 
+    def _run_of(self, ack_id: MemberAckId | None) -> tuple[MemberSubscription, list[int]] | None:
+        """Where a run of acknowledgements begins; None if each one of it has to be looked at."""
+        child = None if ack_id is None else self._part(ack_id)
+        if ack_id is None or child is None or child.ack is not AckMode.INDIVIDUAL or child.epoch != ack_id.epoch:
+            return None
+        return child, []
+
     def _part(self, ack_id: MemberAckId) -> MemberSubscription | None:
         """The part of a member that an id is about; None if it is about none that there is now."""
         member = self._consumers.get(ack_id.subscription)
         child = member.children.get(ack_id.partition) if isinstance(member, GroupMember) else None
-        return child if child is not None and child.epoch == ack_id.epoch else None
+        return child if child is not None and child.is_meant(ack_id.epoch, ack_id.offset) else None
 
     def covered(self, id: bytes, *, acknowledges: bool) -> Covered | None:
         """What an id is about; nothing, if that has ended; None if it is no id of a member.

@@ -212,7 +212,7 @@ class StompConsumers:
 
         Args:
             head: the frame's.
-            acknowledges: whether it is an ACK; then a late one of a member of a group may count.
+            acknowledges: whether it is an ACK outside of transactions; then a late one of a group's member may count.
 
         Raises:
             UnknownMessage: it is not in flight here.
@@ -337,7 +337,8 @@ class StompConsumers:
                 self._forget_settled_ids()
                 for message in messages:
                     self.by_message_id.setdefault(message.id, []).append((subscription, message.sequence))
-            return port.frames(subscription, messages, extra)
+            pieces = port.frames(subscription, messages, extra)
+            return [own.localized(piece) for piece in pieces] if (own := self._session.temporaries) else pieces
         if isinstance(subscription, ChildSubscription) and subscription.ack is not AckMode.AUTO:
             subscription.parent.given(subscription, messages)
         if self._session.version is not Version.V1_2:

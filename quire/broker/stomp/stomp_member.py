@@ -75,7 +75,8 @@ class StompMember:
 
     def __init__(
         self, session: "StompSession", id: str, destination: str, *, named: bool, events: bool,
-        number: Callable[[], int], entered: Callable[[MemberSubscription], None], gone: Callable[[MemberSubscription], None],
+        number: Callable[[], int], entered: Callable[[MemberSubscription], None],
+        gone: Callable[[MemberSubscription], None],
     ) -> None:  # fmt: skip
         self._session = session
         self._id = id

@@ -170,14 +170,16 @@ class StompSession(Session):
         """Do what any other frame says; False if it has to wait for room."""
         self._state = next_state(self._state, head.command)
         check_required(head, self.version)
+        written = len(self._output)
         if head.command == b"SEND":
             if not self._send(head, body):
                 return False
         else:
             self._handlers[head.command](head)
         if receipt is not None:
-            if head.command == b"SUBSCRIBE":  # so that the receipt comes before the first message
-                self.write(encode_receipts([receipt]))
+            if head.command == b"SUBSCRIBE":  # so that the receipt comes before the first message, and before events
+                self._output.insert(written, encode_receipts([receipt]))
+                self._broker.unwritten(self)
             else:
                 receipts.append(receipt)
         return True
@@ -341,8 +343,8 @@ class StompSession(Session):
     # ACK, NACK and transactions.
 
     def _ack(self, head: Head) -> None:
-        covered = self.consumers.find(head)
         transaction = self._transaction_of(head)
+        covered = self.consumers.find(head, acknowledges=transaction is None)
         for subscription, sequences in covered:
             if transaction is None:
                 self.consumers.acknowledge(subscription, sequences)

@@ -34,6 +34,7 @@ class Partition:
         bytes: their sizes.
         head: the first sequence that has a record; 0 if there is none.
         announced: the highest sequence of those commits that are done.
+        ledger: where events of its messages are noted; None if the policy does not ask for it.
         subscribers: the groups' parts of it.
     """
 
@@ -51,6 +52,11 @@ class Partition:
         self.announced = state.next_sequence - 1
         self.start_after(self.gone.highest)
         self._open = PartitionPart(self)
+        self.policy_changed()
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on."""
+        self.ledger = self.broker.ledger.of(self.stream.destination, lane=self.index)
 
     def _read_gone(self) -> AckSet:
         with self.broker.store.snapshot() as reader:
@@ -94,6 +100,8 @@ class Partition:
         part = self._open
         part.appends.append(message)
         self.broker.open_bytes += message.size
+        if self.ledger is not None:
+            self.ledger.sent(self.broker.sender)
         if not part.listed:
             self.broker.list_part(part)
 

@@ -72,6 +72,8 @@ class Stream:
         self.policy = self.broker.settings.policies.of(self.destination)
         self.memory.limit = self.policy.memory_limit
         self.retention.policy_changed()
+        for partition in self.partitions:
+            partition.policy_changed()
         for group in self._groups_and_readers():
             group.policy_changed()
 

@@ -11,6 +11,7 @@ import msgspec
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
+from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.lane_records import LaneKeys
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.subscription import Subscription
@@ -123,9 +124,13 @@ class DurableSubscription(LaneSubscription):
             size = self.topic.appended_bytes - self.definition.appended_bytes - self._progress.finished_bytes
         return LaneState(count=count, bytes=size, dispatch_mark=self._progress.dispatch_mark)
 
+    def _ledger(self) -> DestinationLedger | None:
+        return self.broker.ledger.of(self.destination, subscriber=".".join(self.key))
+
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
         self.policy = _own_policy(self.topic.policy)
+        self.ledger = self._ledger()
         self.broker.durables.watch(self)
         self.dispatcher.consumers_changed()
         self.wake()
@@ -165,8 +170,7 @@ class DurableSubscription(LaneSubscription):
         if self.no_local or (self.selector is not None and self.finished.holes < EARLY_HOLES):
             own = [s.session for s in self.subscriptions]
             wanted = [m for m in stored if senders.get(m.sequence) not in own and self._wants(m)]
-            passed = {message.sequence for message in wanted}
-            self._remove([message for message in stored if message.sequence not in passed])
+            self._pass_over(stored, wanted)
         if wanted:
             self._admit(wanted)
         self.wake()
@@ -262,4 +266,3 @@ def _own_policy(policy: Policy) -> Policy:
     return replace(
         policy, redelivery_at="in-place", consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0,
     )  # fmt: skip
-

@@ -51,6 +51,7 @@ class Topic:
         stored: as given.
         destination: its address.
         policy: what applies to it.
+        ledger: where events of its messages are noted; None if its policy does not ask for it.
         lane: its lane's id.
         memory: its node of the memory tree.
         shared: what its plain subscriptions have in memory.
@@ -76,6 +77,7 @@ class Topic:
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
         self.policy = broker.settings.policies.of(self.destination)
+        self.ledger = broker.ledger.of(self.destination)
         self.lane = stored.lanes[0]
         self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
         self.shared = SharedMessages(self.memory)
@@ -115,6 +117,7 @@ class Topic:
     def policy_changed(self) -> None:
         """Another policy applies from now on, to present plain subscriptions too, but for their limits."""
         self.policy = self.broker.settings.policies.of(self.destination)
+        self.ledger = self.broker.ledger.of(self.destination)
         self.memory.limit = self.policy.memory_limit
         self.kept.policy_changed()
         for source in self._plain:
@@ -138,6 +141,8 @@ class Topic:
         self._next_sequence += 1
         part = self._open
         part.appends.append(message)
+        if self.ledger is not None:
+            self.ledger.sent(self.broker.sender)
         if self._notes_senders:
             part.senders[message.sequence] = self.broker.sender
         self.broker.open_bytes += message.size

@@ -257,9 +257,11 @@ class TopicSubscription:
         if not subscription.prefetch:
             subscription.pulled -= len(messages)
         self.topic.dispatched += len(messages)
+        if self.topic.ledger is not None:
+            self.topic.ledger.dispatched(subscription, messages)
         subscription.session.deliver(subscription, messages)
         if subscription.ack is AckMode.AUTO:
-            self._count_dequeued(len(messages))
+            self._note_done(messages)
 
     def _unexpired(self, messages: list[Message]) -> tuple[list[Message], list[Message]]:
         """What of some messages has not expired, and what has."""
@@ -279,13 +281,15 @@ class TopicSubscription:
 
     def acknowledge(self, messages: list[Message]) -> None:
         """Messages are done with."""
-        self._count_dequeued(len(messages))
+        self._note_done(messages)
         self._release(messages)
         self.wake()
 
-    def _count_dequeued(self, count: int) -> None:
-        self.dequeued += count
-        self.topic.dequeued += count
+    def _note_done(self, messages: list[Message]) -> None:
+        self.dequeued += len(messages)
+        self.topic.dequeued += len(messages)
+        if self.topic.ledger is not None:
+            self.topic.ledger.acknowledged(messages, self.subscription)
 
     def bury(self, messages: list[Message], reason: str, cause: str) -> None:
         """Messages cannot be delivered. Those that failed become dead letters; expired ones are dropped."""

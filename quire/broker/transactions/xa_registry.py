@@ -10,6 +10,7 @@ from quire.broker.transactions.xa_branch import XaBranch, XaState
 from quire.broker.transactions.xid import Xid
 from quire.errors import InvalidArgument, StoreCorrupt, UnknownXid
 from quire.logs import event
+from quire.message import Message
 from quire.store.marks import walk_marks
 
 if TYPE_CHECKING:
@@ -48,13 +49,15 @@ class XaPart:
         owner: the registry.
         listed: whether the broker knows that there is something here.
         changes: branches and the states they came into, in order.
+        appends: none: what a branch sends is its destinations'.
     """
 
-    __slots__ = ("changes", "listed", "owner")
+    __slots__ = ("appends", "changes", "listed", "owner")
 
     def __init__(self, owner: "XaRegistry") -> None:
         self.owner = owner
         self.listed = False
+        self.appends: list[Message] = []
         self.changes: list[tuple[XaBranch, XaState]] = []
 
 
@@ -64,6 +67,8 @@ class XaRegistry:
     Args:
         broker: the broker, with its destinations loaded.
     """
+
+    ledger = None
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker

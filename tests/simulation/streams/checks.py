@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
 from tests.simulation.promises import Broken
+from tests.simulation.streams.claims import in_flight
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Membership
-from tests.simulation.streams.lookout import in_flight
 from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.setup import HOLES
 from tests.simulation.streams.truth import Truth

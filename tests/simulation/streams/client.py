@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from quire.testing.stepped import Frame, SteppedClient
 from tests.simulation.promises import Outcome
 from tests.simulation.streams.consumption import Consumption
-from tests.simulation.streams.hands import Grip, Key, Membership, Remembered
+from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, Remembered
 from tests.simulation.streams.log import Draft, Sent
-from tests.simulation.streams.work import States, Work
+from tests.simulation.streams.work import Place, States, Work
 
 if TYPE_CHECKING:
     from tests.simulation.streams.world import StreamWorld
@@ -284,7 +284,8 @@ class StreamClient:
     def _end(self, grip: Grip, outcome: Outcome, *, commit: bool) -> Acknowledged | None:
         """A transaction ends in which a message was settled.
 
-        It counts as acknowledged too if it was taken from the member meanwhile, and nobody has it.
+        If it was taken from the member meanwhile, the end of the transaction has nothing to do with it; only a retry
+        that nobody has counts as acknowledged too.
         """
         consumption, work, before = grip.member.consumption, grip.work, grip.work.possible
         is_acknowledged = commit and grip.transacted is True
@@ -292,7 +293,9 @@ class StreamClient:
             self._settle(grip)
             if not is_acknowledged:
                 consumption.fail(work, self._world.clock.now_ms())
-        elif work.holder is not None or not work.is_open:
+        elif work.holder is not None or not all([state.place is Place.RETRY for state in work.possible]):
+            return None
+        elif grip.key[0] != RETRIES:
             return None
         if not is_acknowledged:
             return None

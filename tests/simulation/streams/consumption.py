@@ -26,6 +26,8 @@ class Consumption:
         is_stored: whether it is there after a restart; a reader is not.
 
     Attributes:
+        log: as given.
+        moments: as given.
         name: its name.
         of: as given.
         begin: as given.
@@ -34,6 +36,7 @@ class Consumption:
         members: who is there, or awaited.
         is_shared: whether all members serve all partitions.
         retries: what members got from the retry lane, by the sequence there.
+        excluded: what of the stream was being removed when it was made.
         has_crashed: whether the broker has, so that messages may be flagged that nobody got.
     """
 
@@ -48,9 +51,10 @@ class Consumption:
         self.created = moments.next()
         self.members: dict[str, Membership] = {}
         self.is_shared = setup.strategy == "shared"
+        self.excluded = {r.place for records in log.records for r in records.values() if r.is_leaving}
         self.has_crashed = False
         self._setup = setup
-        self._log = log
+        self.log = log
         self.moments = moments
         self._works: dict[tuple[int, int], Work] = {}
         self.retries: dict[int, Work] = {}
@@ -68,7 +72,8 @@ class Consumption:
     def is_about(self, record: Record) -> bool:
         """Whether it is to get a message: it comes after its begin, and its selector matches."""
         begin = self.begin[record.partition] if record.partition < len(self.begin) else 1
-        return record.offset >= begin and self.of.color in ("", record.sent.draft.color)
+        is_there = record.offset >= begin and record.place not in self.excluded
+        return is_there and self.of.color in ("", record.sent.draft.color)
 
     def work(self, record: Record) -> Work:
         """Where a message stands."""
@@ -78,7 +83,7 @@ class Consumption:
 
     def works(self, partition: int) -> list[Work]:
         """The messages of a partition that it is about and that are there, in order."""
-        return [self.work(record) for record in self._log.records[partition].values() if self.is_about(record)]
+        return [self.work(record) for record in self.log.records[partition].values() if self.is_about(record)]
 
     def known(self) -> Iterable[Work]:
         """All messages that it ever had to do with."""
@@ -216,7 +221,6 @@ class Consumption:
         if not work.narrow(lambda state: state.not_before <= now_ms):
             raise Broken(Rule.DELAY, f"{record} came to {self}, too early: {set(work.possible)}")
         self._check_count(work, count)
-        self._check_order(work)
         if key[0] == RETRIES:
             self.retries[key[1]] = work
         work.written += 1
@@ -231,8 +235,16 @@ class Consumption:
         if not work.narrow(holds):
             raise Broken(Rule.ATTEMPTS, f"{record} came to {self} with the count {count}, it is {set(work.possible)}")
 
-    def _check_order(self, work: Work) -> None:
-        """Nothing that has to come before it is open."""
+    def check_order(self, work: Work, *, is_done: bool) -> None:
+        """A message came in this step: nothing that has to come before it is open still.
+
+        Args:
+            work: the message.
+            is_done: whether it is finished by having come; then later ones may have come too.
+
+        Raises:
+            Broken: something is.
+        """
         if self.of.order is Order.CONCURRENT:
             return
         record = work.record
@@ -240,8 +252,10 @@ class Consumption:
         if key == "":
             return
         for other in self.works(record.partition):
-            is_related = not other.record.is_leaving and key in (None, other.record.sent.draft.key)
-            if is_related and other.record.offset < record.offset and other.is_open:
+            is_before = other.record.offset < record.offset
+            if other is work or other.record.is_leaving or key not in (None, other.record.sent.draft.key):
+                continue
+            if is_before and other.is_open:
                 raise Broken(Rule.ORDER, f"{record} came to {self}, and {other.record} is not finished")
-            if is_related and other.holder is not None:
+            if other.holder is not None and not is_done:
                 raise Broken(Rule.ORDER, f"{record} came to {self}, and {other.record} is in hands")

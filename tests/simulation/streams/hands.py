@@ -106,6 +106,7 @@ class Membership:
         grips: what it has in its hands, in the order it was given.
         grace_end: until when it is awaited, in seconds; ``FOREVER`` while it is there.
         served: the partitions it serves, and the epoch of each.
+        claims: what it says that it still has, of partitions that it was not given yet.
         revoked: until when it may finish with partitions that go to others, in seconds.
     """
 
@@ -124,6 +125,7 @@ class Membership:
         self.grace_end = FOREVER
         self.served: dict[int, int] = {}
         self.revoked: dict[int, float] = {}
+        self.claims: dict[Key, Remembered] = {}
 
     def __repr__(self) -> str:
         return self.id

@@ -1,18 +1,15 @@
 """A client joins a group, for the first time or again: what it says it still has is its own, the rest comes again."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
-from quire.broker.streams.groups.retry_records import RetryMessage
 from tests.simulation.promises import Broken
+from tests.simulation.streams.claims import ack_id, check_handed, in_flight, its_own
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, AckMode, Grip, Key, Membership, Remembered, written
-from tests.simulation.streams.log import Record
-from tests.simulation.streams.lookout import in_flight
 from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.setup import GroupSetup
-from tests.simulation.streams.work import Place
 
 if TYPE_CHECKING:
     from tests.simulation.streams.client import StreamClient
@@ -53,7 +50,7 @@ class Wish(NamedTuple):
         """Whether it is awaited when its connection is lost."""
         return bool(self.group and self.member)
 
-    def headers(self, claims: set[Key]) -> dict[str, str]:
+    def headers(self, claims: Collection[Key]) -> dict[str, str]:
         """The headers of its SUBSCRIBE frame."""
         headers = {
             "destination": "/stream/s", "id": "0", "ack": self.ack, "prefetch-count": str(self.prefetch),
@@ -87,62 +84,64 @@ def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
     claims = _claims(world, consumption, wish, id, known)
     group = world.stream.groups.get(wish.group)
     served = group.coordinator.epochs(id) if group is not None and id in group.members else {}
-    headers = wish.headers(claims)
+    headers, reads_fail = wish.headers(claims), world.store.read_error is not None
     world.note(f"{client.name} joins {headers}")
     client.connection.frame("SUBSCRIBE", headers)
     if client.is_gone:
         return
     client.is_subscribed = True
     with world.points.muted():
-        _enter(world, client, wish, id, claims, served)
+        # What cannot be read is not handed over; it comes again.
+        _enter(world, client, wish, id, claims, served, is_strict=not reads_fail)
 
 
 def _claims(
     world: "StreamWorld", consumption: Consumption | None, wish: Wish, id: str, known: Membership | None
-) -> set[Key]:
+) -> dict[Key, Remembered]:
     """What it says that it has; of ``*``, what it had as long as the broker was there."""
     if consumption is None or not wish.is_static or wish.claim == "none":
-        return set()
+        return {}
     if wish.claim == "*":
-        return set() if known is None else set(known.grips)
-    remembered = sorted(world.memory(consumption, id))
-    return set(remembered[:: 1 if wish.claim == "all" else 2])
+        return {} if known is None else {k: Remembered(g.ack, g.work.record) for k, g in known.grips.items()}
+    remembered = sorted(world.memory(consumption, id).items())
+    return dict(remembered[:: 1 if wish.claim == "all" else 2])
 
 
 def _enter(
-    world: "StreamWorld", client: "StreamClient", wish: Wish, id: str, claims: set[Key], served: dict[int, int]
-) -> None:
+    world: "StreamWorld", client: "StreamClient", wish: Wish, id: str, claims: dict[Key, Remembered],
+    served: dict[int, int], *, is_strict: bool,
+) -> None:  # fmt: skip
     """The model learns of a member, and what it has is compared with what it should have."""
     world.look_at_groups()
     consumption = world.groups[wish.group] if wish.group else _reader(world, wish)
-    group = world.group(consumption)
+    group, now = world.group(consumption), world.clock.monotonic()
     member = Membership(
         consumption, id, client, static=wish.is_static, ack=wish.ack, prefetch=wish.prefetch,
         timeout=wish.timeout or world.setup.consume_timeout,
     )  # fmt: skip
-    member.served = group.coordinator.epochs(id)
+    member.served, member.claims = group.coordinator.epochs(id), dict(claims)
     known = consumption.members.get(id)
-    memory = world.memory(consumption, id)
-    own = _still_its_own(memory, consumption, claims, member.served, served, known)
     kept = {} if known is None else _take_over(world, known, claims, served)
     consumption.members[id] = member
     client.consumption, client.membership = consumption, member
-    has = _in_order(group, member)
-    if missing := own.union(kept).difference(has):
+    own = its_own(consumption, member, member.served.keys() - served.keys() | ({RETRIES} if known is None else set()))
+    has = in_flight(group, member)
+    if missing := {*(own if is_strict else ()), *kept}.difference(has):
         raise Broken(Rule.HELD, f"{id} still has {sorted(missing)}, and they are not its own")
-    if strange := set(has) - claims:
+    if strange := set(has) - claims.keys():
         raise Broken(Rule.HELD, f"{id} is said to have {sorted(strange)}, and does not say so")
     for key in has:
-        record = _record(world, group, member, key)
-        work = consumption.work(record)
-        if work.holder is not None or not work.may_be_open:
-            raise Broken(Rule.HANDS, f"{record} is handed to {id}; {work.holder} has it, it is {set(work.possible)}")
-        member.take(Grip(work, member, key, memory[key].ack if key in memory else "", world.clock.monotonic()))
-    for key in memory.keys() - set(has):
+        work = check_handed(consumption, group, member, key)
+        member.take(Grip(work, member, key, ack_id(group, member, key), now))
+    member.claims = {key: claim for key, claim in claims.items() if key[0] not in (*member.served, RETRIES)}
+    memory = world.memory(consumption, id)
+    for key in memory.keys() - claims.keys():
         del memory[key]
 
 
-def _take_over(world: "StreamWorld", known: Membership, claims: set[Key], served: dict[int, int]) -> dict[Key, Grip]:
+def _take_over(
+    world: "StreamWorld", known: Membership, claims: dict[Key, Remembered], served: dict[int, int]
+) -> dict[Key, Grip]:
     """What a member had on its old connection and has still; the rest comes back."""
     kept = {key: g for key, g in known.grips.items() if key in claims and (key[0] in served or key[0] == RETRIES)}
     consumption = known.consumption
@@ -155,53 +154,9 @@ def _take_over(world: "StreamWorld", known: Membership, claims: set[Key], served
     return kept
 
 
-def _still_its_own(
-    memory: dict[Key, Remembered], consumption: Consumption, claims: set[Key],
-    now_served: dict[int, int], served: dict[int, int], known: Membership | None,
-) -> set[Key]:  # fmt: skip
-    """What it must be given of what it had before a restart, or of partitions that nobody owns."""
-    if known is not None and known.grips:
-        return set()
-    own: set[Key] = set()
-    for key in claims:
-        lane = key[0]
-        work = consumption.work(memory[key].record)
-        if lane != RETRIES and (lane not in now_served or lane in served):
-            continue
-        place = Place.RETRY if lane == RETRIES else Place.WAITING
-        is_there = not (work.record.is_gone or work.record.is_leaving)
-        if is_there and work.holder is None and all([state.place is place for state in work.possible]):
-            own.add(key)
-    return own
-
-
 def _reader(world: "StreamWorld", wish: Wish) -> Consumption:
     group = world.stepped.broker.groups.readers[-1]
     of = GroupSetup(group.name, color=wish.color, start=wish.start)
     begin = [part.finished.base + 1 for part in group.partitions]
     world.add_group(Consumption(of, world.setup, world.log, world.moments, begin, is_stored=False))
     return world.groups[group.name]
-
-
-def _in_order(group: Group, member: Membership) -> list[Key]:
-    """What a member has, in the order in which it was given that."""
-    known = group.members[member.id]
-
-    def rank(key: Key) -> int:
-        return sum([len(sequences) for _, sequences in known.up_to(known.children[key[0]], key[1])])
-
-    return sorted(in_flight(group, member), key=rank)
-
-
-def _record(world: "StreamWorld", group: Group, member: Membership, key: Key) -> Record:
-    lane, sequence = key
-    if lane != RETRIES:
-        place = (lane, sequence)
-    else:
-        message = group.members[member.id].children[RETRIES].in_flight[sequence]
-        assert isinstance(message, RetryMessage)
-        place = (world.stream.stored.lanes.index(message.origin_lane), message.origin_sequence)
-    record = world.log.at(*place)
-    if record is None:
-        raise Broken(Rule.HELD, f"{written(key)} is handed to {member}, and its record is gone")
-    return record

@@ -115,16 +115,11 @@ class Keeping:
             if work.may_be_open and all([state.place is Place.RETRY for state in work.possible]):
                 raise Broken(Rule.RETENTION, f"{record} is gone, and a retry of {group} needs it")
 
-    def check_all_gone(self, log: StreamLog) -> None:
-        """When nobody is there for a while: what was due is gone.
-
-        Raises:
-            Broken: it is not.
-        """
+    def late(self, log: StreamLog) -> list[Record]:
+        """What should be gone, when nobody has needed anything for a while."""
         if any([pin.until > self._clock.now_ms() - LATE for pin in self.pins.values()]):
-            return
+            return []
         left = [record for records in log.records for record in records.values()]
-        if old := [record for record in left if self._is_old(record, LATE)]:
-            raise Broken(Rule.RETENTION, f"{old} are due and not gone")
         if self._is_too_much(sum([record.size for record in left])):
-            raise Broken(Rule.RETENTION, f"there are too many bytes in {left}")
+            return left
+        return [record for record in left if self._is_old(record, LATE)]

@@ -4,10 +4,12 @@ from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
 from quire.testing.stepped import Frame
 from tests.simulation.promises import Broken
+from tests.simulation.streams.claims import hand_over, in_flight
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import EPSILON, FOREVER, RETRIES, Grip, Key, Membership
 from tests.simulation.streams.log import StreamLog
 from tests.simulation.streams.rules import Rule
+from tests.simulation.streams.work import Work
 
 SLACK = 0.3
 """How many seconds after its time a lease ends at the latest: three ticks."""
@@ -24,12 +26,18 @@ class Lookout:
     def __init__(self, consumption: Consumption, log: StreamLog) -> None:
         self._consumption = consumption
         self._log = log
-        self._owners: dict[tuple[int, int], str] = {}
+        self._owners: dict[tuple[int, int], tuple[str, int]] = {}
         self._highest: dict[int, int] = {}
         self._newest: dict[tuple[str, int], int] = {}
+        self._came: list[tuple[Work, bool]] = []
 
-    def crash(self) -> None:
-        """The broker starts again: what it knew of owners may be older."""
+    def crash(self, durable: int) -> None:
+        """The broker starts again: what it knows of owners may be older.
+
+        Args:
+            durable: the moment up to which it knows everything.
+        """
+        self._owners = {epoch: owner for epoch, owner in self._owners.items() if owner[1] <= durable}
         self._highest.clear()
         self._newest.clear()
 
@@ -82,7 +90,9 @@ class Lookout:
             raise Broken(Rule.GRACE, f"{member} is awaited still, until {member.grace_end:g}")
         if member.client is None and not member.served.items() <= status.partitions.items():
             raise Broken(Rule.GRACE, f"{member} is away and had {member.served}, and has {status.partitions}")
-        member.served = dict(status.partitions)
+        served, member.served = member.served, dict(status.partitions)
+        if new := {lane for lane in member.served if served.get(lane) != member.served[lane]}:
+            hand_over(self._consumption, group, member, new, now)
         known, member.revoked = member.revoked, {}
         for partition in status.revoking:
             member.revoked[partition] = known.get(partition, now + revoke_timeout)
@@ -129,6 +139,7 @@ class Lookout:
         if not count and self._consumption.of.order is not Order.KEY_ORDERED:
             self._check_fresh(member, key)
         grip = Grip(work, member, key, frame.headers["ack"], now)
+        self._came.append((work, member.ack == "auto"))
         if member.ack == "auto":
             self._consumption.finish(work)
         else:
@@ -136,10 +147,20 @@ class Lookout:
             self._check_credit(member)
         return grip
 
+    def check_order(self) -> None:
+        """All that came in this step is known: was it in order?
+
+        Raises:
+            Broken: it was not.
+        """
+        came, self._came = self._came, []
+        for work, is_done in came:
+            self._consumption.check_order(work, is_done=is_done)
+
     def _check_epoch(self, member: Membership, partition: int, epoch: int) -> None:
         if self._consumption.is_shared:
             return
-        owner = self._owners.setdefault((partition, epoch), member.id)
+        owner, _ = self._owners.setdefault((partition, epoch), (member.id, self._consumption.moments.next()))
         if owner != member.id:
             text = f"partition {partition} goes to {owner} and to {member} in epoch {epoch}"
             raise Broken(Rule.OWNER, text)
@@ -160,11 +181,3 @@ class Lookout:
         retries = len(member.of(RETRIES))
         if len(member.free) > member.prefetch or retries > max(member.prefetch // 5, 1):
             raise Broken(Rule.CREDIT, f"{member} has {list(member.grips.values())}, its prefetch is {member.prefetch}")
-
-
-def in_flight(group: Group, member: Membership) -> list[Key]:
-    """What a member has, as the broker knows it."""
-    known = group.members.get(member.id)
-    if known is None:
-        return []
-    return [(lane, sequence) for lane, child in known.children.items() for sequence in child.in_flight]

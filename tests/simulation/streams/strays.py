@@ -59,6 +59,8 @@ class Strays:
         work = self._work(consumption, key)
         may_count = _counts(key)
         if counted == (1, 0, 0):
+            if consumption.has_crashed and work is not None:  # it may have been delivered before the crash
+                may_count = _is_open
             if work is None or work.holder is not None or not work.narrow(may_count):
                 raise Broken(Rule.ACKNOWLEDGED, f"{ack} counts, and should not")
             consumption.finish(work)
@@ -73,6 +75,10 @@ class Strays:
             return consumption.retries.get(sequence)
         record = self._log.at(lane, sequence)
         return None if record is None or record.is_leaving else consumption.work(record)
+
+
+def _is_open(state: State) -> bool:
+    return state.is_open
 
 
 def _counts(key: Key) -> Callable[[State], bool]:

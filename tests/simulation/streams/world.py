@@ -104,6 +104,8 @@ class StreamWorld(Life):
                     lookout.check_owners(self.group(consumption))
             for client in self.clients.values():
                 client.listen()
+            for lookout in self._lookouts.values():
+                lookout.check_order()
             self._forget_readers()
             check_memory(self)
         self.commits = [(number, done) for number, done in self.commits if number > self.stepped.broker.commits_done]
@@ -226,6 +228,8 @@ class StreamWorld(Life):
         self._look_at_log()
         for client in self.clients.values():
             client.die()
+        for lookout in self._lookouts.values():
+            lookout.check_order()
         self.clients.clear()
 
     def started(self) -> None:
@@ -240,7 +244,7 @@ class StreamWorld(Life):
         found = truths(self.store)
         for name, consumption in list(self.groups.items()):
             consumption.crash()
-            self._lookouts[name].crash()
+            self._lookouts[name].crash(self.moments.durable)
             if consumption.is_stored and name in found:
                 self._resume(consumption, found[name])
             else:
@@ -325,13 +329,16 @@ class StreamWorld(Life):
 
     def _leave(self) -> None:
         """Nobody is there: remove the groups and the stream, and see that nothing remains of them."""
-        for _ in range(60):  # retention goes in small steps
-            self.do(lambda world: world.stepped.advance(0.02))
+        for _ in range(ROUNDS):  # retention goes in small steps
+            if not self.keeping.late(self.log):
+                break
+            self.do(lambda world: world.stepped.advance(1.0))
             self.rest_now()
         broker = self.stepped.broker
         with self.points.muted():
             check_links(self.store)
-            self.keeping.check_all_gone(self.log)
+            if late := self.keeping.late(self.log):
+                raise Broken(Rule.RETENTION, f"{late} are due and not gone")
             if broker.memory.used or broker.transaction_bytes or broker.flow.holds:
                 raise Broken(Rule.MEMORY, f"nobody is there, and {broker.memory.used} bytes are resident")
             for group in list(self.stream.groups.values()):

@@ -4,6 +4,7 @@ import pytest
 
 from quire.broker.subscription import AckMode
 from quire.errors import BrokerStopping, DestinationInUse
+from quire.selectors import selector
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.broker.recipients import (
@@ -14,6 +15,7 @@ from tests.unit.broker.recipients import (
     marks,
     offline,
     publish,
+    put,
     records,
     reject,
     settle,
@@ -131,6 +133,22 @@ def test_a_selector_finishes_what_it_does_not_match() -> None:
     accept(subscription, *messages)
     stepped.run()
     assert (durable(stepped).depth, durable(stepped).finished.holes, records(stepped)) == (0, 0, 0)
+
+
+def test_what_a_selector_does_not_match_is_finished_once_though_the_consumer_comes_while_it_is_stored() -> None:
+    stepped = SteppedBroker()
+    offline(stepped, wanted="a = '1'")
+    publish(stepped, "1", a="1")
+    put(stepped, "2", a="2")
+    put(stepped, "3", a="1")
+    stepped.turn()
+    receiver = Recipient(stepped)
+    topic, wanted = stepped.broker.topic("t"), selector("a = '1'")
+    stepped.broker.durables.subscribe("c", "d", topic, receiver, id="r", selector=wanted)
+    stepped.commit()
+    stepped.run()
+    assert (receiver.bodies(), durable(stepped).depth, records(stepped)) == ([b"1", b"3"], 2, 2)
+    assert stepped.broker.stored_bytes == stepped.store.lane_state(topic.lane).bytes
 
 
 def test_no_local_finishes_what_its_own_session_sends() -> None:

@@ -180,9 +180,11 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
         "Receive": {}, "Acknowledge": handles, "Reject": handles, "Extend": {**handles, "seconds": 5},
         "Leave": {"member": "m"}, "Columns": {"destination": "q", "value": [b"b"]}, "Discard": {"producer": "p"},
         "StagedCommit": {"producer": "p", "sequence": 1, "stages": []},
+        "Reset": {"to": "latest"}, "Shift": {"by": -1}, "Skip": {}, "Clone": {"to": "h"},
+        "AssignmentDraft": {"members": [{"id": "m"}]}, "ProgressNote": {"offsets": {}},
     }  # fmt: skip
     body = bodies[row.body.__name__] if row.body else None
-    path = row.path.format(name="q", client="c", xid=XID, partition=0, group="g")
+    path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
     query = {"producer": "p"} if row.query is StageQuery else {}
     sent = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
     answer = api.call(row.method, path, params=query, **sent)

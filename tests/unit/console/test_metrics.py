@@ -206,7 +206,11 @@ def test_page_names_every_metric(api: Api) -> None:
     api.call("POST", "/queues/q/messages", json={"body": "b"})
     api.call("POST", "/queues/q/pause")
     api.call("PUT", "/topics/t")
-    api.call("PUT", "/streams/s", json={})
+    api.call("POST", "/streams/s/messages", json={"body": "b"})
+    api.call("POST", "/streams/s/groups/concurrent/receive", json={"start": "earliest"})
+    received = api.call("POST", "/streams/s/groups/blocked/receive", json={"start": "earliest", "order": "orderly"})
+    rejected = {"member": received.json()["member"], "handles": [received.json()["messages"][0]["handle"]], "delay": 60}
+    api.call("POST", "/streams/s/groups/blocked/reject", json=rejected)
     api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
     exported = {name for name, _ in scraped(api)}
     assert set(re.findall(r"`(quire_\w+)`", PAGE.read_text(encoding="utf-8"))) == exported

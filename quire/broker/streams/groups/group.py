@@ -149,30 +149,31 @@ class Group:
             self._serve(member, RETRIES, self._retry_epoch)
         if before is not None:
             self._take_over(before, member)
+        member.held = member.held.without(member.children)
 
     def _serve(self, member: GroupMember, partition: int, epoch: int) -> None:
         """A member is given a partition; what it says that it still has of it is its own."""
         source = self._source(partition)
         child = member.serve(partition, source, epoch)
-        before = self.members.get(member.id)
-        if before is not None and before is not member and partition in before.children:
-            return
         if not member.held.everything and partition not in self._restarted:  # else it may be of before
             member.hold(child, source.hold(child, member.held.offsets(partition)))
         if partition != RETRIES:
             member.tell("assigned", partition=str(partition), epoch=str(epoch))
 
     def _take_over(self, before: GroupMember, member: GroupMember) -> None:
-        """A member that came back goes on with what it still has; the rest of what it had comes again."""
+        """A member that came back goes on with what it still has; the rest of what it had comes again.
+
+        If it says that it has something, it was at work on that: the rest had only been waiting.
+        """
         for partition in list(before.children):
-            old = before.children[partition]
-            kept = [m for m in old.in_flight.values() if member.held.has(partition, m.sequence)]
+            old, held = before.children[partition], set(member.held.offsets(partition))
+            kept = [m for m in old.in_flight.values() if member.held.everything or m.sequence in held]
             child = member.children.get(partition)
             if child is not None:
                 for message in kept:
                     del old.in_flight[message.sequence]
                 member.hold(child, kept)
-            before.leave(partition, CONNECTION_LOST, lost=True)
+            before.leave(partition, CONNECTION_LOST, lost=not held and not member.held.everything)
             if child is None:
                 self.coordinator.drained(member.id, partition)
 
@@ -217,6 +218,7 @@ class Group:
         member = self.members.get(member_id)
         if member is not None and partition not in member.children:
             self._serve(member, partition, epoch)
+            member.held = member.held.without([partition])
 
     def revoke(self, member_id: str, partition: int) -> bool:
         """Give a member nothing new of a partition; whether it has nothing of it."""
@@ -291,6 +293,7 @@ class Group:
         for member in self.members.values():
             child = member.children[RETRIES]
             child.epoch = self._retry_epoch
+            child.handed_over.clear()
             self._tell_lost(child, retries.take_from(child, lanes))
         retries.purge(lanes)
 

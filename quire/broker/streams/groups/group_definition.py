@@ -5,9 +5,14 @@ from enum import StrEnum
 import msgspec
 
 from quire.broker.queues.lane_records import LaneKeys
+from quire.destination import is_plain
+from quire.errors import InvalidHeader
 
 DEFINITIONS = "group/h/"
 """What the keys of the marks begin with that say which groups there are."""
+
+MAX_NAME = 200
+"""The longest name of a group, in bytes of UTF-8."""
 
 
 class Mode(StrEnum):
@@ -54,6 +59,16 @@ class GroupDefinition(msgspec.Struct, array_like=True, frozen=True):
     created: int = 0
     retry: int = 0
     is_removed: bool = False
+
+
+def check_name(name: str) -> None:
+    """See that a group may have a name.
+
+    Raises:
+        InvalidHeader: it may not.
+    """
+    if not is_plain(name) or len(name.encode()) > MAX_NAME:
+        raise InvalidHeader(f"{name[:60]!r} is no name for a group: 1 to {MAX_NAME} bytes, plain", header="group")
 
 
 def definition_key(number: int) -> str:

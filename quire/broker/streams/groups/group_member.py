@@ -111,6 +111,7 @@ class GroupMember(SharedPrefetch):
         """It has messages of a partition already: from an earlier connection, or from before a restart."""
         source = child.source
         child.in_flight.update([(message.sequence, message) for message in messages])
+        child.handed_over.update([message.sequence for message in messages])
         if source.grouped:
             for message in messages:
                 if key := message.header(source.group_header):

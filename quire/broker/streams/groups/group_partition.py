@@ -8,9 +8,10 @@ import msgspec
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
+from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
-from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
+from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.streams.groups.group_definition import Order, partition_keys
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.key_order import KeyOrder
@@ -70,8 +71,6 @@ class GroupPartition(LaneSubscription):
         broker, order = partition.broker, group.definition.order
         partition.start_after(finished.highest)
         self.groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
-        header = group.stream.policy.partition_key_header
-        self.group_header = escape(header.encode()) if order is Order.KEY_ORDERED else GROUP_ID
         found = LaneState(count=_unfinished(partition, finished), dispatch_mark=progress.dispatch_mark)
         keys = partition_keys(group.number, partition.index)
         super().__init__(broker, partition, keys, finished, found, group.selector)
@@ -88,9 +87,15 @@ class GroupPartition(LaneSubscription):
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
         self.policy = self.group.policy
+        if self.group.definition.order is Order.KEY_ORDERED:
+            self.group_header = escape(self.policy.partition_key_header.encode())
+        self.ledger = self._ledger()
         self.memory.limit = self.policy.max_in_flight_bytes
         self.dispatcher.consumers_changed()
         self.wake()
+
+    def _ledger(self) -> DestinationLedger | None:
+        return self.broker.ledger.of(self.destination, subscriber=self.group.name, lane=self.partition.index)
 
     @property
     def lag(self) -> int:
@@ -110,8 +115,7 @@ class GroupPartition(LaneSubscription):
         wanted = stored
         if self.selector is not None and self.finished.holes < EARLY_HOLES:
             wanted = [message for message in stored if self._wants(message)]
-            passed = {message.sequence for message in wanted}
-            self._remove([message for message in stored if message.sequence not in passed])
+            self._pass_over(stored, wanted)
         if wanted:
             self._admit(wanted)
         self.wake()
@@ -129,11 +133,10 @@ class GroupPartition(LaneSubscription):
         if not free:
             return
         self.lost += len(free)
-        known = {sequence for sequence, _ in self._records.deliveries(self.partition.lane, free[0], len(free))}
         shells = [Message(sequence, b"") for sequence in free]
-        for shell in shells:
-            shell.deliveries = shell.sequence in known
-        self.removed(shells)
+        for shell in shells:  # whether it has a delivery state is not asked: nothing may fail here
+            shell.deliveries = 1
+        self.removed(shells, by_operator=True)
 
     # They are given out.
 
@@ -201,6 +204,8 @@ class GroupPartition(LaneSubscription):
             retries.relocate(self.partition.lane, message, state)
         self.retried += len(waiting)
         self.redelivered += len(relocated)
+        if self.ledger is not None:
+            self.ledger.came_back(relocated)
         self.let_go(waiting)
         self.dispatcher.groups.settled(waiting)
         if poison:
@@ -232,9 +237,14 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is not None and retries.cancel(self.partition.lane, sequence):
             return True
-        if not self._came_back(sequence) or not super().take_out([sequence]):
+        messages = self._records.load(self.partition.lane, [sequence]) if self._came_back(sequence) else []
+        if not messages or not super().take_out([sequence]):
             return False
-        self.removed(self._records.load(self.partition.lane, [sequence]))
+        for message in messages:  # their delivery states may be on their way to the store
+            message.deliveries = max(message.deliveries, 1)
+        if self.ledger is not None:
+            self.ledger.acknowledged(messages)
+        self.removed(messages)
         return True
 
     def take_out(self, sequences: list[int]) -> list[int]:
@@ -247,9 +257,11 @@ class GroupPartition(LaneSubscription):
         return []
 
     def _came_back(self, sequence: int) -> bool:
-        """Whether a message was delivered before and waits for its next delivery."""
+        """Whether a message was delivered before, or may have been before a crash, and waits for its next delivery."""
         if sequence in self.finished or sequence > self.partition.announced:
             return False
+        if sequence <= self.lanes[0].cursor.redelivered_to:
+            return True
         states = self._records.deliveries(self.partition.lane, sequence, 1)
         return sequence in self.unsettled() or any([known == sequence for known, _ in states])
 
@@ -265,7 +277,8 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that nobody else has.
         """
-        return hand_over(self.lanes[0], self._open, consumer, super().take_out(sequences))
+        parts = [*self.broker.parts_of(self), self._open]
+        return hand_over(self.lanes[0], parts, consumer, sequences, super().take_out)
 
     def stop(self) -> None:
         """Before a clean stop: what members with a name have stays theirs."""
@@ -328,6 +341,21 @@ class GroupPartition(LaneSubscription):
         if self.subscriptions:
             self._activate()
         self.wake()
+
+    def go_to(self, offset: int) -> None:
+        """Everything before an offset is finished, and nothing else; nobody is a member of the group.
+
+        Args:
+            offset: from 1; it may be anywhere.
+        """
+        own = self.finished
+        if own.highest >= offset:
+            own.discard_range(offset, own.highest)
+        if offset > 1:
+            own.add_range(1, offset - 1)
+        own.merge(self.partition.gone)
+        self.depth = self.lag
+        self.write()
 
     def write(self) -> None:
         """Store its state with the open commit."""

@@ -12,6 +12,7 @@ from quire.broker.streams.groups.group_definition import (
     GroupDefinition,
     Mode,
     Order,
+    check_name,
     definition_key,
     members_key,
     partition_keys,
@@ -23,12 +24,10 @@ from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.membership import StoredMembership
 from quire.broker.streams.offsets import Start, StartKind
 from quire.cursors.ack_set import AckSet
-from quire.destination import is_plain
 from quire.errors import (
     DestinationExists,
     DestinationInUse,
     GroupMismatch,
-    InvalidHeader,
     StoreError,
     UnknownConsumerGroup,
 )
@@ -159,8 +158,7 @@ class Groups:
     def _defined(
         self, stream: "Stream", name: str, mode: Mode, order: Order, selector: str | None, start: Start
     ) -> GroupDefinition:  # fmt: skip
-        if not is_plain(name) or len(name.encode()) > 200:
-            raise InvalidHeader(f"{name[:60]!r} is no name for a group: 1 to 200 bytes", header="group")
+        check_name(name)
         now = self._broker.clock.now_ms()
         return GroupDefinition(stream.destination.name, name, mode, order, selector, str(start), now)
 
@@ -181,19 +179,22 @@ class Groups:
             begun.append((finished, Progress()))
         return begun
 
-    def create(self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]]) -> Group:
+    def create(
+        self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]], *, retries: bool = True
+    ) -> Group:
         """Make a group, and store it with the open commit.
 
         Args:
             definition: what it is; there is none of that stream and name.
             begun: what it has finished of each partition.
+            retries: whether it may have a retry lane.
 
         Raises:
             StoreError: the store cannot be read. Nothing is made.
         """
         stream = self._broker.destinations.streams[definition.stream]
         retry = None
-        if definition.order is Order.CONCURRENT and stream.policy.retry == "relocated":
+        if retries and definition.order is Order.CONCURRENT and stream.policy.retry == "relocated":
             name = f"%RETRY%{definition.name}@{definition.stream}"
             retry = self._broker.destinations.create_internal(RETRY_KIND, name)
             definition = msgspec.structs.replace(definition, retry=retry.id)

@@ -1,36 +1,56 @@
 """What a member of a group still has when it comes back: it is in its hands again, without a delivery."""
 
+from collections.abc import Callable
+
 from quire.broker.commit import QueuePart
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.subscription import Subscription
-from quire.errors import StoreCorrupt
+from quire.errors import StoreError
 from quire.message import Message
 
 
-def hand_over(lane: QueueLane, part: QueuePart, consumer: Subscription, sequences: list[int]) -> list[Message]:
+def hand_over(
+    lane: QueueLane, parts: list[QueuePart], consumer: Subscription, sequences: list[int],
+    take_out: Callable[[list[int]], list[int]],
+) -> list[Message]:  # fmt: skip
     """Put messages into a consumer's in-flight table.
+
+    They are read before they are taken from where they wait: what cannot be read goes on waiting there.
 
     Args:
         lane: the lane they are in.
-        part: what its owner has in the open commit.
+        parts: what its owner has in commits, the open one last.
         consumer: who says that it has them.
-        sequences: as ``Queue.take_out`` gave them.
+        sequences: which.
+        take_out: ``Queue.take_out`` of the owner.
 
     Returns:
-        The messages of them that are there.
+        The messages of them that are there and that nobody else has.
     """
+    found = {message.sequence: message for message in _read(lane, parts, sequences)}
+    taken = [found[sequence] for sequence in take_out(list(found))]
+    free = {message.sequence for message in taken}
+    cursor = lane.cursor
+    cursor.excluded -= free
+    parts[-1].excluded -= free
+    cursor.skipped |= {sequence for sequence in free if sequence > cursor.position}
+    cursor.hold(taken)
+    for message in taken:
+        message.redelivered = True
+    consumer.in_flight.update([(message.sequence, message) for message in taken])
+    return taken
+
+
+def _read(lane: QueueLane, parts: list[QueuePart], sequences: list[int]) -> list[Message]:
+    """Read messages, with what is on its way to the store of their deliveries."""
     found: list[Message] = []
     for sequence in sequences:
         try:
             found += lane.reader.load(lane.id, [sequence])
-        except StoreCorrupt:  # dispatch will come to it, and say so
+        except StoreError:  # dispatch will come to it, and say so
             continue
-    cursor = lane.cursor
-    cursor.excluded -= set(sequences)
-    part.excluded -= set(sequences)
-    cursor.skipped |= {message.sequence for message in found if message.sequence > cursor.position}
-    cursor.hold(found)
+    states = {sequence: state for part in parts for sequence, (_, state) in part.deliveries.items()}
     for message in found:
-        message.redelivered = True
-    consumer.in_flight.update([(message.sequence, message) for message in found])
+        if state := states.get(message.sequence):
+            message.deliveries, message.failures = state.deliveries, state.failures
     return found

@@ -1,5 +1,6 @@
 """What a member of a group says that it still has, when it comes back."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from quire.errors import InvalidHeader
@@ -29,9 +30,9 @@ class Held(NamedTuple):
         """All offsets of a partition, in ascending order."""
         return sorted({o for first, last in self.ranges.get(partition, ()) for o in range(first, last + 1)})
 
-    def has(self, partition: int, offset: int) -> bool:
-        """Whether it has a message."""
-        return self.everything or any(first <= offset <= last for first, last in self.ranges.get(partition, ()))
+    def without(self, partitions: Collection[int]) -> "Held":
+        """What is left when the member was given some partitions: what it gets of them from then on is delivered."""
+        return self._replace(ranges={p: ranges for p, ranges in self.ranges.items() if p not in partitions})
 
 
 ALL = Held(True, {})

@@ -17,15 +17,17 @@ class MemberSubscription(ChildSubscription):
     Attributes:
         member: whose it is; its parent too.
         epoch: the number of the assignment: acknowledgements say it.
+        handed_over: the sequences of what the member had before this assignment, and still has or had a while ago.
         is_revoked: whether it is given nothing new any more, because the partition is to go to another member.
         looked_at: the tick at which its leases are looked at next (``Leases``).
     """
 
-    __slots__ = ("epoch", "is_revoked", "looked_at", "member")
+    __slots__ = ("epoch", "handed_over", "is_revoked", "looked_at", "member")
 
     member: "GroupMember"
     source: "GroupPartition | RetryQueue"
     epoch: int
+    handed_over: set[int]
     is_revoked: bool
     looked_at: int
 
@@ -41,5 +43,15 @@ class MemberSubscription(ChildSubscription):
         """It is a member's from now on."""
         self.parent = self.member = member
         self.epoch = epoch
+        self.handed_over = set()
         self.is_revoked = False
         self.looked_at = NEVER
+
+    def is_meant(self, epoch: int, sequence: int) -> bool:
+        """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before it.
+
+        Args:
+            epoch: that it says.
+            sequence: the message's.
+        """
+        return epoch == self.epoch or (epoch < self.epoch and sequence in self.handed_over)

@@ -53,12 +53,12 @@ class RetryMarks:
         prefix = f"{self._prefix}{lane}/"
         return self._read(prefix, f"{prefix}{start:016x}", limit)
 
-    def walk(self, lane: int) -> Iterator[RetryMessage]:
-        """All retries of a partition's messages, in that order."""
+    def sequences(self, lane: int) -> Iterator[int]:
+        """The sequences of all retries of a partition's messages; there may be very many."""
         prefix = start = f"{self._prefix}{lane}/"
-        while found := self._read(prefix, start, STEP):
-            yield from found
-            start = f"{self.key(found[-1])}!"  # behind it, and before any other
+        while keys := [key for key, _ in self._store.marks(prefix, start, STEP)]:
+            yield from [int(key[-16:], 16) for key in keys]
+            start = f"{keys[-1]}!"  # behind it, and before any other
 
     def origins(self, lane: int, first: int, last: int, limit: int) -> set[int]:
         """The offsets of messages that have a retry: the lowest ones in a range.

@@ -48,9 +48,13 @@ class RetryPurge:
         """The highest sequence of a retry that is to go; 0 if none is."""
         return max(self._last.values(), default=0)
 
+    def last_of(self, lane: int) -> int:
+        """Up to which sequence those of a partition's messages are to go; 0 if none is."""
+        return self._last.get(lane, 0)
+
     def covers(self, retry: "RetryMessage") -> bool:
         """Whether a retry is to go."""
-        return retry.sequence <= self._last.get(retry.origin_lane, 0)
+        return retry.sequence <= self.last_of(retry.origin_lane)
 
     def begin(self, lanes: Iterable[int], last: int) -> None:
         """Remove retries, beginning with the open commit.

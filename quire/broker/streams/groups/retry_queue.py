@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
+from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.streams.groups.group_definition import prefix_of
 from quire.broker.streams.groups.hand_over import hand_over
+from quire.broker.streams.groups.retry_ledger import RetryLedger
 from quire.broker.streams.groups.retry_marks import RetryMarks
 from quire.broker.streams.groups.retry_purge import RetryPurge
 from quire.broker.streams.groups.retry_records import LinkReader, RetryMessage, link_record
@@ -83,9 +85,16 @@ class RetryQueue(Queue):
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
         self.policy = self.group.policy
+        self.ledger = self._ledger()
         self.memory.limit = self.policy.max_in_flight_bytes
         self.dispatcher.consumers_changed()
         self.wake()
+
+    def _ledger(self) -> DestinationLedger | None:
+        stream = self.group.stream
+        if self.broker.ledger.of(stream.destination) is None:
+            return None
+        return RetryLedger(self.broker.ledger, str(stream.destination), self.group.name, stream.stored.lanes)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -256,7 +265,8 @@ class RetryQueue(Queue):
             StoreError: the store cannot be read.
         """
         found = {retry.sequence for retry in self._uncommitted.values() if retry.origin_lane == lane}
-        found.update([retry.sequence for retry in self.marks.walk(lane) if not self._purge.covers(retry)])
+        purged = self._purge.last_of(lane)
+        found.update([sequence for sequence in self.marks.sequences(lane) if sequence > purged])
         parts: list[QueuePart] = [self._open, *self.broker.parts_of(self)]
         leaving = {message.sequence for part in parts for message in part.removals}
         return len(found - leaving - self._cancelled.keys())
@@ -301,7 +311,8 @@ class RetryQueue(Queue):
         Returns:
             Those that are there and that nobody else has.
         """
-        return [] if self._purge else hand_over(self.lanes[0], self._open, consumer, self.take_out(sequences))
+        parts = [*self.broker.parts_of(self), self._open]
+        return [] if self._purge else hand_over(self.lanes[0], parts, consumer, sequences, self.take_out)
 
     def origin(self, message: Message) -> tuple[int, int]:
         """The lane and the offset of the message that one of the retries is of."""

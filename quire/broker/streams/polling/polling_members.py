@@ -220,6 +220,7 @@ def _key(polling: PollingMember) -> tuple[str, str, str]:
 
 
 def _checked(member: str) -> str:
-    if not (0 < len(member) <= MAX_NAME and member.isprintable()):
-        raise InvalidArgument(f"member is {member[:60]!r}: 1 to {MAX_NAME} printable characters", argument="member")
+    if not (0 < len(member) <= MAX_NAME and member.isprintable()) or "/" in member:
+        text = f"member is {member[:60]!r}: 1 to {MAX_NAME} printable characters, and no slash"
+        raise InvalidArgument(text, argument="member")
     return member

@@ -127,7 +127,7 @@ def _settle(
             handle = written(offset, partition, epoch)
             if handle in outcomes or handle in missing:
                 continue
-            if child is None or child.epoch != epoch:
+            if child is None or not child.is_meant(epoch, offset):
                 outcomes[handle] = Outcome.FENCED
                 group.fenced += 1
             elif (message := child.in_flight.get(offset)) is not None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from quire.broker.broker import Broker
 from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.stream import Stream
 from quire.errors import BrokerStopping
 from quire.store.base import Store
@@ -61,6 +62,13 @@ class StreamRig:
     def group(self, name: str = "g") -> Group:
         """A group of it."""
         return self.stream.groups[name]
+
+    @property
+    def retries(self) -> RetryQueue:
+        """The retry lane of the group ``g``."""
+        retries = self.group().retries
+        assert retries is not None
+        return retries
 
     @property
     def lag(self) -> int:
@@ -201,3 +209,17 @@ def by_offset(messages: list[Frame]) -> dict[int, Frame]:
     found = {int(message.headers["offset"]): message for message in messages}
     assert len(found) == len(messages)
     return found
+
+
+def delivered(name: str | None = None, **headers: str) -> tuple[StreamRig, Member]:
+    """A member that was given 1 to 4."""
+    rig = StreamRig()
+    member = rig.member(name, **headers)
+    rig.send(*numbers(1, 4))
+    return rig, member
+
+
+def failures(rig: StreamRig) -> dict[int, int]:
+    """How often what the one member has did fail, by offset."""
+    (child,) = rig.group().partitions[0].subscriptions
+    return {message.sequence: message.failures for message in child.in_flight.values()}

@@ -6,6 +6,7 @@ then, 2101 is to come again, and not one of the others. Here it is message 11.
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def both_die(rig: StreamRig, member: Member) -> StreamRig:
     return rig.crashed()
 
 
-def stuck_at_11(name: str | None = None, **policy: object) -> tuple[StreamRig, Member, Frame]:
+def stuck_at_11(name: str | None = None, **policy: Any) -> tuple[StreamRig, Member, Frame]:
     """A member that has finished 1 to 10 and 12 to 20 and is at work on 11, which is given back too."""
     rig = StreamRig(**policy)
     member = rig.member(name)
@@ -172,9 +173,7 @@ def test_a_cumulative_rejection_covers_them_too() -> None:
     for body, partition in (("1", "1"), ("2", "0"), ("3", "1")):
         rig.send(body, partition=partition)
     member.nack(member.take()[1])
-    retries = rig.group().retries
-    assert retries is not None
-    assert (rig.lag, retries.depth) == (1, 2)
+    assert (rig.lag, rig.retries.depth) == (1, 2)
 
 
 def test_with_automatic_acknowledgement_nothing_is_in_flight() -> None:
@@ -207,11 +206,9 @@ def test_a_late_acknowledgement_cancels_the_retry_that_waits_in_the_retry_lane()
     first, second = member.take()
     member.ack(second)
     rig.pass_time(2)
-    retries = rig.group().retries
-    assert retries is not None
-    assert (rig.lag, retries.depth) == (0, 1)
+    assert (rig.lag, rig.retries.depth) == (0, 1)
     member.ack(first)
-    assert (retries.depth, rig.group().late, rig.group().stale) == (0, 1, 0)
+    assert (rig.retries.depth, rig.group().late, rig.group().stale) == (0, 1, 0)
     rig.pass_time(20)
     assert member.take() == []
     assert rig.crashed().group().lag == 0
@@ -244,9 +241,7 @@ def test_a_late_acknowledgement_does_not_count_when_the_retry_is_out() -> None:
     assert (rig.group().late, rig.group().stale) == (0, 1)
     rig.pass_time(1)
     member.ack(retry)
-    retries = rig.group().retries
-    assert retries is not None
-    assert retries.depth == 0
+    assert rig.retries.depth == 0
 
 
 @pytest.mark.parametrize("where", ["relocated", "in-place"])
@@ -293,171 +288,6 @@ def test_an_acknowledgement_of_an_assignment_that_has_ended_is_fenced() -> None:
     assert (rig.lag, rig.group().fenced, rig.group().late, first.errors()) == (2, 2, 0, [])
 
 
-# Others, while one is stuck.
-
-
-def test_others_go_on_while_one_is_stuck() -> None:
-    rig = StreamRig()
-    member = rig.member(prefetch_count="3")
-    rig.send(*numbers(1, 50))
-    stuck, *others = member.take()
-    came = 0
-    while others:
-        came += len(others)
-        member.ack(*others)
-        others = member.take()
-    assert (came, rig.lag, rig.group().partitions[0].finished.holes) == (49, 1, 1)
-    member.ack(stuck)
-    assert (rig.lag, rig.group().partitions[0].finished.base) == (0, 50)
-
-
-def test_no_more_are_out_than_the_policy_allows() -> None:
-    rig = StreamRig(max_in_flight=4)
-    member = rig.member(prefetch_count="100")
-    rig.send(*numbers(1, 10))
-    messages = member.take()
-    assert len(messages) == 4
-    member.ack(messages[0], messages[2])
-    assert places(member.take()) == ["5.0", "6.0"]
-
-
-def test_no_more_bytes_are_out_than_the_policy_allows() -> None:
-    rig = StreamRig(max_in_flight_bytes=30_000)
-    member = rig.member()
-    rig.send(*["x" * 10_000] * 5)
-    messages = member.take()
-    assert len(messages) == 2
-    member.ack(messages[1])
-    assert places(member.take()) == ["3.0"]
-    member.ack(messages[0])
-    assert places(member.take()) == ["4.0"]
-
-
-def test_a_message_that_is_larger_than_the_limit_comes_alone() -> None:
-    rig = StreamRig(max_in_flight_bytes=1000)
-    member = rig.member()
-    rig.send("x" * 10_000, "y" * 10_000)
-    (first,) = member.take()
-    member.ack(first)
-    assert places(member.take()) == ["2.0"]
-
-
-@pytest.mark.parametrize("members", [2, 3])
-def test_members_that_share_a_partition_have_equal_shares_and_no_more_than_the_limit(members: int) -> None:
-    rig = StreamRig(max_in_flight=7, rebalance_strategy="shared")
-    all_members = [rig.member() for _ in range(members)]
-    rig.pass_time(1)
-    rig.send(*numbers(1, 20))
-    counts = [len(member.take()) for member in all_members]
-    assert sum(counts) <= 7
-    assert max(counts) - min(counts) <= 1
-
-
-def test_a_member_that_does_nothing_keeps_nothing_from_one_that_shares_its_partition() -> None:
-    rig = StreamRig(max_in_flight=4, rebalance_strategy="shared")
-    idle, busy = rig.member(), rig.member()
-    rig.pass_time(1)
-    rig.send(*numbers(1, 20))
-    came = 0
-    while messages := busy.take():
-        came += len(messages)
-        busy.ack(*messages)
-    assert (len(idle.take()), came, rig.lag) == (2, 18, 2)
-
-
-def test_the_prefetch_is_the_members_and_not_the_partitions() -> None:
-    rig = StreamRig(partitions=3)
-    member = rig.member(prefetch_count="4")
-    for partition in ("0", "1", "2"):
-        rig.send("1", "2", "3", partition=partition)
-    messages = member.take()
-    assert len(messages) == 4
-    came = 0
-    while messages:
-        came += len(messages)
-        member.ack(*messages)
-        messages = member.take()
-    assert (came, rig.lag) == (9, 0)
-
-
-def test_no_partition_waits_for_ever_for_the_credit_of_a_member() -> None:
-    rig = StreamRig(partitions=3)
-    member = rig.member(prefetch_count="1")
-    for partition in ("0", "1", "2"):
-        rig.send(*numbers(1, 20), partition=partition)
-    came = ""
-    for _ in range(30):
-        (message,) = member.take()
-        came += message.headers["partition"]
-        member.ack(message)
-    assert all(len(set(came[start : start + 3])) == 3 for start in range(6, 27))
-
-
-def test_of_retries_a_member_has_no_more_than_a_fifth_of_its_prefetch() -> None:
-    rig = StreamRig()
-    member = rig.member(prefetch_count="10")
-    rig.send(*numbers(1, 10))
-    member.nack(*member.take(), redelivery_delay="1000")
-    rig.pass_time(2)
-    assert len(member.take()) == 2
-    rig.send(*numbers(11, 30))
-    new = member.take()
-    assert len(new) == 8
-    member.ack(*new)
-    assert places(member.take()) == [f"{offset}.0" for offset in range(19, 27)]
-
-
-def test_retries_are_shared_among_the_members() -> None:
-    rig = StreamRig()
-    first, second = rig.member(prefetch_count="10"), rig.member(prefetch_count="10")
-    rig.pass_time(1)
-    rig.send(*numbers(1, 10))
-    for member in (first, second):
-        member.nack(*member.take(), redelivery_delay="1000")
-    rig.pass_time(2)
-    assert [len(member.take()) for member in (first, second)] == [2, 2]
-
-
-# A selector.
-
-
-def test_a_group_with_a_selector_has_no_lag_of_what_it_does_not_want() -> None:
-    rig = StreamRig()
-    member = rig.member(selector="colour = 'red'")
-    rig.send("1", "2", colour="red")
-    rig.send("3", colour="blue")
-    rig.send("4", colour="red")
-    assert (member.bodies(), rig.lag) == (["1", "2", "4"], 3)
-    member.vanish()
-    rig.send("5", "6", colour="blue")
-    assert rig.lag == 3
-    rig = rig.crashed()
-    assert rig.lag == 3
-    assert places(rig.member(selector="colour = 'red'").take()) == ["1.0!", "2.0!", "4.0!"]
-
-
-def test_a_group_with_a_selector_passes_over_what_was_there_before_it() -> None:
-    rig = StreamRig()
-    rig.send(*numbers(1, 9), colour="blue")
-    rig.send("10", colour="red")
-    rig.send(*numbers(11, 19), colour="blue")
-    member = rig.member(selector="colour = 'red'")
-    assert (member.bodies(), rig.lag) == (["10"], 1)
-
-
-def test_what_it_does_not_want_is_finished_once_though_a_member_comes_while_it_is_stored() -> None:
-    rig = StreamRig()
-    rig.member(selector="colour = 'red'").vanish()
-    for colour in ("red", "blue", "blue"):
-        rig.post(colour, colour=colour)
-    rig.stepped.turn()
-    member = rig.stepped.connect()
-    head = {"destination": "/stream/s", "id": "0", "group": "g", "ack": "client", "selector": "colour = 'red'"}
-    member.frame("SUBSCRIBE", head)
-    rig.run()
-    assert (member.messages(), rig.lag) == ([b"red"], 1)
-
-
 # Transactions.
 
 
@@ -500,3 +330,18 @@ def test_a_transaction_that_is_refused_leaves_the_messages_to_the_next_member() 
     rig.pass_time(2)
     assert (len(member.errors()), rig.lag) == (1, 2)
     assert places(rig.member().take()) == ["1.0!", "2.0!"]
+
+
+@pytest.mark.parametrize("where", ["relocated", "in-place"])
+@pytest.mark.parametrize("end", ["ABORT", "COMMIT"])
+def test_a_late_acknowledgement_in_a_transaction_ends_nothing(where: str, end: str) -> None:
+    rig = StreamRig(retry=where, retry_delays="5s")
+    member = rig.member(consume_timeout="1s")
+    rig.send("1")
+    (message,) = member.take()
+    rig.pass_time(2)
+    member.client.frame("BEGIN", {"transaction": "t"})
+    member.ack(message, transaction="t")
+    member.client.frame(end, {"transaction": "t"})
+    rig.pass_time(5)
+    assert (places(member.take()), member.errors()) == (["1.0!"], [])

@@ -1,6 +1,7 @@
 """Key-ordered consumption: of each key one message is out at a time, and the other keys go on."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from quire.testing.stepped import Frame
 from tests.unit.broker.streams.member_rig import Member, StreamRig, numbers
 
 
-def key_ordered(**policy: object) -> tuple[StreamRig, Member]:
+def key_ordered(**policy: Any) -> tuple[StreamRig, Member]:
     rig = StreamRig(**policy)
     return rig, rig.member(order="key-ordered")
 

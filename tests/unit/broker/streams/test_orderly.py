@@ -1,13 +1,14 @@
 """Orderly consumption: one message of a partition is out at a time, and one that fails holds back all behind it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.unit.broker.streams.member_rig import Member, StreamRig, numbers, places
 
 
-def orderly(partitions: int = 1, **policy: object) -> tuple[StreamRig, Member]:
+def orderly(partitions: int = 1, **policy: Any) -> tuple[StreamRig, Member]:
     rig = StreamRig(partitions=partitions, **policy)
     return rig, rig.member(order="orderly")
 
@@ -112,7 +113,8 @@ def test_the_order_is_kept_over_any_number_of_failures() -> None:
     rig, member = orderly(retry_maximum=2)
     rig.send("1", "2", "3")
     for _ in range(20):
-        member.nack(*member.take())
+        (message,) = member.take()
+        member.nack(message)
         rig.pass_time(1.1)
     assert drain(member) == ["1", "2", "3"]
     assert list(rig.broker.queues) == []

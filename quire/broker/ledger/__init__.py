@@ -1,0 +1,1 @@
+"""The delivery ledger: what becomes of messages, kept as a stream."""

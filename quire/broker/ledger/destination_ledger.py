@@ -1,0 +1,100 @@
+"""What the ledger is told of one destination, or of one of its subscribers."""
+
+from typing import TYPE_CHECKING
+
+from quire.ledger_block import Ids, LedgerEvent, Run, ids_of, ranges_of, sent_of
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.ledger.ledger import Ledger
+    from quire.broker.session import Session
+    from quire.broker.subscription import Subscription
+
+
+class DestinationLedger:
+    """Notes events of one destination. A call is about many messages, and costs little more than for a single one.
+
+    Args:
+        ledger: where they go.
+        destination: of the messages: ``queue://orders``.
+        subscriber: the durable subscription or the consumer group; empty if it is about the destination itself.
+        lane: the partition of a stream.
+    """
+
+    def __init__(self, ledger: "Ledger", destination: str, subscriber: str = "", lane: int = 0) -> None:
+        self._ledger = ledger
+        self._destination = destination
+        self._subscriber = subscriber
+        self._lane = lane
+        self._senders: list[tuple[str, int]] = []
+
+    # Messages come.
+
+    def sent(self, sender: "Session | None") -> None:
+        """A message joins the open commit."""
+        name = "" if sender is None else sender.name
+        senders = self._senders
+        if senders and senders[-1][0] == name:
+            senders[-1] = (name, senders[-1][1] + 1)
+        else:
+            senders.append((name, 1))
+
+    def committing(self, messages: list[Message]) -> list[Run]:
+        """The open commit ends; what it says is true once it is done.
+
+        Args:
+            messages: what was sent to the destination in it.
+        """
+        senders, self._senders = self._senders, []
+        if sum([count for _, count in senders]) != len(messages):
+            senders = [("", len(messages))]
+        runs, start, now = [], 0, self._ledger.now_ms()
+        for name, count in senders:
+            run = messages[start : start + count]
+            start += count
+            sequences = ranges_of([message.sequence for message in run])
+            runs.append(self._run(LedgerEvent.COMMIT, now, name, sequences, ids=ids_of(run), sent=sent_of(run)))
+        return runs
+
+    # They go.
+
+    def dispatched(self, subscription: "Subscription", messages: list[Message]) -> None:
+        """A consumer was given messages."""
+        flagged = [message.sequence for message in messages if message.redelivered]
+        self._note(LedgerEvent.DISPATCH, messages, _name(subscription), ranges_of(flagged))
+
+    def acknowledged(self, messages: list[Message], subscription: "Subscription | None" = None) -> None:
+        """A consumer is done with messages; of a topic, where each has its own, it is said which one."""
+        self._note(LedgerEvent.ACKNOWLEDGE, messages, "" if subscription is None else _name(subscription))
+
+    def came_back(self, messages: list[Message]) -> None:
+        """Messages were not acknowledged."""
+        self._note(LedgerEvent.REDELIVER, messages)
+
+    def ended(self, messages: list[Message], reason: str) -> None:
+        """Messages have expired, or become dead letters."""
+        self._note(LedgerEvent.EXPIRE if reason == "expired" else LedgerEvent.DEAD_LETTER, messages)
+
+    def removed(self, messages: list[Message]) -> None:
+        """An operator, or retention, removed messages."""
+        self._note(LedgerEvent.REMOVE, messages)
+
+    def _note(
+        self, event: LedgerEvent, messages: list[Message], who: str = "", flagged: list[int] | None = None
+    ) -> None:  # fmt: skip
+        if messages:
+            ranges = ranges_of([message.sequence for message in messages])
+            self._ledger.note(self._run(event, self._ledger.now_ms(), who, ranges, flagged or []))
+
+    def _run(
+        self, event: LedgerEvent, time: int, who: str, ranges: list[int], flagged: list[int] | None = None,
+        ids: Ids | None = None, sent: list[int] | None = None,
+    ) -> Run:  # fmt: skip
+        return Run(
+            self._destination, event, time, who, self._subscriber, self._lane, ranges, flagged or [], ids or Ids(),
+            sent or [],
+        )  # fmt: skip
+
+
+def _name(subscription: "Subscription") -> str:
+    return f"{subscription.session.name}/{subscription.id}"

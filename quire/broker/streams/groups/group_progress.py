@@ -1,0 +1,59 @@
+"""The progress of somebody who reads a stream himself, shown as a group: a job on Spark says how far it has come."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from quire.broker.streams.groups.group_definition import GroupDefinition, check_name
+from quire.broker.streams.groups.group_partition import Progress
+from quire.cursors.ack_set import AckSet
+from quire.errors import DestinationInUse, InvalidArgument
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.streams.groups.group import Group
+    from quire.broker.streams.stream import Stream
+
+EXTERNAL = "external"
+"""The start of a group that has its position from elsewhere."""
+
+
+def note_progress(broker: "Broker", stream: "Stream", name: str, offsets: Mapping[int, int]) -> "Group":
+    """Note how far a reader has come; its group is made if it is not there, and has no retries.
+
+    Args:
+        broker: the broker.
+        stream: the stream.
+        name: the group's name.
+        offsets: by partition, the first offset that is not done. Others stay where they are; in a new group they begin
+            at the first record.
+
+    Raises:
+        InvalidHeader: a group cannot have such a name.
+        InvalidArgument: there is no such partition, or nothing with such an offset can have been read.
+        DestinationInUse: the group has members: they decide what is done.
+    """
+    for partition, offset in offsets.items():
+        if not 0 <= partition < len(stream.partitions):
+            raise InvalidArgument(f"there is no partition {partition}", argument="offsets", partition=partition)
+        end = stream.partitions[partition].announced + 1
+        if not 1 <= offset <= end:
+            text = f"offset {offset} of partition {partition}: it has offsets 1 to {end}"
+            raise InvalidArgument(text, argument="offsets", partition=partition, end=end)
+    group = stream.groups.get(name) or _made(broker, stream, name)
+    if group.members:
+        raise DestinationInUse(f"the group {name[:60]!r} has members", group=name[:60])
+    for partition, offset in offsets.items():
+        group.partitions[partition].go_to(offset)
+    return group
+
+
+def _made(broker: "Broker", stream: "Stream", name: str) -> "Group":
+    check_name(name)
+    begun = []
+    for partition in stream.partitions:
+        finished = AckSet()
+        finished.merge(partition.gone)
+        begun.append((finished, Progress()))
+    now = broker.clock.now_ms()
+    definition = GroupDefinition(stream.destination.name, name, start=EXTERNAL, created=now)
+    return broker.groups.create(definition, begun, retries=False)

@@ -1,0 +1,41 @@
+"""What the ledger is told of retries: it speaks of their origins."""
+
+from typing import TYPE_CHECKING
+
+from quire.broker.ledger.destination_ledger import DestinationLedger
+from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.ledger_block import LedgerEvent, Run
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.ledger.ledger import Ledger
+
+
+class RetryLedger(DestinationLedger):
+    """Notes events of a group's retries.
+
+    Args:
+        ledger: where they go.
+        destination: the stream.
+        subscriber: the group.
+        lanes: the lanes of the stream's partitions, by number.
+    """
+
+    def __init__(self, ledger: "Ledger", destination: str, subscriber: str, lanes: tuple[int, ...]) -> None:
+        super().__init__(ledger, destination, subscriber)
+        self._lanes = lanes
+
+    def committing(self, messages: list[Message]) -> list[Run]:
+        """Retries are no new messages."""
+        return []
+
+    def _note(
+        self, event: LedgerEvent, messages: list[Message], who: str = "", flagged: list[int] | None = None
+    ) -> None:  # fmt: skip
+        for message in messages:
+            if isinstance(message, RetryMessage):
+                self._lane = self._lanes.index(message.origin_lane)
+                origin = [message.origin_sequence, 1]
+                is_flagged = event is LedgerEvent.DISPATCH and message.redelivered
+                run = self._run(event, self._ledger.now_ms(), who, origin, origin if is_flagged else [])
+                self._ledger.note(run)
