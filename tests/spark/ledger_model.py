@@ -25,9 +25,10 @@ class Event(NamedTuple):
     position: int
 
     def row(self) -> dict[str, Any]:
-        """As Spark takes it."""
+        """As Spark takes it. Only sends and commits say the message id."""
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=self.time)
-        return self._asdict() | {"producer": "p", "time": moment}
+        id = self.message_id if self.event in ("send", "commit") else None
+        return self._asdict() | {"message_id": id, "producer": "p", "time": moment}
 
 
 @dataclass

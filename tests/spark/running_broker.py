@@ -37,14 +37,20 @@ class RunningBroker(OwnBroker):
         found: int = self.api.call("GET", f"/groups/{stream}/{group}/lag")["lag"]
         return found
 
+    @property
+    def log(self) -> str:
+        """What it and its bulk server have logged."""
+        return self._log.read_text()
+
     def bulk_pid(self) -> int:
         """The process of its bulk server."""
-        events = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        events = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return int([found["pid"] for found in events if found["event"] == "bulk.started"][-1])
 
 
 @contextmanager
 def running_broker(directory: Path, **settings: str) -> Iterator[RunningBroker]:
-    """A broker that is killed at the end."""
+    """A broker that is killed at the end, and has logged no error that nobody foresaw."""
     with RunningBroker(directory, **settings) as broker:
         yield broker
+    assert "Traceback" not in broker.log

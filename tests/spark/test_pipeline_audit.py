@@ -29,8 +29,7 @@ def rows_of(spark: SparkSession, ledger: Ledger, *, position: bool = True) -> Da
 
 
 def remaining_of(spark: SparkSession, ledger: Ledger) -> Remaining:
-    there = [(name, sequence, f"ID:{name}-{sequence}") for name, sequence in sorted(ledger.there)]
-    messages = spark.createDataFrame(there, "destination string, offset bigint, message_id string")
+    messages = spark.createDataFrame(sorted(ledger.there), "destination string, offset bigint")
     return Remaining(messages, DESTINATIONS, LATER)
 
 

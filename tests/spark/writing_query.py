@@ -1,4 +1,4 @@
-"""A process with a streaming query that writes to queues, topics and streams, until it is killed or at its last batch.
+"""A process with a streaming query that writes to queues, topics and streams, until it is killed.
 
 Each time it begins, rows are spread over tasks in another way: a batch that is run again does not look as before.
 """
@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import quire.spark
+from tests.docs.pages import ROOT
 
 DESTINATIONS = ("queue://a", "topic://b", "stream://c")
 SIZE = 300
@@ -28,26 +29,21 @@ def rows(spark: SparkSession, per_batch: int) -> DataFrame:
 
 
 def main() -> None:
-    """Write batches up to the last one."""
+    """Write batch after batch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("checkpoint")
     parser.add_argument("--master", required=True)
     parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--last", type=int, required=True)
     given = parser.parse_args()
     spark = quire.spark.session(
         memory="512m", spark__master=given.master, spark__ui__enabled="false", spark__ui__showConsoleProgress="false",
         spark__sql__shuffle__partitions="3", spark__executor__memory="512m",
+        spark__executorEnv__PYTHONPATH=str(ROOT),
     )  # fmt: skip
     spark.sparkContext.setLogLevel("ERROR")
     writer = rows(spark, given.rows).writeStream.format("quire").option("broker.url", given.url)
-    query = writer.option("checkpointLocation", given.checkpoint).start()
-    while not query.awaitTermination(timeout=1):
-        done = query.lastProgress
-        if done is not None and done.batchId >= given.last:
-            query.stop()
-    spark.stop()
+    writer.option("checkpointLocation", given.checkpoint).start().awaitTermination()
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Launcher:
         """
         if self._store == "memory:":
             raise InvalidArgument(
-                "the store is in the broker's memory, where nobody else can read it: set store.url to read in bulk"
+                "the store is in the broker's memory, and nobody else can read it: set store.url to read in bulk"
             )
         async with self._starting:
             if self._process is None or self._process.returncode is not None:

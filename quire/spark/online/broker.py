@@ -1,7 +1,7 @@
 """A broker, for those who read from it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from http.client import HTTPResponse
 from typing import TypeVar
@@ -82,7 +82,7 @@ class Broker:
 
     def read(
         self, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Read a part of a lane (``quire.arrow.lane_reader.read``). After a failure it goes on where it was.
 
         Raises:

@@ -128,7 +128,7 @@ def _remaining(spark: "SparkSession", place: Place, names: tuple[str, ...]) -> "
     if not names:
         return None
     taken = SystemClock().now_ms()
-    messages = place.read(spark, ",".join(names)).select("destination", "offset", "message_id")
+    messages = place.read(spark, ",".join(names)).select("destination", "offset")
     return Remaining(messages.localCheckpoint(eager=True), names, taken)
 
 

@@ -17,7 +17,7 @@ def histories(events: DataFrame) -> DataFrame:
         events: what ``ledger.events`` gives; from a stream, one batch of it.
 
     Returns:
-        A row per message: what tells it from others, and
+        A row per message: what tells it from others, its ``message_id`` if the ledger says it, and
 
         - ``seen_at``: its first event; ``sent_at``, ``committed_at``, ``dead_lettered_at``, ``expired_at``,
           ``removed_at``: when that was, in milliseconds since the epoch; null for never.
@@ -33,6 +33,7 @@ def histories(events: DataFrame) -> DataFrame:
         return F.when(F.col("event") == event, value)
 
     return events.groupBy(*MESSAGE).agg(
+        F.max("message_id").alias("message_id"),
         F.min(millis).alias("seen_at"),
         F.min(on("send", millis)).alias("sent_at"),
         F.min(on("commit", millis)).alias("committed_at"),
@@ -53,6 +54,7 @@ def merged(parts: DataFrame) -> DataFrame:
     """
     firsts = [name for name in parts.columns if name.endswith("_at")]
     return parts.groupBy(*MESSAGE).agg(
+        F.max("message_id").alias("message_id"),
         *[F.min(name).alias(name) for name in firsts],
         F.sort_array(F.flatten(F.collect_list("dispatches"))).alias("dispatches"),
         F.sum("redeliveries").alias("redeliveries"),

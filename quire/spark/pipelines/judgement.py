@@ -33,7 +33,7 @@ class Remaining(NamedTuple):
     """What destinations still had.
 
     Attributes:
-        messages: ``destination``, ``offset`` and ``message_id`` of each.
+        messages: ``destination`` and ``offset`` of each.
         destinations: which ones were looked at.
         taken: when that was, in milliseconds since the epoch. It must be before the ledger was read; messages that
             were committed later are not looked for.
@@ -55,16 +55,17 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
         remaining: what the destinations still had, if somebody looked.
 
     Returns:
-        A row per message: ``destination``, ``at`` (when it was committed, or first seen), ``consumer`` (who had it
-        last), a column for each of ``COUNTS`` but the last, and for each of ``LATENCIES`` in milliseconds.
+        A row per message: what tells it from others, ``message_id``, ``at`` (when it was committed, or first seen),
+        ``consumer`` (who had it last), a column for each of ``COUNTS`` but the last, and for each of ``LATENCIES`` in
+        milliseconds.
     """
     messages = histories.withColumn("ended_as", _end())
     if remaining is None:
         messages = messages.withColumn("is_gone", F.lit(False))
     else:
-        there = remaining.messages.select("destination", F.col("offset").alias("sequence"), "message_id").distinct()
+        there = remaining.messages.select("destination", F.col("offset").alias("sequence")).distinct()
         there = there.withColumn("there", F.lit(True))
-        messages = messages.join(there, ["destination", "sequence", "message_id"], "left")
+        messages = messages.join(there, ["destination", "sequence"], "left")
         is_judged = F.col("destination").isin(*remaining.destinations) & (F.col("committed_at") < remaining.taken)
         messages = messages.withColumn("is_gone", F.col("there").isNull() & is_judged)
     known = F.col("committed_at").isNotNull()
@@ -73,6 +74,9 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
     first, last = F.get("dispatches", F.lit(0)), F.try_element_at(before_end, F.lit(-1))
     return messages.select(
         "destination",
+        "partition",
+        "sequence",
+        "message_id",
         F.timestamp_millis(F.coalesce("committed_at", "seen_at")).alias("at"),
         F.coalesce(last["consumer"], first["consumer"]).alias("consumer"),
         _one("sent", F.col("sent_at").isNotNull()),

@@ -48,7 +48,8 @@ class Place:
 
         Args:
             spark: the session.
-            subscribe: destinations, with commas between them; not for Parquet, which is read whole.
+            subscribe: destinations, with commas between them; not for Parquet, which is read whole. ``LEDGER`` gives
+                its rows.
             **options: of the data source; not for Parquet.
 
         Raises:
@@ -56,14 +57,15 @@ class Place:
         """
         if self.parquet:
             return self._files(spark)
-        return spark.read.format("quire").options(**self._options(subscribe, options)).load()
+        return _rows(spark.read.format("quire").options(**self._options(subscribe, options)).load(), subscribe)
 
     def read_stream(self, spark: "SparkSession", subscribe: str = "", **options: str) -> "DataFrame":
         """Read what is there, and what comes.
 
         Args:
             spark: the session.
-            subscribe: streams, with commas between them; not for Parquet, which is read whole.
+            subscribe: streams, with commas between them; not for Parquet, which is read whole. ``LEDGER`` gives its
+                rows.
             **options: of the data source; not for Parquet.
 
         Raises:
@@ -75,7 +77,7 @@ class Place:
         if self.store:
             raise InvalidArgument("a store is read as it is now; what comes is read from a broker: give --url")
         given = {"startingOffsets": "earliest"} | self._options(subscribe, options)
-        return spark.readStream.format("quire").options(**given).load()
+        return _rows(spark.readStream.format("quire").options(**given).load(), subscribe)
 
     def _files(self, spark: "SparkSession") -> "DataFrame":
         from quire.spark.pipelines.files import read_or_none
@@ -89,3 +91,12 @@ class Place:
     def _options(self, subscribe: str, options: dict[str, str]) -> dict[str, str]:
         where = {"broker.url": self.url} if self.url else {"store.url": self.store or ""}
         return where | {"subscribe": subscribe} | options | self.options
+
+
+def _rows(messages: "DataFrame", subscribe: str) -> "DataFrame":
+    """Messages as they are; of the ledger what they say."""
+    if subscribe != LEDGER:
+        return messages
+    from quire.spark.pipelines.unpacking import unpack
+
+    return unpack(messages)

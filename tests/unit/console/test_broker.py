@@ -10,6 +10,7 @@ import pytest
 from quire.broker.transactions.xid import Xid
 from quire.console import broker as broker_endpoints
 from quire.console.app import ENDPOINTS
+from quire.console.bulk.launcher import Launcher
 from quire.console.endpoint import Endpoint
 from quire.console.writes import StageQuery
 from quire.errors import StoreFull
@@ -17,6 +18,14 @@ from quire.store.urls import shown
 from tests.unit.console.conftest import Api, prepare
 
 XID = Xid(1, b"global", b"branch")
+
+
+class Running(Launcher):
+    """A bulk server that runs, as far as the application can see."""
+
+    async def start(self) -> None:
+        """It listens everywhere."""
+        self.address = "0.0.0.0:8162"
 
 
 def test_status_has_what_an_operator_looks_for(api: Api) -> None:
@@ -187,6 +196,7 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
     query = {"producer": "p"} if row.query is StageQuery else {}
     sent = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
+    api.application.bulk = Running("memory:", api.stepped.settings)
     answer = api.call(row.method, path, params=query, **sent)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)
@@ -197,3 +207,13 @@ def test_page_names_every_endpoint() -> None:
     assert set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", page, re.MULTILINE)) == {
         f"{row.method} {row.path}" for row in ENDPOINTS
     }
+
+
+def test_a_bulk_server_that_listens_everywhere_is_where_the_broker_was_reached(api: Api) -> None:
+    api.application.bulk = running = Running("memory:", api.stepped.settings)
+    answer = api.call("POST", "/bulk").json()
+    assert answer == {"url": "http://127.0.0.1:8162", "token": running.token}
+
+
+def test_a_store_in_memory_is_not_read_in_bulk(api: Api) -> None:
+    assert api.error("POST", "/bulk") == (400, "invalid-argument")

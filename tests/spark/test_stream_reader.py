@@ -1,0 +1,340 @@
+"""The stream reader as Spark calls it, on a real broker: offsets, limits, losses, progress."""
+
+import itertools
+import json
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from quire.clock import ManualClock, SystemClock
+from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, UnknownDestination
+from quire.spark.options import Options, Use
+from quire.spark.stream_offsets import GROUP
+from quire.spark.stream_reader import StreamReader
+from tests.spark.running_broker import RunningBroker, running_broker
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+PATIENCE = 20.0
+CLOCK = SystemClock()
+NUMBERS = itertools.count()
+Kept = dict[str, Any]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = CLOCK.monotonic() + PATIENCE
+    while not condition():
+        assert CLOCK.monotonic() < deadline, "it does not come to pass"
+        time.sleep(0.05)
+
+
+def reader(broker: RunningBroker, stream: str, **given: str) -> StreamReader:
+    options = {"broker.url": broker.url, "subscribe": stream, "startingOffsets": "earliest", "groupId": "job"}
+    named = {"assign", "subscribePattern"} & given.keys()
+    for name in ["subscribe"] * bool(named) + ["startingOffsets"] * ("startingTimestamp" in given):
+        del options[name]
+    return StreamReader(Options.of(options | given, Use.STREAM), ["partition", "offset", "value"])
+
+
+def latest(source: StreamReader, start: Kept) -> Kept:
+    """What Spark asks before each micro-batch."""
+    return source.latestOffset(start, source.getDefaultReadLimit())
+
+
+def read(source: StreamReader, start: Kept, end: Kept) -> list[tuple[int, int]]:
+    """Partition and offset of the messages of a range, as tasks in other processes read them."""
+    far_away = pickle.loads(pickle.dumps(source))
+    return sorted(
+        (row["partition"], row["offset"])
+        for task in source.partitions(start, end)
+        for batch in far_away.read(pickle.loads(pickle.dumps(task)))
+        for row in batch.to_pylist()
+    )
+
+
+def offsets(kept: Kept) -> Kept:
+    return {stream: found for stream, found in kept.items() if stream != GROUP}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def stream(broker: RunningBroker) -> str:
+    """A stream of the test's own with 30 messages in partition 0 and 10 in partition 1."""
+    name = f"events{next(NUMBERS)}"
+    broker.create(name, 2)
+    broker.send(name, 30)
+    broker.send(name, 10, partition=1)
+    return name
+
+
+# Where it begins.
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"0": 1, "1": 1}),
+        ({"startingOffsets": "latest"}, {"0": 31, "1": 11}),
+        ({"startingOffsets": '{"NAME": {"0": 12, "1": -2}}'}, {"0": 12, "1": 1}),
+        ({"startingOffsets": '{"NAME": {"0": 12}}'}, {"0": 12, "1": 11}),
+        ({"startingTimestamp": "0"}, {"0": 1, "1": 1}),
+        ({"startingTimestamp": "2100-01-01T00:00:00Z"}, {"0": 31, "1": 11}),
+        ({"assign": '{"NAME": [1]}'}, {"1": 1}),
+    ],
+)
+def test_a_new_query_begins_where_it_is_told(
+    broker: RunningBroker, stream: str, given: dict[str, str], expected: Kept
+) -> None:
+    source = reader(broker, stream, **{option: text.replace("NAME", stream) for option, text in given.items()})
+    assert offsets(source.initialOffset()) == {stream: expected}
+
+
+def test_a_pattern_finds_new_streams_and_all_of_them(broker: RunningBroker) -> None:
+    broker.create("found.a")
+    broker.send("found.a", 3)
+    source = reader(broker, "", subscribePattern="found.*")
+    start = source.initialOffset()
+    end = latest(source, start)
+    assert offsets(end) == {"found.a": {"0": 4}}
+    broker.create("found.b")
+    broker.send("found.b", 2)
+    assert read(source, end, latest(source, end)) == [(0, 1), (0, 2)]
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(broker: RunningBroker, stream: str) -> None:
+    source = reader(broker, stream, startingOffsets="latest")
+    start = source.initialOffset()
+    broker.api.call("POST", f"/streams/{stream}/partitions", {"count": 3})
+    broker.send(stream, 2, partition=2)
+    end = latest(source, start)
+    assert offsets(end) == {stream: {"0": 31, "1": 11, "2": 3}}
+    assert read(source, start, end) == [(2, 1), (2, 2)]
+
+
+# How far it goes.
+
+
+def test_the_same_range_brings_the_same_messages_each_time(broker: RunningBroker, stream: str) -> None:
+    source = reader(broker, stream)
+    start = source.initialOffset()
+    end = latest(source, start)
+    broker.send(stream, 5)
+    expected = [*[(0, n) for n in range(1, 31)], *[(1, n) for n in range(1, 11)]]
+    assert read(source, start, end) == expected
+    assert read(reader(broker, stream), start, json.loads(json.dumps(end))) == expected
+    assert latest(source, latest(source, end)) == latest(source, end) != end
+    assert source.reportLatestOffset() == {stream: {"0": 36, "1": 11}}
+
+
+def test_a_limit_is_shared_out_by_what_there_is(broker: RunningBroker, stream: str) -> None:
+    source = reader(broker, stream, maxOffsetsPerTrigger="20")
+    start = source.initialOffset()
+    first = latest(source, start)
+    second = latest(source, first)
+    assert offsets(first) == {stream: {"0": 16, "1": 6}}
+    assert offsets(second) == {stream: {"0": 31, "1": 11}}
+    assert offsets(source.latestOffset(start, ReadAllAvailable())) == offsets(second)
+
+
+def test_a_limit_of_bytes(broker: RunningBroker, stream: str) -> None:
+    half = broker.api.call("GET", f"/streams/{stream}")["bytes"] // 2
+    source = reader(broker, stream, maxBytesPerTrigger=str(half))
+    end = offsets(latest(source, source.initialOffset()))
+    assert 14 <= end[stream]["0"] <= 17
+    assert 5 <= end[stream]["1"] <= 7
+
+
+def test_few_messages_wait_until_there_are_more_or_the_delay_is_over(broker: RunningBroker, stream: str) -> None:
+    clock = ManualClock()
+    given = {"minOffsetsPerTrigger": "50", "maxTriggerDelay": "10s", "subscribe": stream, "groupId": "job"}
+    options = Options.of({"broker.url": broker.url, "startingOffsets": "earliest", **given}, Use.STREAM)
+    source = StreamReader(options, ["offset"], clock)
+    start = source.initialOffset()
+    assert latest(source, start) is start
+    clock.advance(10.1)
+    end = latest(source, start)
+    assert offsets(end) == {stream: {"0": 31, "1": 11}}
+    broker.send(stream, 49)
+    clock.advance(1)
+    assert latest(source, end) is end
+    broker.send(stream, 1)
+    clock.advance(1)
+    assert offsets(latest(source, end)) == {stream: {"0": 81, "1": 11}}
+
+
+def test_what_is_available_now_is_settled_once(broker: RunningBroker, stream: str) -> None:
+    source = reader(broker, stream, maxOffsetsPerTrigger="30", minOffsetsPerTrigger="1000")
+    source.prepareForTriggerAvailableNow()
+    broker.send(stream, 100)
+    broker.api.call("POST", f"/streams/{stream}/partitions", {"count": 3})
+    broker.send(stream, 1, partition=2)
+    start = source.initialOffset()
+    first = latest(source, start)
+    second = latest(source, first)
+    assert latest(source, second) is second
+    assert offsets(second) == {stream: {"0": 31, "1": 11, "2": 1}}
+
+
+def test_large_ranges_are_split(broker: RunningBroker, stream: str) -> None:
+    source = reader(broker, stream, minPartitions="8")
+    start = source.initialOffset()
+    end = latest(source, start)
+    assert len(source.partitions(start, end)) == 8
+    assert len(reader(broker, stream).partitions(start, end)) == 2
+    assert len(read(source, start, end)) == 40
+    assert list(source.partitions(end, end)) == []
+
+
+# What is gone.
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker whose streams keep few bytes."""
+    with running_broker(tmp_path_factory.mktemp("forgetful"), POLICY__RETENTION_BYTES="20KB") as broker:
+        yield broker
+
+
+def overtaken(broker: RunningBroker, name: str, **given: str) -> tuple[StreamReader, Kept]:
+    """A query that has stopped, so long ago that retention has passed it."""
+    broker.create(name)
+    broker.send(name, 10, body="x" * 1000)
+    source = reader(broker, name, pinTtl="1s", **given)
+    start = source.initialOffset()
+    latest(source, start)
+    broker.send(name, 40, body="x" * 1000)
+    wait_until(lambda: earliest(broker, name) > 11)
+    return reader(broker, name, **given), start
+
+
+def earliest(broker: RunningBroker, name: str) -> int:
+    found: int = broker.api.call("GET", f"/streams/{name}/offsets")["partitions"][0]["earliest"]
+    return found
+
+
+def test_that_retention_has_passed_a_checkpoint_is_an_error_that_says_what_to_do(forgetful: RunningBroker) -> None:
+    source, start = overtaken(forgetful, "passed")
+    with pytest.raises(
+        DataLost, match=r"offsets 1 to \d+ of partition 0 of the stream passed are gone.*failOnDataLoss"
+    ):
+        latest(source, start)
+    end = {**start, "passed": {"0": 11}}
+    with pytest.raises(DataLost, match="offsets 1 to"):
+        source.partitions(start, end)
+
+
+def test_a_query_may_go_on_without_what_is_gone(forgetful: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
+    source, start = overtaken(forgetful, "skipped", failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        end = latest(source, start)
+        latest(source, start)
+    assert [record.message for record in caplog.records if "gone" in record.message].count(
+        caplog.records[0].message
+    ) == 1
+    first = earliest(forgetful, "skipped")
+    assert read(source, start, end) == [(0, n) for n in range(first, 51)]
+
+
+def test_a_pin_keeps_what_is_not_read_yet(forgetful: RunningBroker) -> None:
+    forgetful.create("pinned")
+    forgetful.send("pinned", 10, body="x" * 1000)
+    source = reader(forgetful, "pinned", pinTtl="1h")
+    start = source.initialOffset()
+    end = latest(source, start)
+    (pin,) = forgetful.api.call("GET", "/streams/pinned/pins")["pins"]
+    assert (pin["name"], pin["offsets"]) == ("job", {"0": 1})
+    forgetful.send("pinned", 40, body="x" * 1000)
+    time.sleep(2)
+    assert len(read(source, start, end)) == 10
+    source.commit(end)
+    wait_until(lambda: earliest(forgetful, "pinned") == 11)
+
+
+def test_a_stream_that_was_made_anew_is_another_one(broker: RunningBroker, stream: str) -> None:
+    source = reader(broker, stream)
+    end = latest(source, source.initialOffset())
+    broker.api.call("DELETE", f"/streams/{stream}")
+    with pytest.raises(UnknownDestination, match=stream):
+        latest(source, end)
+    broker.create(stream, 2)
+    broker.send(stream, 5)
+    with pytest.raises(DataLost, match="another stream of that name"):
+        latest(source, end)
+    tolerant = reader(broker, stream, failOnDataLoss="false")
+    assert read(tolerant, end, latest(tolerant, end)) == [(0, n) for n in range(1, 6)]
+
+
+# What others see of it.
+
+
+def test_the_group_shows_how_far_it_is(broker: RunningBroker, stream: str) -> None:
+    source = reader(broker, stream, maxOffsetsPerTrigger="20")
+    start = source.initialOffset()
+    first = latest(source, start)
+    assert broker.lag(stream, "job") == 40
+    source.commit(first)
+    assert broker.lag(stream, "job") == 20
+    second = latest(source, first)
+    assert latest(source, second) is second  # Spark commits the last one only with the next
+    assert broker.lag(stream, "job") == 0
+    broker.send(stream, 7)
+    assert broker.lag(stream, "job") == 7
+
+
+def test_a_query_without_a_group_gets_one_that_its_checkpoint_keeps(broker: RunningBroker, stream: str) -> None:
+    given = {"broker.url": broker.url, "subscribe": stream, "startingOffsets": "earliest"}
+    options = Options.of(given, Use.STREAM)
+    start = StreamReader(options, ["offset"]).initialOffset()
+    end = latest(StreamReader(options, ["offset"]), start)
+    assert end[GROUP] == start[GROUP]
+    assert end[GROUP] != StreamReader(options, ["offset"]).initialOffset()[GROUP]
+    assert broker.lag(stream, str(end[GROUP])) == 40
+
+
+# What cannot be done.
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"subscribe": "nowhere"}, UnknownDestination, "nowhere"),
+        ({"subscribe": "queue://orders"}, InvalidArgument, "browse it with spark.read"),
+        ({"startingOffsets": '{"NAME": {"0": 99}}'}, InvalidArgument, "ends at 31"),
+        ({"startingOffsets": '{"NAME": {"7": 1}}'}, InvalidArgument, "partition 7"),
+        ({"assign": '{"NAME": [7]}'}, InvalidArgument, "partitions 0 to 1"),
+    ],
+)
+def test_what_makes_no_sense_is_told(
+    broker: RunningBroker, stream: str, given: dict[str, str], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        reader(broker, stream, **{key: text.replace("NAME", stream) for key, text in given.items()}).initialOffset()
+
+
+def test_a_broker_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    broker = RunningBroker(tmp_path)
+    with pytest.raises(BrokerUnreachable, match=f"nobody answers at {broker.url}.*after 2 tries"):
+        reader(broker, "events", fetchRetries="1").initialOffset()
+
+
+def test_what_the_broker_does_not_hear_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with running_broker(tmp_path) as broker:
+        broker.create("s")
+        broker.send("s", 3)
+        source = reader(broker, "s")
+        start = source.initialOffset()
+        broker.kill()
+        with caplog.at_level(logging.WARNING):
+            source.commit({**start, "s": {"0": 4}})
+    assert "retention may take messages of s" in caplog.text
