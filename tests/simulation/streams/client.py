@@ -358,6 +358,7 @@ class StreamClient:
                 grip.latest = max(grip.latest, now + 1.0)
         if member.static and not for_good:
             member.client = None
+            member.served = {}  # it may have changed before: what it is now, the next look tells
             member.grace_end = now + self._world.setup.grace
         else:
             consumption.give_back(member.grips.values(), now, self._world.clock.now_ms(), lost=lost)
