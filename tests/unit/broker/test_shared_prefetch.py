@@ -36,3 +36,10 @@ def test_so_is_a_partition_of_a_key_ordered_group() -> None:
     member.ack(first)
     stepped.run()
     assert bodies(member.take("MESSAGE")) == [b"b1"]
+
+
+def test_a_list_that_makes_its_queues_consumes_each_of_them_once() -> None:
+    stepped = SteppedBroker(settings())
+    headers = {"destination": "/queue/a,/queue/b", "id": "0", "ack": "client-individual"}
+    stepped.connect().frame("SUBSCRIBE", headers)
+    assert [len(stepped.queue(name).subscriptions) for name in ("a", "b")] == [1, 1]
