@@ -85,6 +85,8 @@ class SharedPrefetch:
     def given(self, child: Subscription, messages: list[Message]) -> None:
         """A child was given messages that it has to acknowledge."""
         self._in_flight.update([((child, message.sequence), None) for message in messages])
+        if len(self._in_flight) >= self.prefetch:  # who was given the last of the credit may not ask for more
+            self._waiting.setdefault(child)
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
         """Messages of a child are settled: there is credit for those that wait for it, the longest waiting first."""

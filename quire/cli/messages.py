@@ -27,7 +27,8 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str | Non
 
 @click.command()
 @click.argument("destination")
-@click.option("--body", metavar="TEXT", help="The body.")
+@click.argument("text", required=False)
+@click.option("--body", metavar="TEXT", help="The body, as TEXT.")
 @click.option("--file", type=click.File("rb"), metavar="FILE", help="A file with the body; - for standard input.")
 @click.option(
     "--header",
@@ -48,17 +49,19 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str | Non
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How often to send it.")
 @broker_verb
 def send(
-    api: Api, output: Output, /, destination: str, body: str | None, file: BinaryIO | None, headers: tuple[str, ...],
-    time_to_live: float | None, non_persistent: bool, priority: int, count: int, **meant: Any,
+    api: Api, output: Output, /, destination: str, text: str | None, body: str | None, file: BinaryIO | None,
+    headers: tuple[str, ...], time_to_live: float | None, non_persistent: bool, priority: int, count: int, **meant: Any,
 ) -> None:  # fmt: skip
     """Send a message to a queue, a topic or a stream.
 
-    DESTINATION is the name of a queue, or topic://NAME or stream://NAME. The body comes from --body, from --file, or
+    DESTINATION is the name of a queue, or topic://NAME or stream://NAME. The body is TEXT, or comes from --file, or
     from standard input. Of a stream --header partition-key=TEXT or --header partition=N decides on the partition.
     """
-    text, encoding = encode_body(_read_body(body, file))
+    if text is not None and body is not None:
+        raise click.UsageError("give the body once: as TEXT or with --body")
+    content, encoding = encode_body(_read_body(text if body is None else body, file))
     message = {
-        "body": text,
+        "body": content,
         "body_encoding": encoding,
         "headers": _read_headers(headers) | _meant(**meant),
         "persistent": not non_persistent,

@@ -38,6 +38,7 @@ class WildcardSubscription(SharedPrefetch):
     ) -> None:  # fmt: skip
         super().__init__(prefetch)
         self.children: dict[Destination, ChildSubscription] = {}
+        self._being_made: set[Destination] = set()
         self._broker = broker
         self._patterns = [(address.kind, Pattern(address.name)) for address in addresses]
         self._make = make
@@ -74,8 +75,13 @@ class WildcardSubscription(SharedPrefetch):
                 self._broker.after_commit(partial(self._fail, error))
 
     def _add(self, destination: Destination) -> None:
-        if destination not in self.children:
+        if destination in self.children or destination in self._being_made:
+            return
+        self._being_made.add(destination)  # a queue that is made for its child is announced meanwhile
+        try:
             self.children[destination] = self._make(destination, self)
+        finally:
+            self._being_made.discard(destination)
 
     def end(self, cause: str, *, lost: bool) -> None:
         """All children go.

@@ -293,10 +293,10 @@ class StreamClient:
             self._settle(grip)
             if not is_acknowledged:
                 consumption.fail(work, self._world.clock.now_ms())
-        elif work.holder is not None or not all([state.place is Place.RETRY for state in work.possible]):
-            return None
-        elif grip.key[0] != RETRIES:
-            return None
+        else:
+            is_waiting = work.holder is None and all([state.place is Place.RETRY for state in work.possible])
+            if not is_waiting or grip.key[0] != RETRIES:
+                return None
         if not is_acknowledged:
             return None
         work.outcome = outcome
@@ -358,6 +358,7 @@ class StreamClient:
                 grip.latest = max(grip.latest, now + 1.0)
         if member.static and not for_good:
             member.client = None
+            member.served = {}  # it may have changed before: what it is now, the next look tells
             member.grace_end = now + self._world.setup.grace
         else:
             consumption.give_back(member.grips.values(), now, self._world.clock.now_ms(), lost=lost)

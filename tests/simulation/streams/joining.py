@@ -121,7 +121,7 @@ def _enter(
     )  # fmt: skip
     member.served, member.claims = group.coordinator.epochs(id), dict(claims)
     known = consumption.members.get(id)
-    kept = {} if known is None else _take_over(world, known, claims, served)
+    kept = {} if known is None else _take_over(world, known, claims, served, is_whole=wish.claim == "*")
     consumption.members[id] = member
     client.consumption, client.membership = consumption, member
     own = its_own(consumption, member, member.served.keys() - served.keys() | ({RETRIES} if known is None else set()))
@@ -140,13 +140,16 @@ def _enter(
 
 
 def _take_over(
-    world: "StreamWorld", known: Membership, claims: dict[Key, Remembered], served: dict[int, int]
+    world: "StreamWorld", known: Membership, claims: dict[Key, Remembered], served: dict[int, int], *, is_whole: bool
 ) -> dict[Key, Grip]:
     """What a member had on its old connection and has still; the rest comes back."""
     kept = {key: g for key, g in known.grips.items() if key in claims and (key[0] in served or key[0] == RETRIES)}
-    consumption = known.consumption
+    busy = {key[0] for key in claims}  # it was at work on what it says that it has: the rest had only been waiting
+    now, now_ms = world.clock.monotonic(), world.clock.now_ms()
     back = [grip for key, grip in known.grips.items() if key not in kept]
-    consumption.give_back(back, world.clock.monotonic(), world.clock.now_ms(), lost=True)
+    for lost in (True, False):
+        some = [grip for grip in back if (grip.key[0] not in busy and not is_whole) is lost]
+        known.consumption.give_back(some, now, now_ms, lost=lost)
     for grip in kept.values():
         known.drop(grip)
     if known.client is not None:

@@ -65,7 +65,8 @@ class Keeping:
             Broken: one is not.
         """
         for name, pin in list(self.pins.items()):
-            if name not in stream.pins.by_name:
+            known = stream.pins.by_name.get(name)
+            if known is None or known.until != pin.until:
                 if pin.moment <= durable and pin.until > self._clock.now_ms():
                     raise Broken(Rule.RETENTION, f"the pin {name} is gone")
                 del self.pins[name]

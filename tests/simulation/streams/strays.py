@@ -49,7 +49,7 @@ class Strays:
         before = (group.late, group.stale, group.fenced)
         yield
         counted = tuple([now - then for now, then in zip((group.late, group.stale, group.fenced), before, strict=True)])
-        if group.members.get(member.id) is None:
+        if member.client is None or member.client.is_gone:
             return  # the store could not be read: the client was told
         if is_fenced or reject:
             wanted = (0, 0, int(is_fenced))

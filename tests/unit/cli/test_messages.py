@@ -29,6 +29,16 @@ def sent(broker: FakeBroker) -> dict[str, object]:
     return body
 
 
+def test_send_takes_the_body_as_it_stands(orders: FakeBroker, run: Run) -> None:
+    assert run("send", "orders", "größe").output == "sent 1 message to orders: ID:1\n"
+    assert sent(orders)["body"] == "größe"
+
+
+def test_send_wants_the_body_once(orders: FakeBroker, run: Run) -> None:
+    result = run("send", "orders", "a", "--body", "b")
+    assert (result.exit_code, "give the body once" in result.output) == (2, True)
+
+
 def test_send_takes_the_body_from_its_option(orders: FakeBroker, run: Run) -> None:
     assert run("send", "orders", "--body", "größe").output == "sent 1 message to orders: ID:1\n"
     assert sent(orders) == {
