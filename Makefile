@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; see scripts/setup.sh.
-.PHONY: run test test-fast test-simulation fuzz check format setup setup-dev clean
+.PHONY: run test test-fast test-simulation fuzz pipeline-demo check format setup setup-dev clean
 BIN := .venv/bin
 
 run: setup  ## Start a broker on the embedded store, data in ./data
@@ -18,6 +18,10 @@ test-simulation: setup-dev  ## 10,000 random histories with crashes: a few minut
 
 fuzz: setup-dev  ## Ten minutes of random input for the STOMP decoder
 	$(BIN)/python -m tests.fuzz.stomp_decoder --seconds 600
+
+pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
+	@scripts/setup-java.sh
+	$(BIN)/python -m quire.cli.pipeline_demo
 
 check: setup-dev  ## Style, types, layers
 	$(BIN)/ruff check

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what the tests want beside Python packages: PostgreSQL's server programs and a STOMP client for Node. Where one
+# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, and a STOMP client for Node. Where one
 # cannot be had, this says so and goes on: the tests that need it are skipped and say why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,8 @@ has_postgresql() {
 if ! has_postgresql && ! apt_install postgresql; then
     echo "Going on without PostgreSQL: its store is not tested here."
 fi
+
+scripts/setup-java.sh
 
 client=tests/acceptance/stompjs
 if ! command -v node >/dev/null || ! command -v npm >/dev/null; then

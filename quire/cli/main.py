@@ -29,6 +29,7 @@ NOUNS = {
     "durable": Noun("quire.cli.durable", "List, create, delete, purge durable subscriptions."),
     "group": Noun("quire.cli.group", "List consumer groups of streams, see their lag, move them."),
     "perf": Noun("quire.cli.perf", "Measure a broker."),
+    "pipeline": Noun("quire.cli.pipeline", "Run pipelines over messages in bulk, on Spark."),
     "queue": Noun("quire.cli.queue", "List, browse, purge, move: everything about queues."),
     "receive": Noun("quire.cli.messages", "Receive messages from a queue, a topic or a stream."),
     "schedule": Noun("quire.cli.schedule", "List and cancel messages that are sent later."),

@@ -1,8 +1,8 @@
-"""A streaming query that writes to a broker, while everything it needs is killed again and again; then all is counted.
+"""A streaming query that writes to a broker, while all it needs is killed again and again; then everything is counted.
 
-``python -m tests.spark.kill_writing --kills 20`` kills Python workers, the executor, the driver and the broker at random
-moments, and starts again what does not start again by itself. At the end each row of each batch has to be in its
-destination once.
+``python -m tests.spark.kill_writing --kills 20`` kills Python workers, the driver and the broker at random moments, and
+starts again what does not start again by itself. With ``--executor`` the executor is a process of its own, and is killed
+too. At the end each row of each batch has to be in its destination once.
 """
 
 import argparse
@@ -16,15 +16,18 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from quire.clock import SystemClock
 from tests.docs.pages import ROOT
 from tests.spark.target_broker import TargetBroker
 from tests.spark.writing_query import DESTINATIONS
 
+CLOCK = SystemClock()
+
 LONGEST_RUN = 300.0
 """How long it may take until a batch is written, on a busy machine, in seconds."""
 
-VICTIMS = {"worker": 8, "broker": 7, "executor": 3, "driver": 2}
-"""Who is killed, and how often out of 20 times."""
+VICTIMS = {"worker": 9, "broker": 9, "executor": 4, "driver": 2}
+"""Who is killed, and how often beside the others."""
 
 _SIGNS = {"worker": "pyspark.daemon", "executor": "CoarseGrainedExecutorBackend"}
 """What stands in the command lines of the victims."""
@@ -37,13 +40,13 @@ class Killing:
         directory: for the broker's data and the checkpoint.
         seed: of everything that is random.
         rows: in each batch.
-        master: of Spark: with ``local-cluster``, the executor is a process of its own.
+        executor: whether the executor is a process of its own.
     """
 
-    def __init__(self, directory: Path, seed: int, rows: int, master: str = "local-cluster[1,2,512]") -> None:
+    def __init__(self, directory: Path, seed: int, rows: int, *, executor: bool) -> None:
         self._random = Random(seed)
         self._rows = rows
-        self._master = master
+        self._master = "local-cluster[1,2,512]" if executor else "local[2,8]"
         self._checkpoint = directory / "checkpoint"
         self._log = directory / "driver.log"
         self._driver: subprocess.Popen[bytes] | None = None
@@ -95,9 +98,9 @@ class Killing:
 
     def _wait_for_batch(self, number: int) -> None:
         """See that the query runs until a batch is written."""
-        deadline = time.monotonic() + LONGEST_RUN
+        deadline = CLOCK.monotonic() + LONGEST_RUN
         while self._written() < number:
-            assert time.monotonic() < deadline, f"nothing is written any more:\n{self._log.read_text()[-5000:]}"
+            assert CLOCK.monotonic() < deadline, f"nothing is written any more:\n{self._log.read_text()[-5000:]}"
             if self._driver is None or self._driver.poll() is not None:
                 self._end_driver()
                 self._start_driver()
@@ -123,9 +126,8 @@ class Killing:
         elif victim == "driver":
             self._end_driver()
         else:
-            found = sorted(pid for pid in descendants(self._process.pid) if _SIGNS[victim] in command_of(pid))
-            if found:
-                _end(self._random.choice(found))
+            found = [pid for pid in descendants(self._process.pid) if _SIGNS[victim] in command_of(pid)]
+            _end(self._random.choice(sorted(found)))
 
     def _end_driver(self) -> None:
         """Kill the driver, its Java first, and what is left of its executors and workers."""
@@ -181,16 +183,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of what is random [1]")
     parser.add_argument("--rows", type=int, default=9000, help="in each batch [9000]")
     parser.add_argument("--pause", type=float, default=3.0, help="the longest time before a kill, in seconds [3]")
+    parser.add_argument("--executor", action="store_true", help="kill the executor too; it takes longer to begin")
     given = parser.parse_args()
-    victims = [victim for victim, times in VICTIMS.items() for _ in range(times)]
+    victims = [name for name, times in VICTIMS.items() for _ in range(times) if given.executor or name != "executor"]
     random = Random(given.seed)
-    began = time.monotonic()
+    began = CLOCK.monotonic()
     with tempfile.TemporaryDirectory() as directory:
-        killing = Killing(Path(directory), given.seed, given.rows)
+        killing = Killing(Path(directory), given.seed, given.rows, executor=given.executor)
         killing.run([random.choice(victims) for _ in range(given.kills)], given.pause)
         counts, expected = killing.counts(), killing.expected()
         wrong = {row: (counts[row], expected[row]) for row in counts | expected if counts[row] != expected[row]}
-        seconds = time.monotonic() - began
+        seconds = CLOCK.monotonic() - began
         print(f"killed {dict(killing.killed)} in {seconds:.0f} s; {killing.batches} batches, {counts.total()} rows")
         print(f"rows that are not there once: {len(wrong)} {dict(list(wrong.items())[:10])}")
         sys.exit(1 if wrong or killing.batches * given.rows > len(counts) else 0)

@@ -25,6 +25,7 @@ from quire.broker.commit import Commit
 from quire.broker.writing.rows import Row, check_room, send, target_of
 from quire.errors import QuireError, StoreCorrupt, UnknownStage
 from quire.logs import event
+from quire.message import Message
 from quire.store.marks import walk_marks
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Decision:
     Attributes:
         key: the key of its mark.
         producer: whose.
-        stages: what is to be sent yet, in order; never empty at first.
+        stages: what is to be sent yet, in order.
         waiting: to be called when everything is sent and durable.
     """
 
@@ -89,17 +90,19 @@ class WritePart:
         listed: whether the broker knows that there is something here.
         staged: the ids of new stages.
         decisions: new decisions.
-        sent: the ids of stages whose rows are sent in it.
+        sent: the ids of stages whose rows are sent in it; None if no step is.
+        appends: none: the rows are their destinations'.
     """
 
-    __slots__ = ("decisions", "listed", "owner", "sent", "staged")
+    __slots__ = ("appends", "decisions", "listed", "owner", "sent", "staged")
 
     def __init__(self, owner: "StagedWrites") -> None:
         self.owner = owner
         self.listed = False
         self.staged: list[str] = []
         self.decisions: list[Decision] = []
-        self.sent: list[str] = []
+        self.sent: list[str] | None = None
+        self.appends: list[Message] = []
 
 
 class StagedWrites:
@@ -112,6 +115,8 @@ class StagedWrites:
         stages: what is staged, by id.
         bytes: what all of it takes in the store.
     """
+
+    ledger = None
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -141,8 +146,7 @@ class StagedWrites:
                 self._decided.update(stages)
                 self._decisions.append(Decision(key, decided.producer, stages))
         self._next = 1 + max([int(decision.key.removeprefix(DECIDED)) for decision in self._decisions], default=0)
-        if self._decisions:
-            self._broker.after_commit(self._send)
+        self._broker.scheduler.call_later(0, self._send)  # not now: the broker is not whole yet
 
     # Staging.
 
@@ -275,7 +279,7 @@ class StagedWrites:
         if not decision.stages:
             self._broker.set_mark(decision.key, None)
         self._is_sending = True
-        self._open.sent += ids
+        self._open.sent = ids
         self._broker.list_part(self._open)
         self._broker.hurry()
 
@@ -299,7 +303,7 @@ class StagedWrites:
     def committed(self, part: WritePart) -> None:
         """A commit is done."""
         self._decisions += part.decisions
-        if part.sent:
+        if part.sent is not None:
             self._is_sending = False
             for id in part.sent:
                 self._decided.discard(id)
@@ -318,8 +322,8 @@ class StagedWrites:
         for decision in part.decisions:
             self._decided.difference_update(decision.stages)
             self._broker.set_mark(decision.key, None)
-        if part.sent:
-            self._open.sent += part.sent
+        if part.sent is not None:
+            self._open.sent = part.sent
             self._broker.list_part(self._open)
 
     # What is there.

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from quire.broker.streams.offsets import timestamp_of
+from quire.store.positions import timestamp_of
 from quire.broker.streams.stream import Stream
 from quire.store.base import Store
 from tests.simulation.promises import Broken, Outcome

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from quire.broker.writing.staged_writes import INDEX, LIFE, STEP_BYTES, SWEEP_INTERVAL
+from quire.broker.writing.staged_writes import DECIDED, INDEX, LIFE, STEP_BYTES, SWEEP_INTERVAL
 from quire.errors import ProducerHeld, StoreFull, UnknownStage
 from quire.store.base import Store, WriteBatch
 from quire.store.lmdb import LmdbStore
@@ -210,14 +210,28 @@ def test_a_crash_leaves_all_or_nothing_of_a_commit(store: Store, commits: int, i
         if writer.stepped.writer.batch is not None:
             writer.stepped.commit() if left or is_announced else writer.stepped.writer.apply()
     stepped = writer.stepped.reopen()
+    assert not stepped.is_turn_wanted  # a broker that is being made cannot have turns
     writer = BulkWriter(stepped)
-    stepped.run()
     if commits:
         assert writer.commit(1, first, second) is None
     else:
         assert writer.commit(1, first, second) == 3
+    stepped.advance(0)
     stepped.run()
     assert (content(stepped), marks(store), writer.is_written()) == ([b"1", b"2", b"3"], [], True)
+
+
+def test_a_decision_of_which_nothing_is_left_is_forgotten(store: Store) -> None:
+    writer, first, second = staged(store)
+    writer.commit(1, first, second)
+    writer.stepped.turn()
+    writer.stepped.commit()
+    store.apply(WriteBatch(marks={INDEX + first: None, INDEX + second: None}))
+    writer = BulkWriter(writer.stepped.reopen())
+    writer.stepped.advance(0)
+    writer.stepped.run()
+    assert writer.is_written()
+    assert not [key for key in marks(store) if key.startswith(DECIDED)]
 
 
 def test_damage_is_told_and_does_no_harm_to_others(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -262,6 +276,7 @@ class History:
                 pass
         while self.writer.stepped.broker.store_error is not None:
             recover(self.writer.stepped)
+        self.writer.stepped.advance(0)
         self.writer.stepped.run()
 
     def attempt(self, number: int) -> bool:

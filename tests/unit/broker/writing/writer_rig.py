@@ -10,7 +10,7 @@ from quire.errors import QuireError
 from quire.testing.stepped import SteppedBroker
 
 
-def rows(stepped: SteppedBroker, values: list[bytes], destination: str = "q", **columns: Any) -> list[Row]:
+def rows(stepped: SteppedBroker, values: list[bytes], destination: str | list[str] = "q", **columns: Any) -> list[Row]:
     """Rows, understood."""
     given = Columns(destination=destination, value=values, **columns)
     return [row for step in RowReader(stepped.broker, given).steps(3) for row in step]
@@ -36,7 +36,7 @@ class BulkWriter:
         """Commit; it is not durable yet."""
         return self.stepped.broker.staged.commit(self.producer, sequence, list(stages))
 
-    def outcome(self) -> Callable[[], QuireError | None | str]:
+    def outcome(self) -> Callable[[], QuireError | str | None]:
         """What becomes of the open commit: None when it is durable, an error when it failed, ``waiting`` before."""
         told: list[QuireError | None] = []
         Management(self.stepped.broker).confirm(told.append)
