@@ -14,6 +14,7 @@ from quire.cli.main import main as program
 from quire.client.remote_error import error_classes
 from quire.errors import ERRORS
 from quire.settings import KEYS
+from quire.spark.options import OPTIONS, Use
 
 WIDTH = 100
 """How wide the help texts are printed, in characters."""
@@ -21,7 +22,25 @@ WIDTH = 100
 
 def pages() -> dict[str, str]:
     """The text of each page, by file name."""
-    return {"settings.md": settings_page(), "cli.md": cli_page(), "errors.md": errors_page()}
+    return {"settings.md": settings_page(), "cli.md": cli_page(), "errors.md": errors_page(), "spark.md": spark_page()}
+
+
+def spark_page() -> str:
+    """The page of the options of the data source for Spark."""
+    lines = [
+        "# Options of the data source for Spark",
+        "",
+        "`format(\"quire\")` takes these. Case does not count. What is unknown, cannot be read or is not for the use at",
+        "hand is an error that names it.",
+        "",
+        "| option | for | default | allowed | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for option in OPTIONS.values():
+        uses = "all" if len(option.uses) == len(Use) else ", ".join(option.uses)
+        default = "" if option.default is None else f"`{option.kind.write(option.default).strip(chr(34))}`"
+        lines.append(f"| `{option.name}` | {uses} | {default} | {option.kind.allowed} | {option.text} |")
+    return "\n".join(lines) + "\n"
 
 
 def settings_page() -> str:

@@ -1,11 +1,12 @@
 """A streaming query that writes to a broker, while all it needs is killed again and again; then everything is counted.
 
 ``python -m tests.spark.kill_writing --kills 20`` kills Python workers, the driver and the broker at random moments, and
-starts again what does not start again by itself. With ``--executor`` the executor is a process of its own, and is killed
-too. At the end each row of each batch has to be in its destination once.
+starts again what does not start again by itself. With ``--executor`` the executor is a process of its own, and is
+killed too. At the end each row of each batch has to be in its destination once.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from quire.clock import SystemClock
 from tests.docs.pages import ROOT
@@ -50,7 +52,7 @@ class Killing:
         self._checkpoint = directory / "checkpoint"
         self._log = directory / "driver.log"
         self._driver: subprocess.Popen[bytes] | None = None
-        self._processes: set[int] = set()  # all that the drivers had, to end them when their driver is killed
+        self._processes: set[Process] = set()  # all that the drivers had, to end them when their driver is killed
         self.broker = TargetBroker(directory)
         self.killed: Counter[str] = Counter()
 
@@ -126,40 +128,63 @@ class Killing:
         elif victim == "driver":
             self._end_driver()
         else:
-            found = [pid for pid in descendants(self._process.pid) if _SIGNS[victim] in command_of(pid)]
-            _end(self._random.choice(sorted(found)))
+            while not (found := [each for each in descendants(self._process.pid) if _SIGNS[victim] in each.command]):
+                self._wait_for_batch(self._written() + 1)
+            self._random.choice(sorted(found)).kill()
 
     def _end_driver(self) -> None:
         """Kill the driver, its Java first, and what is left of its executors and workers."""
         if self._driver is None:
             return
         self._processes |= descendants(self._driver.pid)
-        for pid in sorted(self._processes):
-            if "spark" in command_of(pid):
-                _end(pid)
+        for process in sorted(self._processes):
+            process.kill()
         self._processes.clear()
         self._driver.kill()
         self._driver.wait()
         self._driver = None
 
 
-def descendants(pid: int) -> set[int]:
+class Process(NamedTuple):
+    """A process, which another one that gets its number later is not.
+
+    Attributes:
+        pid: its number.
+        began: when it began, in the system's ticks.
+    """
+
+    pid: int
+    began: str
+
+    @property
+    def command(self) -> str:
+        """Its command line; empty if it is gone."""
+        return _read(Path(f"/proc/{self.pid}/cmdline")).replace("\0", " ")
+
+    def kill(self) -> None:
+        """End it, if it is there still."""
+        if _read(Path(f"/proc/{self.pid}/stat")).rpartition(")")[2].split()[_BEGAN:][:1] == [self.began]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+_PARENT, _BEGAN = 1, 19
+"""Where in ``/proc/PID/stat`` these stand, behind the name."""
+
+
+def descendants(pid: int) -> set[Process]:
     """The processes that a process has begun, and those that they have."""
-    children: dict[int, list[int]] = {}
+    children: dict[int, list[Process]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (stat := _read(entry / "stat")):
-            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found, unseen = set[int](), [pid]
+            fields = stat.rpartition(")")[2].split()
+            children.setdefault(int(fields[_PARENT]), []).append(Process(int(entry.name), fields[_BEGAN]))
+    found, unseen = set[Process](), [pid]
     while unseen:
         of_one = children.get(unseen.pop(), [])
         found.update(of_one)
-        unseen += of_one
+        unseen += [child.pid for child in of_one]
     return found
-
-
-def command_of(pid: int) -> str:
-    """The command line of a process; empty if it is gone."""
-    return _read(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")
 
 
 def _read(path: Path) -> str:
@@ -167,13 +192,6 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def _end(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def main() -> None:
