@@ -1,8 +1,8 @@
 """``make pipeline-demo``: orders through a consumer that comes and goes, and the audit of what the ledger says of it.
 
-A broker of its own is started, with the ledger on. The scenario ``reconnect`` sends orders of a shop that does not exist,
-while a consumer leaves again and again without a word. Then the pipeline ``audit`` reads the ledger from the broker, and
-its verdict stands beside that of the scenario, which has counted for itself.
+A broker of its own is started, with the ledger on. The scenario ``reconnect`` sends orders of a shop that does not
+exist, while a consumer leaves again and again without a word. Then the pipeline ``audit`` reads the ledger from the
+broker, and its verdict stands beside that of the scenario, which has counted for itself.
 """
 
 import sys

@@ -30,7 +30,7 @@ def spark_page() -> str:
     lines = [
         "# Options of the data source for Spark",
         "",
-        "`format(\"quire\")` takes these. Case does not count. What is unknown, cannot be read or is not for the use at",
+        '`format("quire")` takes these. Case does not count. What is unknown, cannot be read or is not for the use at',
         "hand is an error that names it.",
         "",
         "| option | for | default | allowed | meaning |",

@@ -1,5 +1,7 @@
 """The bulk server beside a real broker: what it reads, when it comes and goes, who may ask."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -262,6 +264,17 @@ def test_a_read_goes_on_when_the_broker_is_back(tmp_path: Path) -> None:
         for batch in reader:
             found += batch.column("offset").to_pylist()
         assert found == list(range(1, 201))
+
+
+def test_a_read_goes_on_when_only_the_bulk_server_was_killed(broker: RunningBroker) -> None:
+    broker.create("killed")
+    broker.send("killed", 200, body=BIG)
+    reader = client(broker, retries=3).read(part(broker, "killed"), ["offset", "value"])
+    found = next(reader).column("offset").to_pylist()
+    os.kill(broker.bulk_pid(), signal.SIGKILL)
+    for batch in reader:
+        found += batch.column("offset").to_pylist()
+    assert found == list(range(1, 201))
 
 
 def test_a_broker_that_stays_away_is_told_of(tmp_path: Path) -> None:

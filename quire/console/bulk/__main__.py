@@ -6,6 +6,7 @@ closed, or when nobody has asked it for a while.
 """
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -74,6 +75,7 @@ async def _run(app: "BulkServer", server: uvicorn.Server, listener: socket.socke
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not broker.done() and not serving.done() and app.idle_seconds < idle_limit:
         await asyncio.wait([broker, serving], timeout=CHECK_PERIOD, return_when=asyncio.FIRST_COMPLETED)
+    logging.getLogger("uvicorn.error").disabled = True  # reads that are under way break off: nobody waits for them
     server.should_exit = server.force_exit = True
     broker.cancel()
     await serving

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import os
 import secrets
 import sys
 from asyncio.subprocess import PIPE, Process
+from pathlib import Path
 
 import msgspec
 
+import quire
 from quire.client.remote_error import remote_error
 from quire.console.bulk.handshake import Announcement, Instructions
 from quire.errors import InvalidArgument, QuireError
@@ -63,16 +66,16 @@ class Launcher:
             settings.log.level,
         )  # fmt: skip
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "quire.console.bulk", stdin=PIPE, stdout=PIPE
+            sys.executable, "-P", "-m", "quire.console.bulk", stdin=PIPE, stdout=PIPE, env=_environment()
         )
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             process.stdin.write(msgspec.json.encode(instructions) + b"\n")
             line = await asyncio.wait_for(process.stdout.readline(), START_LIMIT)
-        except BaseException:
+        except TimeoutError:
             process.kill()
-            raise
+            line = b""
         answer = msgspec.json.decode(line or b"{}", type=Announcement)
         if answer.error is not None:
             raise remote_error(answer.error.code, answer.error.text, answer.error.data)
@@ -93,3 +96,9 @@ class Launcher:
             return
         process.kill()
         await process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """The broker's, with a path on which Python finds the very code that the broker runs, wherever it was started."""
+    places = [str(Path(quire.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from quire.store.positions import timestamp_of
 from quire.broker.streams.stream import Stream
 from quire.store.base import Store
+from quire.store.positions import timestamp_of
 from tests.simulation.promises import Broken, Outcome
 from tests.simulation.streams.rules import Rule
 
