@@ -128,7 +128,7 @@ class Options:
     )
     group_id: str | None = _option(
         "groupId", TEXT, (Use.STREAM,),
-        "The consumer group that shows how far a query is; a new one that the checkpoint keeps, `spark-...`, unless told.",
+        "The consumer group that shows how far a query is; unless told, a new one that the checkpoint keeps.",
     )  # fmt: skip
     pin_ttl: float = _option(
         "pinTtl", duration(1), (Use.STREAM,),

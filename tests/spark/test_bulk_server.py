@@ -284,6 +284,7 @@ def test_a_broker_that_stays_away_is_told_of(tmp_path: Path) -> None:
         reader = client(broker, retries=1).read(part(broker, "s"), ["value"])
         next(reader)
         broker.kill()
+        wait_until(lambda: not is_running(broker.bulk_pid()))
         with pytest.raises(BrokerUnreachable, match="after 2 tries"):
             rows(reader)
 

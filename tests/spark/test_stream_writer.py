@@ -1,5 +1,6 @@
 """Streaming writes: each micro-batch once and as a whole, however often Spark runs it."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +33,15 @@ def source(tmp_path: Path) -> Path:
     source = tmp_path / "source"
     source.mkdir()
     for file in range(3):
-        (source / f"{file}.txt").write_text("".join([f"{number}\n" for number in range(10 * file, 10 * file + 10)]))
+        put(source, file, EACH_ONCE[10 * file : 10 * file + 10])
     return source
+
+
+def put(source: Path, file: int, lines: list[str]) -> None:
+    """Write a file; Spark reads the older ones first."""
+    path = source / f"{file}.txt"
+    path.write_text("\n".join(lines) + "\n")
+    os.utime(path, (1_700_000_000 + file,) * 2)
 
 
 def start(spark: SparkSession, broker: TargetBroker, source: Path, name: str, **options: str) -> StreamingQuery:
@@ -54,7 +62,7 @@ def test_batches_are_written_once_over_restarts(spark: SparkSession, broker: Tar
     start(spark, broker, source, "once").awaitTermination()
     assert sorted(broker.bodies("once"), key=int) == EACH_ONCE
     forget_last_commit(source)
-    (source / "3.txt").write_text("30\n")
+    put(source, 3, ["30"])
     query = start(spark, broker, source, "once")
     query.awaitTermination()
     assert [progress.batchId for progress in query.recentProgress][:2] == [2, 3]
@@ -81,7 +89,7 @@ def test_a_query_with_a_new_checkpoint_is_another_one(spark: SparkSession, broke
 def test_a_batch_of_which_a_task_failed_is_not_seen_until_it_is_written(
     spark: SparkSession, broker: TargetBroker, source: Path
 ) -> None:
-    (source / "1.txt").write_text("".join([f"{number}\n" for number in range(10, 20)]) + "too large " + "x" * 2_000_000)
+    put(source, 1, [*EACH_ONCE[10:20], "x" * 2_000_000])
     limited = TargetBroker(source.parent / "limited", settings={"STOMP__MAX_BODY": "1MB"})
     (source.parent / "limited").mkdir()
     limited.start()
