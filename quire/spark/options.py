@@ -158,8 +158,8 @@ class Options:
     )  # fmt: skip
     exactly_once: bool = _option(
         "exactlyOnce", SWITCH, (Use.STREAM_WRITE,),
-        "Whether each micro-batch is written once, and as a whole, however often Spark runs it. Else at least once, at "
-        "about half the cost.", True,
+        "Whether each micro-batch is written once, and as a whole, however often Spark runs it. Else at least once, "
+        "which costs less.", True,
     )  # fmt: skip
     query_name: str | None = _option(
         "queryName", TEXT, (Use.STREAM_WRITE,), "What Spark calls the query. It decides nothing here."
