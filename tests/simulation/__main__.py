@@ -1,17 +1,25 @@
-"""Run many histories, or one again: ``python -m tests.simulation --seeds 1000``, ``--replay FILE``."""
+"""Run many histories, or one again: ``python -m tests.simulation --world streams --seeds 1000``, ``--replay FILE``."""
 
 import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from tests.simulation.generator import generate
+from tests.simulation import generator
 from tests.simulation.history import History, parse
 from tests.simulation.run import crashing_everywhere, failure_of
 from tests.simulation.shrink import shrink_failure
+from tests.simulation.streams import generator as stream_generator
+
+WORLDS: dict[str, Callable[[int], History]] = {
+    "queues": generator.generate,
+    "streams": stream_generator.generate,
+}
+"""What makes a history out of a seed, by what it is about."""
 
 CHUNK = 100
 """How many seeds a process is given at once."""
@@ -27,7 +35,8 @@ def main() -> int:
         The exit code: 1 if a history broke a promise.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="how many histories")
+    parser.add_argument("--world", choices=list(WORLDS), help="what they are about; both if it is not said")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many histories of each world")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first one")
     parser.add_argument("--everywhere", type=int, default=0, help="how many of them crash at each call of their stores")
     parser.add_argument("--replay", metavar="FILE", help="run the history in a file instead; - is the standard input")
@@ -37,9 +46,13 @@ def main() -> int:
         text = sys.stdin.read() if arguments.replay == "-" else Path(arguments.replay).read_text()
         return _replay(parse(text))
     seeds = range(arguments.first, arguments.first + arguments.seeds)
+    broken = 0
     with ProcessPoolExecutor(os.cpu_count(), initializer=logging.disable) as processes:
-        broken = _report(processes.map(_failing, seeds, chunksize=CHUNK), "histories")
-        broken += _report(processes.map(_failing_somewhere, seeds[: arguments.everywhere]), "crashed everywhere")
+        for world in [arguments.world] if arguments.world else WORLDS:
+            found = processes.map(partial(_failing, world), seeds, chunksize=CHUNK)
+            broken += _report(found, f"histories of {world}")
+            found = processes.map(partial(_failing_somewhere, world), seeds[: arguments.everywhere])
+            broken += _report(found, f"histories of {world} crashed everywhere")
     return 1 if broken else 0
 
 
@@ -53,13 +66,13 @@ Found = tuple[int, History | None]
 """A seed, and a history of it that fails; None if there is none."""
 
 
-def _failing(seed: int) -> Found:
-    history = generate(seed)
+def _failing(world: str, seed: int) -> Found:
+    history = WORLDS[world](seed)
     return seed, history if failure_of(history) else None
 
 
-def _failing_somewhere(seed: int) -> Found:
-    return seed, next((history for history in crashing_everywhere(generate(seed)) if failure_of(history)), None)
+def _failing_somewhere(world: str, seed: int) -> Found:
+    return seed, next((history for history in crashing_everywhere(WORLDS[world](seed)) if failure_of(history)), None)
 
 
 def _report(results: Iterator[Found], what: str) -> int:

@@ -1,12 +1,7 @@
-"""Bugs planted by hand: each breaks a rule of the cursors or a promise of the broker, and the simulation must see it.
+"""Bugs of the cursors and of the broker: each breaks a rule or a promise, and the simulation must see it."""
 
-A bug replaces one method by a wrong one, which mostly calls the right one and then spoils what it did.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from collections.abc import Iterator
+from typing import Any
 
 from quire.broker.broker import Broker
 from quire.broker.commit import Commit, QueuePart
@@ -24,39 +19,15 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.errors import QuireError
 from quire.message import MESSAGE_OVERHEAD, Message
+from tests.simulation.bug import Bugs, Method
 
-PLANTED: "dict[str, Bug]" = {}
-"""All bugs, by what is wrong."""
+PLANTED = Bugs()
+"""All bugs of the world of queues."""
+
+_bug = PLANTED.add
 
 EVERYTHING = 1 << 40
 """More bytes than there are."""
-
-Method = Callable[..., Any]
-
-
-class Bug(NamedTuple):
-    """A wrong method.
-
-    Attributes:
-        owner: the class.
-        method: the method's name.
-        spoil: makes the wrong one out of the right one.
-    """
-
-    owner: type
-    method: str
-    spoil: Callable[[Method], Any]
-
-    def plant(self) -> AbstractContextManager[Any]:
-        """Have the wrong method in place of the right one."""
-        return patch.object(self.owner, self.method, self.spoil(getattr(self.owner, self.method)))
-
-
-def _bug(name: str, owner: type, method: str) -> Callable[[Callable[[Method], Any]], None]:
-    def register(spoil: Callable[[Method], Any]) -> None:
-        PLANTED[name] = Bug(owner, method, spoil)
-
-    return register
 
 
 # The cursor and memory.

@@ -35,6 +35,8 @@ def its_own(consumption: Consumption, member: Membership, lanes: Collection[int]
     for key, (_, record) in member.claims.items():
         work, place = consumption.work(record), Place.RETRY if key[0] == RETRIES else Place.WAITING
         is_there = not (record.is_gone or record.is_leaving) and key[0] in lanes
+        if record.partition in consumption.moved or (key[0] == RETRIES and consumption.is_purging):
+            continue  # it may be of before
         if is_there and work.holder is None and all([state.place is place for state in work.possible]):
             own[key] = work
     return own
@@ -58,13 +60,8 @@ def hand_over(consumption: Consumption, group: Group, member: Membership, lanes:
         raise Broken(Rule.HELD, f"{member} still has {sorted(missing)}, and they are not its own")
     for key in has:
         if key in own:
-            member.take(Grip(own[key], member, key, ack_id(group, member, key), now))
+            member.take(Grip(own[key], member, key, member.claims[key].ack, now))
     member.claims = {key: claim for key, claim in member.claims.items() if key[0] not in lanes}
-
-
-def ack_id(group: Group, member: Membership, key: Key) -> str:
-    """The id by which a member acknowledges what was handed over to it."""
-    return f"{written(key)}.{group.members[member.id].children[key[0]].epoch}-0"
 
 
 def check_handed(consumption: Consumption, group: Group, member: Membership, key: Key) -> Work:

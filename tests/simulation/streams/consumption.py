@@ -8,7 +8,7 @@ from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, writt
 from tests.simulation.streams.log import Record, StreamLog
 from tests.simulation.streams.rules import Moments, Rule
 from tests.simulation.streams.setup import GroupSetup, StreamSetup
-from tests.simulation.streams.work import Place, State, Work
+from tests.simulation.streams.work import PASSED, UNTOUCHED, Place, State, Work
 
 SUSPENDED = 1000
 """How long a partition pauses that is consumed in order, in milliseconds."""
@@ -37,6 +37,9 @@ class Consumption:
         is_shared: whether all members serve all partitions.
         retries: what members got from the retry lane, by the sequence there.
         excluded: what of the stream was being removed when it was made.
+        moved_at: at which moment that was.
+        moved: the partitions in which an operator has moved it since the broker was started.
+        is_purging: whether retries that an operator has given up may be there still; none is handed over meanwhile.
         has_crashed: whether the broker has, so that messages may be flagged that nobody got.
     """
 
@@ -53,10 +56,14 @@ class Consumption:
         self.is_shared = setup.strategy == "shared"
         self.excluded = {r.place for records in log.records for r in records.values() if r.is_leaving}
         self.has_crashed = False
+        self.moved: set[int] = set()
+        self.moved_at = 0
+        self.is_purging = False
         self._setup = setup
         self.log = log
         self.moments = moments
         self._works: dict[tuple[int, int], Work] = {}
+        self._places: dict[int, int] = {}
         self.retries: dict[int, Work] = {}
 
     def __repr__(self) -> str:
@@ -66,6 +73,11 @@ class Consumption:
     def relocates(self) -> bool:
         """Whether a message that failed goes to the retry lane."""
         return self.is_stored and self.of.order is Order.CONCURRENT and self._setup.retry == "relocated"
+
+    @property
+    def most_in_hands(self) -> int:
+        """How many messages of a partition members may have, all together."""
+        return 1 if self.of.order is Order.ORDERLY else self._setup.max_in_flight
 
     # Its messages.
 
@@ -78,7 +90,9 @@ class Consumption:
     def work(self, record: Record) -> Work:
         """Where a message stands."""
         if record.place not in self._works:
-            self._works[record.place] = Work(record)
+            # What was sent before the group was moved, and stored after it, may be before its place or not.
+            is_unclear = record.offset < self._places.get(record.partition, 0)
+            self._works[record.place] = Work(record, UNTOUCHED | PASSED if is_unclear else UNTOUCHED)
         return self._works[record.place]
 
     def works(self, partition: int) -> list[Work]:
@@ -98,8 +112,13 @@ class Consumption:
         self.has_crashed = True
         self.members.clear()
         self.retries.clear()
+        self.moved.clear()
         for work in self._works.values():
             work.holder = None
+
+    def resumed(self) -> None:
+        """It is known where each message stands after a crash."""
+        self._places.clear()
 
     def await_member(self, id: str, served: dict[int, int], grace_end: float) -> None:
         """The broker awaits a member that it had before it was started again.
@@ -191,6 +210,32 @@ class Consumption:
             return SUSPENDED
         delays = self._setup.retry_delays
         return round(delays[min(failures, len(delays)) - 1] * 1000)
+
+    def move(self, places: dict[int, int]) -> None:
+        """An operator has it go on from elsewhere. What members have is taken from them, and has not failed.
+
+        Args:
+            places: by partition, the first offset that is open.
+        """
+        for member in self.members.values():
+            for grip in [grip for grip in member.grips.values() if grip.work.record.partition in places]:
+                member.drop(grip)
+            member.served = {p: epoch for p, epoch in member.served.items() if p not in places}
+        self.begin += [1] * (len(self.log.records) - len(self.begin))
+        for partition, place in places.items():
+            for record in self.log.records[partition].values():
+                if not self.is_about(record) and self.of.color in ("", record.sent.draft.color):
+                    self._works[record.place] = Work(record, PASSED)
+                work = self.work(record)
+                new = Place.WAITING if record.offset >= place else Place.DONE
+                work.change(self.moments.next(), lambda state, new=new: [State(new, letters=state.letters)])  # type: ignore[misc]
+                work.outcome, work.written = None, 0
+            self._places[partition] = max(place, self.begin[partition], self._places.get(partition, 0))
+            self.begin[partition] = 1
+        self.excluded = {place for place in self.excluded if place[0] not in places}
+        self.moved |= places.keys()
+        self.moved_at = self.moments.now
+        self.is_purging = True
 
     # It is given out.
 

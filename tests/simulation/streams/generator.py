@@ -8,6 +8,7 @@ from quire.broker.streams.groups.group_definition import Order
 from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Turn, Wait
 from tests.simulation.history import History
 from tests.simulation.streams.hands import AckMode
+from tests.simulation.streams.moving import To
 from tests.simulation.streams.setup import GroupSetup, StreamSetup
 from tests.simulation.streams.steps import (
     AnyStep,
@@ -17,6 +18,7 @@ from tests.simulation.streams.steps import (
     Grow,
     Join,
     Leave,
+    Move,
     Pin,
     Read,
     Reject,
@@ -33,7 +35,7 @@ NAMES = ("", "m0", "m1")
 
 FEATURES = (
     "crashes", "failures", "rejections", "departures", "transactions", "slow-readers", "names", "keys", "partitions",
-    "selectors", "strays", "leases", "retention", "two-groups", "readers", "stops", "tight",
+    "selectors", "strays", "leases", "retention", "two-groups", "readers", "stops", "tight", "moves",
 )  # fmt: skip
 """What may happen differs from seed to seed, or rare things would never come together."""
 
@@ -62,7 +64,7 @@ class _Generator:
             self._begin: 2 * self._has("transactions"), self._end: 4 * self._has("transactions"),
             self._leave: 4 * self._has("departures"), self._read: 2 * self._has("slow-readers"),
             self._fail: 1 * self._has("failures"), self._crash: 2 * self._has("crashes"), Stop: self._has("stops"),
-            Grow: self._has("partitions"), self._pin: self._has("retention"),
+            Grow: self._has("partitions"), self._pin: self._has("retention"), self._move: self._has("moves"),
         }  # fmt: skip
         self._draws: list[Callable[[], AnyStep]] = list(weights)
         self._weights = list(weights.values())
@@ -104,11 +106,10 @@ class _Generator:
     def _group(self, name: str) -> GroupSetup:
         choice = self._random.choice
         starts: tuple[Literal["earliest", "latest"], ...] = ("earliest", "earliest", "latest")
-        order = choice((Order.CONCURRENT, Order.CONCURRENT, Order.ORDERLY, Order.KEY_ORDERED))
         return GroupSetup(
             name,
-            order=order,
-            color=choice(("", "red")) if self._has("selectors") and order is not Order.KEY_ORDERED else "",
+            order=choice((Order.CONCURRENT, Order.CONCURRENT, Order.ORDERLY, Order.KEY_ORDERED)),
+            color=choice(("", "red")) if self._has("selectors") else "",
             start=choice(starts),
         )
 
@@ -185,6 +186,11 @@ class _Generator:
 
     def _pin(self) -> AnyStep:
         return Pin(self._random.choice((1, 3, 8)), self._random.choice((1.0, 5.0)))
+
+    def _move(self) -> AnyStep:
+        choice = self._random.choice
+        tos: tuple[To, ...] = ("earliest", "latest", "offset", "shift")
+        return Move(choice(self._groups), choice(tos), choice((-2, 1, 2, 5)), choice((-1, -1, 0, 1)))
 
     # The broker.
 

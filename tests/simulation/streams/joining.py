@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quire.broker.streams.groups.group_definition import Order
 from tests.simulation.promises import Broken
-from tests.simulation.streams.claims import ack_id, check_handed, in_flight, its_own
+from tests.simulation.streams.claims import check_handed, in_flight, its_own
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, AckMode, Grip, Key, Membership, Remembered, written
 from tests.simulation.streams.rules import Rule
@@ -132,7 +132,7 @@ def _enter(
         raise Broken(Rule.HELD, f"{id} is said to have {sorted(strange)}, and does not say so")
     for key in has:
         work = check_handed(consumption, group, member, key)
-        member.take(Grip(work, member, key, ack_id(group, member, key), now))
+        member.take(Grip(work, member, key, claims[key].ack, now))
     member.claims = {key: claim for key, claim in claims.items() if key[0] not in (*member.served, RETRIES)}
     memory = world.memory(consumption, id)
     for key in memory.keys() - claims.keys():

@@ -19,11 +19,13 @@ class Pinned(NamedTuple):
     """A pin.
 
     Attributes:
+        first: the first offset that it is about.
         places: what it keeps.
         until: when it ends, in milliseconds since the epoch.
         moment: when it was set.
     """
 
+    first: int
     places: set[tuple[int, int]]
     until: int
     moment: int
@@ -56,7 +58,7 @@ class Keeping:
             record.place for records in log.records for record in records.values()
             if record.offset >= first and record.offset not in leaving[record.partition]
         }  # fmt: skip
-        self.pins[name] = Pinned(places, self._clock.now_ms() + round(seconds * 1000), moment)
+        self.pins[name] = Pinned(first, places, self._clock.now_ms() + round(seconds * 1000), moment)
 
     def crash(self, stream: Stream, durable: int) -> None:
         """The broker starts again: pins that were durable are there.
@@ -66,7 +68,7 @@ class Keeping:
         """
         for name, pin in list(self.pins.items()):
             known = stream.pins.by_name.get(name)
-            if known is None or known.until != pin.until:
+            if known is None or known.until != pin.until or pin.first not in known.offsets.values():
                 if pin.moment <= durable and pin.until > self._clock.now_ms():
                     raise Broken(Rule.RETENTION, f"the pin {name} is gone")
                 del self.pins[name]

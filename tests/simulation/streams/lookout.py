@@ -1,5 +1,7 @@
 """Watches the hands of members: who is given what, and that nothing is taken from them without a cause."""
 
+from collections.abc import Collection
+
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
 from quire.testing.stepped import Frame
@@ -10,6 +12,9 @@ from tests.simulation.streams.hands import EPSILON, FOREVER, RETRIES, Grip, Key,
 from tests.simulation.streams.log import StreamLog
 from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Work
+
+RETRY_SHARE = 5
+"""Of so many messages that a member may have, one may be a retry."""
 
 SLACK = 0.3
 """How many seconds after its time a lease ends at the latest: three ticks."""
@@ -40,6 +45,10 @@ class Lookout:
         self._owners = {epoch: owner for epoch, owner in self._owners.items() if owner[1] <= durable}
         self._highest.clear()
         self._newest.clear()
+
+    def moved(self, partitions: Collection[int]) -> None:
+        """An operator has moved the group: in some partitions it begins anew."""
+        self._newest = {place: offset for place, offset in self._newest.items() if place[1] not in partitions}
 
     # What is taken.
 
@@ -144,7 +153,7 @@ class Lookout:
             self._consumption.finish(work)
         else:
             member.take(grip)
-            self._check_credit(member)
+            self._check_credit(member, key[0])
         return grip
 
     def check_order(self) -> None:
@@ -177,7 +186,10 @@ class Lookout:
             raise Broken(Rule.ORDER, f"{offset} of partition {partition} came after {self._newest[place]}")
         self._newest[place] = offset
 
-    def _check_credit(self, member: Membership) -> None:
-        retries = len(member.of(RETRIES))
-        if len(member.free) > member.prefetch or retries > max(member.prefetch // 5, 1):
+    def _check_credit(self, member: Membership, lane: int) -> None:
+        if len(member.free) > member.prefetch:
             raise Broken(Rule.CREDIT, f"{member} has {list(member.grips.values())}, its prefetch is {member.prefetch}")
+        if lane == RETRIES and len(member.of(RETRIES)) > max(member.prefetch // RETRY_SHARE, 1):
+            raise Broken(Rule.CREDIT, f"{member} has {member.of(RETRIES)}, its prefetch is {member.prefetch}")
+        if len(self._consumption.in_hands(lane)) > self._consumption.most_in_hands:
+            raise Broken(Rule.CREDIT, f"members have {self._consumption.in_hands(lane)} of one lane")

@@ -27,6 +27,7 @@ class Rule(StrEnum):
     RETENTION = "a record goes when it is due, and not while it is needed"
     MEMORY = "memory is bounded, and all of it comes back"
     STALL = "everything goes on that can"
+    MOVED = "what is told of a group that is moved is exact"
     LEFT = "nothing is left of what is gone"
 
 

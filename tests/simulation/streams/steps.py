@@ -3,10 +3,12 @@
 from typing import Literal
 
 from quire.broker.streams.groups.retry_ladder import level_ms
+from quire.errors import StoreError
 from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Step, Turn, Wait
 from tests.simulation.streams.hands import AckMode
 from tests.simulation.streams.joining import Claim, Wish
 from tests.simulation.streams.log import Draft
+from tests.simulation.streams.moving import To, move
 from tests.simulation.streams.setup import GroupSetup
 from tests.simulation.streams.world import StreamWorld
 
@@ -270,6 +272,31 @@ class Pin(Step, frozen=True):
         world.keeping.pin("reader", world.stream, world.log, self.first, self.seconds, world.moments.next())
 
 
+class Move(Step, frozen=True):
+    """An operator moves a group.
+
+    Attributes:
+        group: which.
+        to: where to.
+        value: the offset, or by how many offsets it is shifted.
+        partition: the only partition that this is about; -1 for all.
+    """
+
+    group: str
+    to: To = "earliest"
+    value: int = 1
+    partition: int = -1
+
+    def act(self, world: StreamWorld) -> None:
+        """Move it."""
+        consumption = world.groups.get(self.group)
+        if consumption is not None and self.partition < len(world.stream.partitions):
+            try:
+                move(world, consumption, self.to, self.value, None if self.partition < 0 else self.partition)
+            except StoreError as error:
+                world.note(f"it cannot be moved: {error}")
+
+
 class Stop(Step, frozen=True):
     """The broker stops cleanly, and is started again."""
 
@@ -279,6 +306,6 @@ class Stop(Step, frozen=True):
 
 
 AnyStep = (
-    Send | Join | Settle | Reject | Extend | Stray | Begin | End | Leave | Read | Grow | Pin | Stop
+    Send | Join | Settle | Reject | Extend | Stray | Begin | End | Leave | Read | Grow | Pin | Move | Stop
     | Turn | Finish | Run | Wait | Fail | Crash
 )  # fmt: skip

@@ -45,7 +45,7 @@ class Strays:
         """
         group = self._find(consumption)
         child = group.members[member.id].children.get(key[0])
-        is_fenced = child is None or child.epoch != int(ack.split(".")[2].partition("-")[0])
+        is_fenced = child is None or not child.is_meant(int(ack.split(".")[2].partition("-")[0]), key[1])
         before = (group.late, group.stale, group.fenced)
         yield
         counted = tuple([now - then for now, then in zip((group.late, group.stale, group.fenced), before, strict=True)])

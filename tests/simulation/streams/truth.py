@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 
 from quire.broker.queues.lane_records import LaneRecords, read_finished
-from quire.broker.streams.groups.group_definition import DEFINITIONS, GroupDefinition, partition_keys
+from quire.broker.streams.groups.group_definition import DEFINITIONS, GroupDefinition, partition_keys, prefix_of
 from quire.broker.streams.groups.retry_records import origin_of
 from quire.cursors.ack_set import AckSet
 from quire.store.base import Delivery, LaneState, Store
@@ -26,12 +26,14 @@ class Truth:
 
     Attributes:
         finished: by partition, what is finished.
-        links: by partition and offset, the state of each retry.
+        links: by partition and offset, the state of each retry; without those that an operator has given up.
+        is_purging: whether there are such.
     """
 
     def __init__(self, store: Store, number: int, definition: GroupDefinition) -> None:
         self.finished: list[AckSet] = []
         self.links: dict[tuple[int, int], list[Delivery]] = {}
+        self.is_purging = False
         self._name = definition.name
         self._deliveries: dict[tuple[int, int], Delivery] = {}
         destinations = store.destinations()
@@ -44,15 +46,20 @@ class Truth:
             records = LaneRecords(store, lane, AckSet(), keys, LaneState())
             for offset, state in records.deliveries(lane, 0, ALL):
                 self._deliveries[partition, offset] = state
-        self._read_links(store, definition, lanes)
+        self._read_links(store, number, definition, lanes)
         letters = next((d.lanes[0] for d in destinations if d.name == f"%DLQ%{definition.name}"), 0)
         bodies = [message.body for message in store.page(letters, 0, ALL, ALL).messages] if letters else []
         self._letters = Counter([body[: body.index(b";")].decode() for body in bodies])
 
-    def _read_links(self, store: Store, definition: GroupDefinition, lanes: tuple[int, ...]) -> None:
+    def _read_links(self, store: Store, number: int, definition: GroupDefinition, lanes: tuple[int, ...]) -> None:
         if definition.retry:
+            purge = store.mark(f"{prefix_of(number)}purge")  # these are to go, whatever happens
+            purged: dict[int, int] = {} if purge is None else msgspec.msgpack.decode(purge, type=dict[int, int])
+            self.is_purging = bool(purged)
             for link in store.page(definition.retry, 0, ALL, ALL).messages:
                 origin = origin_of(definition.retry, link)
+                if link.sequence <= purged.get(origin.lane, 0):
+                    continue
                 place = (lanes.index(origin.lane), origin.sequence)
                 state = Delivery(link.deliveries, link.failures, link.not_before, "")
                 self.links.setdefault(place, []).append(state)

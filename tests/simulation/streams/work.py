@@ -46,9 +46,10 @@ class State(NamedTuple):
         return State(Place.DONE, letters=self.letters + letters)
 
 
-UNTOUCHED = frozenset({State()})
-
 States = frozenset[State]
+
+UNTOUCHED: States = frozenset({State()})
+PASSED: States = frozenset({State(Place.DONE)})
 
 
 class Work:
@@ -59,6 +60,7 @@ class Work:
 
     Args:
         record: the message.
+        states: where it stands at first.
 
     Attributes:
         record: as given.
@@ -69,12 +71,12 @@ class Work:
 
     __slots__ = ("_trail", "holder", "outcome", "record", "written")
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, states: States = UNTOUCHED) -> None:
         self.record = record
         self.holder: Grip | None = None
         self.written = 0
         self.outcome: Outcome | None = None
-        self._trail: list[tuple[int, States]] = [(0, UNTOUCHED)]
+        self._trail: list[tuple[int, States]] = [(0, states)]
 
     @property
     def possible(self) -> States:

@@ -89,7 +89,7 @@ class StreamWorld(Life):
     def observe(self) -> None:
         """Look at what has come, what was taken, and what is in the stream."""
         with self.points.muted():
-            self._look_at_log()
+            self.look_at_log()
             self.look_at_groups()
             for client in [client for client in self.clients.values() if client.is_gone]:
                 client.listen()
@@ -110,7 +110,8 @@ class StreamWorld(Life):
             check_memory(self)
         self.commits = [(number, done) for number, done in self.commits if number > self.stepped.broker.commits_done]
 
-    def _look_at_log(self) -> None:
+    def look_at_log(self) -> None:
+        """Know what has come into the stream and what is gone."""
         went = self.log.look(self.store, self.stream)
         self.keeping.check(self.log, went, list(self.groups.values()))
 
@@ -192,6 +193,7 @@ class StreamWorld(Life):
 
     def _audit(self, consumption: Consumption, truth: Truth) -> None:
         """The store has what became of each message."""
+        consumption.is_purging = truth.is_purging
         for record in self._records(consumption):
             state = truth.state_of(record)
             work = consumption.work(record)
@@ -225,7 +227,7 @@ class StreamWorld(Life):
 
     def died(self) -> None:
         """The broker is dead: clients have what was written to them, and no connection."""
-        self._look_at_log()
+        self.look_at_log()
         for client in self.clients.values():
             client.die()
         for lookout in self._lookouts.values():
@@ -238,7 +240,7 @@ class StreamWorld(Life):
         self.commits = []
         if "s" not in self.stepped.broker.destinations.streams:
             raise Broken(Rule.LOST, "the stream is gone")
-        self._look_at_log()
+        self.look_at_log()
         self.log.crash()
         self.keeping.crash(self.stream, self.moments.durable)
         found = truths(self.store)
@@ -270,6 +272,8 @@ class StreamWorld(Life):
                 work.outcome.decide(state.place is Place.DONE, f"{record} is {state} for {consumption}")
                 work.outcome = None
             work.is_in(state, self.moments.now)
+        consumption.resumed()
+        consumption.is_purging = truth.is_purging
 
     def _await_members(self) -> None:
         """Members with a name are awaited, with the partitions they had."""

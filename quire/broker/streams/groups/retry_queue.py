@@ -248,7 +248,8 @@ class RetryQueue(Queue):
         self._cancelled = {seq: retry for seq, retry in self._cancelled.items() if seq > last}
 
     def _take_away(self, retries: dict[int, RetryMessage]) -> None:
-        self.removed([retries[sequence] for sequence in self.take_out(list(retries))])
+        if free := self.take_out(list(retries)):  # else dispatch would wake itself again and again
+            self.removed([retries[sequence] for sequence in free])
 
     def _drop(self, retry: RetryMessage) -> None:
         """A retry was cancelled that never was in the store."""

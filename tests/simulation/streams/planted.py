@@ -1,0 +1,201 @@
+"""Bugs of streams and consumer groups: each breaks a promise, and the simulation must see it."""
+
+from typing import Any
+
+from quire.broker.queues.lane_subscription import LaneSubscription
+from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.shared_prefetch import SharedPrefetch
+from quire.broker.streams.groups.coordinator import Coordinator
+from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.group_partition import GroupPartition
+from quire.broker.streams.groups.key_order import KeyOrder
+from quire.broker.streams.groups.leases import Leases
+from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.retry_queue import RetryQueue
+from quire.broker.streams.pins import NOTHING_PINNED, Pins
+from quire.broker.streams.retention import Retention
+from quire.broker.streams.stream import Stream
+from quire.message import Message
+from quire.store.base import Delivery
+from tests.simulation.bug import Bugs, Method
+
+PLANTED = Bugs()
+"""All bugs of the world of streams."""
+
+_bug = PLANTED.add
+
+
+# What is finished.
+
+
+@_bug("acknowledgements of a failed commit are not tried again", LaneSubscription, "commit_failed")
+def _(right: Method) -> Method:
+    def commit_failed(self: LaneSubscription, part: Any, restored: set[int]) -> None:
+        part.removals.clear()
+        right(self, part, restored)
+
+    return commit_failed
+
+
+@_bug("a group waits for offsets that no message will ever have", GroupPartition, "skip")
+def _(right: Method) -> Method:
+    return lambda self, first, last: None
+
+
+@_bug("where a new group begins is not stored", GroupPartition, "write")
+def _(right: Method) -> Method:
+    return lambda self: None
+
+
+@_bug("what the selector does not match is passed over and not finished", LaneSubscription, "_pass_over")
+def _(right: Method) -> Method:
+    return lambda self, stored, wanted: None
+
+
+@_bug("a late acknowledgement counts, and its retry is not cancelled", RetryQueue, "_cancel")
+def _(right: Method) -> Method:
+    return lambda self, retry: True
+
+
+# What comes back.
+
+
+@_bug("a message that failed is finished, and its retry is lost", RetryQueue, "relocate")
+def _(right: Method) -> Method:
+    return lambda self, lane, message, state: None
+
+
+@_bug("delivery states are not stored", LaneSubscription, "fill")
+def _(right: Method) -> Method:
+    def fill(self: LaneSubscription, commit: Any) -> None:
+        self._open.deliveries.clear()
+        right(self, commit)
+
+    return fill
+
+
+@_bug("a retry does not wait for its time", RetryQueue, "relocate")
+def _(right: Method) -> Method:
+    def relocate(self: RetryQueue, lane: int, message: Message, state: Delivery) -> None:
+        right(self, lane, message, state._replace(not_before=0))
+
+    return relocate
+
+
+@_bug("a lease that has ended does not count as a failure", Group, "time_is_up")
+def _(right: Method) -> Method:
+    def time_is_up(self: Group, child: MemberSubscription, messages: list[Message]) -> None:
+        for message in messages:
+            message.failures -= 1
+        right(self, child, messages)
+
+    return time_is_up
+
+
+@_bug("there are two dead letters of a message", GroupPartition, "bury")
+def _(right: Method) -> Method:
+    def bury(self: GroupPartition, messages: list[Message], *arguments: Any) -> None:
+        right(self, [*messages, *messages], *arguments)
+
+    return bury
+
+
+@_bug("how far messages may have been delivered is not stored", GroupPartition, "_dispatch_mark_after")
+def _(right: Method) -> Method:
+    return lambda self, part: 0
+
+
+# Leases.
+
+
+@_bug("a lease ends early", GroupMember, "extend")
+def _(right: Method) -> Method:
+    return lambda self, child, messages, seconds: right(self, child, messages, seconds * 0.7)
+
+
+@_bug("of a member's leases only the first one ends", Leases, "_look_at")
+def _(right: Method) -> Method:
+    def look_at(self: Leases, consumer: MemberSubscription, now: float) -> None:
+        right(self, consumer, now)
+        self.forget(consumer)
+
+    return look_at
+
+
+# Who has what.
+
+
+@_bug("a partition goes to its new owner before the old one is done with it", Group, "revoke")
+def _(right: Method) -> Method:
+    def revoke(self: Group, member_id: str, partition: int) -> bool:
+        right(self, member_id, partition)
+        return True
+
+    return revoke
+
+
+@_bug("a member with a name loses its partitions with its connection", Coordinator, "lost")
+def _(right: Method) -> Method:
+    return lambda self, id: self.leave(id)
+
+
+@_bug("what a member says it holds is delivered again", GroupPartition, "hold")
+def _(right: Method) -> Method:
+    return lambda self, consumer, sequences: []
+
+
+@_bug("partitions are dealt out anew with every start", Coordinator, "restore")
+def _(right: Method) -> Method:
+    return lambda self, stored: None
+
+
+@_bug("a member gets one message too many", SharedPrefetch, "credit")
+def _(right: Method) -> Method:
+    return lambda self, child: right(self, child) + 1
+
+
+@_bug("a member that has credit again is not woken", SharedPrefetch, "_wake")
+def _(right: Method) -> Method:
+    return lambda self: None
+
+
+# Order.
+
+
+@_bug("of a partition that is consumed in order two messages are out", GroupPartition, "room")
+def _(right: Any) -> Any:
+    return property(lambda self: right.fget(self) + 1)
+
+
+@_bug("a key does not wait for its message that is out", KeyOrder, "is_moving")
+def _(right: Method) -> Method:
+    return lambda self, name: False
+
+
+@_bug("a key goes to another partition each time", Stream, "partition_of")
+def _(right: Method) -> Method:
+    return lambda self, key: self.rotation.next()
+
+
+# What goes and what stays.
+
+
+@_bug("retention takes what retries need", RetryQueue, "pinned")
+def _(right: Method) -> Method:
+    return lambda self, lane, first, last, limit: []
+
+
+@_bug("retention takes what members have", Retention, "_kept")
+def _(right: Method) -> Method:
+    return lambda self, partition, first, last: set()
+
+
+@_bug("pins are not respected", Pins, "first")
+def _(right: Method) -> Method:
+    return lambda self, partition: NOTHING_PINNED
+
+
+@_bug("a group without members keeps its memory", QueueLane, "rest")
+def _(right: Method) -> Method:
+    return lambda self: None
