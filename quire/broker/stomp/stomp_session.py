@@ -36,6 +36,9 @@ MAX_ROUTES = 128
 MAX_TRANSACTIONS = 1000
 """How many transactions a connection may have open."""
 
+GOODBYE_AGAIN = 0.1
+"""After how many seconds a client that leaves while the store fails is looked at again."""
+
 MIN_HEART_BEAT = 1000
 """The shortest heart-beat interval the broker agrees to, in milliseconds."""
 
@@ -257,8 +260,10 @@ class StompSession(Session):
 
     def _goodbye(self) -> None:
         """Everything the client sent is durable, and its receipts are written; or it is tried again."""
-        if self._broker.store_error is not None and self._state is not State.CLOSED:
-            self._broker.after_commit(self._goodbye)
+        broker = self._broker
+        if broker.store_error is not None and self._state is not State.CLOSED:
+            # Not at once: commits without anything to store end at once, and this would go on without end.
+            broker.scheduler.call_later(GOODBYE_AGAIN, lambda: broker.after_commit(self._goodbye))
             return
         self.flush()
         self._connection.close()

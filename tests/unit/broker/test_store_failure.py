@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.broker.store_failure import PROBE_INTERVAL
 from quire.errors import StoreError, StoreFull
 from quire.store.base import WriteBatch
 from quire.store.memory import MemoryStore
@@ -275,3 +276,20 @@ def test_an_acknowledgement_of_a_failed_commit_is_confirmed_once_it_is_stored() 
     recover(stepped)
     assert receiver.receipts() == ["a"]
     assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0
+
+
+def test_a_client_that_leaves_while_the_store_fails_does_not_keep_the_broker_busy() -> None:
+    stepped = SteppedBroker()
+    producer, leaving = stepped.connect(), stepped.connect()
+    producer.send("q", b"one")
+    stepped.turn()
+    stepped.commit(StoreFull("full"))
+    leaving.frame("DISCONNECT", {"receipt": "bye"})
+    stepped.clock.advance(PROBE_INTERVAL)  # a turn may come before the timers that are due
+    stepped.run_turns()
+    assert not leaving.connection.closed
+    stepped.advance(0.2)
+    stepped.run()
+    stepped.advance(0.2)
+    stepped.run()
+    assert (leaving.receipts(), leaving.connection.closed) == (["bye"], True)
