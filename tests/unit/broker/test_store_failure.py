@@ -279,11 +279,12 @@ def test_an_acknowledgement_of_a_failed_commit_is_confirmed_once_it_is_stored() 
 
 
 def test_a_client_that_leaves_while_the_store_fails_does_not_keep_the_broker_busy() -> None:
-    stepped = SteppedBroker()
+    stepped = filled(1)
     producer, leaving = stepped.connect(), stepped.connect()
     producer.send("q", b"one")
     stepped.turn()
     stepped.commit(StoreFull("full"))
+    stepped.run_turns()
     leaving.frame("DISCONNECT", {"receipt": "bye"})
     stepped.clock.advance(PROBE_INTERVAL)  # a turn may come before the timers that are due
     stepped.run_turns()
