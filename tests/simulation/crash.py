@@ -80,11 +80,14 @@ class CrashingStore(MemoryStore):
 
     @contextmanager
     def _reading(self) -> Iterator[_Content]:
+        self._read()
+        with super()._reading() as content:
+            yield content
+
+    def _read(self) -> None:
         if self._points.reach() and self.read_error is not None:
             error, self.read_error = self.read_error, None
             raise error
-        with super()._reading() as content:
-            yield content
 
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch."""
@@ -97,6 +100,6 @@ class CrashingStore(MemoryStore):
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
         """A copy of the indexes."""
-        self._points.reach()
+        self._read()
         with super().snapshot() as reader:
             yield reader

@@ -148,7 +148,7 @@ def _check_member(world: "StreamWorld", consumption: Consumption, member: Member
         return
     source, now = group.retries, world.clock.now_ms()
     is_full = source.memory.used and source.memory.available() < GREATEST
-    if source.fault is not None or is_full or source.in_flight >= world.setup.max_in_flight:
+    if consumption.is_purging or source.fault is not None or is_full or source.in_flight >= world.setup.max_in_flight:
         return
     for work in consumption.known():
         [*states] = work.possible
