@@ -4,15 +4,16 @@ import mmap
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 import lmdb
 from sqlalchemy import Connection, event, update
 
 from quire.errors import InvalidArgument, StoreError, StoreFull, UnknownMessage
-from quire.store.base import Store, StoreReader, WriteBatch
+from quire.message import Message
+from quire.store.base import Delivery, LaneState, Link, Page, Store, StoredDestination, StoreReader, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.sql.store import SqlStore
 from quire.store.sql.tables import records
@@ -44,6 +45,11 @@ def io_error() -> None:
     raise StoreError("a commit failed: Input/output error (a test's fault)")
 
 
+def read_error() -> None:
+    """Fail as a read over a lost connection does."""
+    raise StoreError("a read failed: Input/output error (a test's fault)")
+
+
 class FaultyStore(Store):
     """A store on top of another one, with faults. Without one it does what the other does.
 
@@ -54,13 +60,15 @@ class FaultyStore(Store):
 
     Attributes:
         commits: how many batches it was given.
+        reads: how many reads were asked of it, those of its snapshots included.
     """
 
     def __init__(self, store: Store) -> None:
         self.url = store.url
-        self.commits = 0
+        self.commits = self.reads = 0
         self._store = store
         self._faults: defaultdict[tuple[Point, int], Fault] = defaultdict(lambda: lambda: None)
+        self._read_faults: dict[int, Fault] = {}
         self._hooked = False
 
     def at(self, point: Point, nth: int, fault: Fault, times: int = 1) -> None:
@@ -81,9 +89,21 @@ class FaultyStore(Store):
         for number in range(self.commits + nth, self.commits + nth + times):
             self._faults[point, number] = fault
 
+    def at_read(self, nth: int, fault: Fault = read_error, times: int = 1) -> None:
+        """Plan a fault of a read, of whatever kind the read is.
+
+        Args:
+            nth: of which one; the next is 1.
+            fault: what is done before it.
+            times: in how many reads one after the other.
+        """
+        for number in range(self.reads + nth, self.reads + nth + times):
+            self._read_faults[number] = fault
+
     def mend(self) -> None:
         """Forget all planned faults."""
         self._faults.clear()
+        self._read_faults.clear()
 
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch, unless a fault is planned."""
@@ -107,9 +127,16 @@ class FaultyStore(Store):
         """Sync the store underneath."""
         self._store.sync()
 
-    def snapshot(self) -> AbstractContextManager[StoreReader]:
-        """A snapshot of the store underneath."""
-        return self._store.snapshot()
+    @contextmanager
+    def snapshot(self) -> Iterator[StoreReader]:
+        """A snapshot of the store underneath, whose reads have the planned faults."""
+        with self._store.snapshot() as reader:
+            yield _FaultyReader(reader, self._reach_read)
+
+    def _reach_read(self) -> None:
+        self.reads += 1
+        if self._read_faults and (fault := self._read_faults.pop(self.reads, None)):
+            fault()
 
     def size(self) -> int:
         """Bytes in use underneath."""
@@ -130,6 +157,59 @@ class FaultyStore(Store):
     def check_lock(self) -> bool:
         """Whether the lock of the store underneath is still ours."""
         return self._store.check_lock()
+
+
+class _FaultyReader(StoreReader):
+    """A snapshot's reads, each announced before it is made.
+
+    Args:
+        reader: makes the reads.
+        announce: told of each of them; what it raises is what the read raises.
+    """
+
+    def __init__(self, reader: StoreReader, announce: Callable[[], None]) -> None:
+        self._reader = reader
+        self._announce = announce
+
+    def destinations(self) -> list[StoredDestination]:
+        self._announce()
+        return self._reader.destinations()
+
+    def lane_state(self, lane: int) -> LaneState:
+        self._announce()
+        return self._reader.lane_state(lane)
+
+    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
+        self._announce()
+        return self._reader.page(lane, start, byte_budget, limit)
+
+    def load(self, lane: int, sequences: list[int]) -> list[Message]:
+        self._announce()
+        return self._reader.load(lane, sequences)
+
+    def links(self, lane: int, start: int, limit: int) -> list[Link]:
+        self._announce()
+        return self._reader.links(lane, start, limit)
+
+    def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
+        self._announce()
+        return self._reader.deliveries(lane, start, limit)
+
+    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+        self._announce()
+        return self._reader.expired(now_ms, limit)
+
+    def producer(self, producer_id: str) -> int:
+        self._announce()
+        return self._reader.producer(producer_id)
+
+    def mark(self, key: str) -> bytes | None:
+        self._announce()
+        return self._reader.mark(key)
+
+    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
+        self._announce()
+        return self._reader.marks(prefix, start, limit)
 
 
 def _hook_commit(store: Store, call: Callable[[], None]) -> None:

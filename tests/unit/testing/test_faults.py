@@ -69,6 +69,20 @@ def test_mended_store_fails_no_more(store: Store) -> None:
     assert faulty.lane_state(1).count == 1
 
 
+def test_planned_reads_fail_and_the_others_do_not(store: Store) -> None:
+    faulty = FaultyStore(store)
+    send(faulty, 1)
+    faulty.at_read(2, times=2)
+    assert faulty.lane_state(1).count == 1
+    with pytest.raises(StoreError):
+        faulty.page(1, 0, 1000, 1)
+    with faulty.snapshot() as reader:
+        with pytest.raises(StoreError):
+            reader.mark("x")
+        assert reader.links(1, 0, 1)[0].sequence == 1
+    assert faulty.reads == 4
+
+
 def test_memory_store_has_no_inside() -> None:
     with pytest.raises(InvalidArgument):
         FaultyStore(MemoryStore()).at(Point.INSIDE, 1, io_error)
