@@ -25,6 +25,7 @@ from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import Schedule
 from quire.broker.session import Session
 from quire.broker.slow_consumers import SlowConsumers
+from quire.broker.steps import Steps
 from quire.broker.store_failure import StoreFailure
 from quire.broker.streams.groups.groups import Groups
 from quire.broker.streams.stream import Stream
@@ -85,6 +86,7 @@ class Broker:
         xa: the branches of XA transactions.
         schedule: messages that are sent later.
         staged: what bulk writers have staged and not committed yet.
+        steps: work that is too large for one turn.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -128,6 +130,7 @@ class Broker:
         self._unwritten: dict[Session, None] = {}
         self._producers: dict[str, int] = {}
         self.sender: Session | None = None
+        self.steps = Steps(self)
         self.routing = Routing(self)
         self.advisories = Advisories(self)
         self.ledger = Ledger(self)
@@ -311,6 +314,7 @@ class Broker:
         self._relieve()
         self.memory.wake()  # first, or a busy queue would take what a waiting one was promised
         self._dispatch()
+        self.steps.run()
         while self._committing is None and self._may_begin():
             self._begin_commit()
         self.memory.wake()

@@ -1,0 +1,89 @@
+"""Work that is too large for one turn of the event loop: it is done in steps, with a commit between two of them."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quire.errors import StoreError
+from quire.logs import event
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+BUDGET = 0.01
+"""How long the steps of one turn may take together, in seconds; a step that has begun ends."""
+
+RETRY = 1.0
+"""How many seconds after a failed read a step is tried again."""
+
+Step = Callable[[], bool]
+"""One piece of work, bounded by a number of records and of bytes. It says whether there is more to do.
+
+It reads before it changes anything: after a ``StoreError`` it is called again.
+"""
+
+
+class Steps:
+    """All work in steps of a broker, each piece in its turn.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._work: deque[tuple[Step, str]] = deque()
+        self._is_waiting = False
+        self._failing: set[str] = set()
+
+    def add(self, step: Step, name: str) -> None:
+        """Call a step again and again until it says that there is no more to do.
+
+        Args:
+            step: takes one step. What it does goes into the open commit, and the next step comes after that commit.
+            name: what the work is, for the log: ``the removal of expired messages`` say.
+        """
+        self._work.append((step, name))
+        self._broker.ask_turn()
+
+    def run(self) -> None:
+        """Take one step of each piece of work, as far as the budget reaches; the others are first in the next turn."""
+        if not self._work or self._is_waiting:
+            return
+        if self._broker.store_error is not None:  # what the failed commit had is not there yet
+            self._wait_a_while()
+            return
+        clock, work = self._broker.clock, self._work
+        end = clock.monotonic() + BUDGET
+        for _ in range(len(work)):
+            step, name = work.popleft()
+            if self._take(step, name):
+                work.append((step, name))
+            if clock.monotonic() >= end:
+                break
+        if work:
+            self._is_waiting = True
+            self._broker.after_commit(self._go_on)
+
+    def _take(self, step: Step, name: str) -> bool:
+        """Whether there is more to do at once."""
+        try:
+            more = step()
+        except StoreError as error:
+            if name not in self._failing:
+                self._failing.add(name)
+                text = f"{name} waits until the store can be read: {error}"
+                event("store.unreadable", text, logging.WARNING, code=error.code)
+            self._broker.scheduler.call_later(RETRY, lambda: self.add(step, name))
+            return False
+        self._failing.discard(name)
+        return more
+
+    def _wait_a_while(self) -> None:
+        self._is_waiting = True
+        self._broker.scheduler.call_later(RETRY, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_waiting = False
+        self._broker.ask_turn()
