@@ -10,7 +10,7 @@ from quire.testing.stepped import SteppedBroker
 
 def test_next_step_comes_after_the_commit_of_the_last() -> None:
     stepped = SteppedBroker()
-    commits = []
+    commits: list[int] = []
 
     def step() -> bool:
         stepped.broker.set_mark(f"m{len(commits)}", b"")
