@@ -36,6 +36,7 @@ from quire.console.answers import JSON, error_answer, json_answer
 from quire.console.bulk import access
 from quire.console.bulk.launcher import Launcher
 from quire.console.endpoint import Endpoint, read_call
+from quire.console.measured import Measured
 from quire.console.metrics import BrokerCollector, scrape
 from quire.console.openapi import BASE, document
 from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
@@ -98,7 +99,11 @@ class Application:
         """Serve a request. Its path is matched as it was sent: a ``%2F`` belongs to a name, it does not end one."""
         if scope["type"] == "http" and "raw_path" in scope:
             scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
-        await self._app(scope, receive, send)
+        if scope["type"] == "http":
+            what = f"{scope['method']} {scope['path']}"
+            await Measured(self._app(scope, receive, send), self._service.broker.meter, what)
+        else:
+            await self._app(scope, receive, send)
 
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
