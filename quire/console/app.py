@@ -37,8 +37,9 @@ from quire.console.bulk import access
 from quire.console.bulk.launcher import Launcher
 from quire.console.endpoint import Endpoint, read_call
 from quire.console.measured import Measured
-from quire.console.metrics import BrokerCollector, scrape
+from quire.console.metrics import BrokerCollector
 from quire.console.openapi import BASE, document
+from quire.console.pieced_response import PiecedResponse
 from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
 from quire.settings import split_address
 
@@ -121,7 +122,7 @@ class Application:
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
-        return Response(scrape(self._collector), media_type=CONTENT_TYPE_LATEST)
+        return PiecedResponse(self._collector.scrape(), CONTENT_TYPE_LATEST)
 
 
 def check_origin(request: Request, address: str) -> None:
