@@ -119,6 +119,11 @@ class Queue:
         """How many more messages its consumers may have, all together: as many as each may have for itself."""
         return END
 
+    @property
+    def window(self) -> int:
+        """How many messages its consumers may have in flight, all together."""
+        return sum([subscription.prefetch or subscription.pulled for subscription in self.subscriptions])
+
     def lane_of(self, message: Message) -> QueueLane:
         """The lane that one of its messages is in."""
         return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
