@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from quire.broker.broker import Broker
-from quire.broker.stomp.stomp_route import NOT_STORED, whole_number
+from quire.broker.stomp.stomp_route import NOT_STORED, read_priority, whole_number
 from quire.broker.streams.stream import PARTITION
 from quire.broker.writing.rows import Row, target_of
 from quire.destination import Destination, DestinationKind, written
@@ -120,14 +120,13 @@ class RowReader:
             fields[self._key_header(destination)] = key
         if partition is not None:
             fields[PARTITION] = self._partition(destination, partition)
-        if priority is not None and (priority != 4 or "priority" in fields):
-            fields["priority"] = str(priority)
         if persistent is not None and (not persistent or "persistent" in fields):
             fields["persistent"] = str(persistent).lower()
-        lines = self._lines(fields)
+        lines, given = self._lines(fields), headers or {}
         row = Row(
-            f"/{destination.kind}/{destination.name}", lines, body, whole_number(fields, "expires", 0, 0, 1 << 62),
-            whole_number(fields, "priority", 4, 0, 9), fields.get("persistent", "true").strip().lower() != "false",
+            f"/{destination.kind}/{destination.name}", lines, body, whole_number(given, "expires", 0, 0, 1 << 62),
+            read_priority(given) if priority is None else priority,
+            fields.get("persistent", "true").strip().lower() != "false",
         )  # fmt: skip
         target_of(self._broker, row)
         return row

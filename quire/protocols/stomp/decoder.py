@@ -11,7 +11,14 @@ import re
 from typing import NamedTuple
 
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError, UnsupportedVersion
-from quire.protocols.stomp.frames import ACK_RUN, BODY_COMMANDS, CLIENT_COMMANDS, UNESCAPED_COMMANDS, Head
+from quire.protocols.stomp.frames import (
+    ACK_RUN,
+    BODY_COMMANDS,
+    CLIENT_COMMANDS,
+    SHORT_COMMANDS,
+    UNESCAPED_COMMANDS,
+    Head,
+)
 from quire.protocols.stomp.heads import BLANKS, parse_head
 from quire.protocols.stomp.versions import Version, agreed, negotiate
 
@@ -221,9 +228,12 @@ class Decoder:
         return _RECEIPT.sub(b"", block) if b"\nreceipt:" in block else block, receipt
 
     def _new_head(self, block: bytes) -> Head:
-        command = block.partition(b"\n")[0]
+        command, _, lines = block.partition(b"\n")
         if block.count(b"\n") > self.limits.max_headers + 1:
             raise self._too_many_headers()
+        if command in SHORT_COMMANDS:
+            command = SHORT_COMMANDS[command]
+            block = command + b"\n" + lines
         if command not in self._commands:
             name = command[:20].decode("ascii", "backslashreplace")
             raise ProtocolViolation(f"{name!r} is no command that may come here", command=name)

@@ -8,6 +8,9 @@ CLIENT_COMMANDS = frozenset({
 })  # fmt: skip
 """The commands that a client sends."""
 
+SHORT_COMMANDS = {b"SUB": b"SUBSCRIBE", b"UNSUB": b"UNSUBSCRIBE"}
+"""Commands that ActiveMQ takes for others, and old clients send."""
+
 SERVER_COMMANDS = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERROR"})
 """The commands that a server sends."""
 
