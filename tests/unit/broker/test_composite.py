@@ -59,7 +59,7 @@ def test_a_part_without_a_prefix_is_what_the_first_part_is() -> None:
 
 def test_a_copy_of_a_list_says_where_it_was_sent() -> None:
     stepped = SteppedBroker()
-    to(stepped.connect(), "/queue/a,/queue/b", **{"original-destination": "made up"})
+    stepped.connect().send("", b"body", {"destination": "/queue/a,/queue/b", "original-destination": "made up"})
     to(stepped.connect(), "/queue/a")
     stepped.run()
     copy, single = consumer(stepped, "a").take("MESSAGE")
