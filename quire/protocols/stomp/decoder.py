@@ -20,6 +20,7 @@ from quire.protocols.stomp.frames import (
     Head,
 )
 from quire.protocols.stomp.heads import BLANKS, parse_head
+from quire.protocols.stomp.similar_heads import SimilarHeads
 from quire.protocols.stomp.versions import Version, agreed, negotiate
 
 Event = tuple[Head, bytes | None, object]
@@ -78,6 +79,7 @@ class Decoder:
         self._version = Version.V1_2
         self._ack_runs = self._takes_ack_runs()
         self._heads: dict[bytes, Head] = {}
+        self._similar = SimilarHeads()
         self._known_size = min(_KNOWN_SIZE, limits.max_line)
         # What waits for more bytes: the start of a head, or a frame whose body is under way.
         self._partial_head = b""
@@ -98,6 +100,7 @@ class Decoder:
         if version is not self._version:
             self._version = version
             self._heads.clear()
+            self._similar.clear()
             self._ack_runs = self._takes_ack_runs()
 
     @property
@@ -131,10 +134,11 @@ class Decoder:
                 self._partial, self._partial_head = None, b""
                 self._partial_body = bytearray()
                 self._heads.clear()
+                self._similar.clear()
         return events
 
     # One loop without calls per frame, though long: this is the hottest code of the broker.
-    def _decode(self, data: bytes, events: list[Event]) -> None:
+    def _decode(self, data: bytes, events: list[Event]) -> None:  # noqa: C901
         position, size, known_size = 0, len(data), self._known_size
         find, plain, known = data.find, _PLAIN.fullmatch, self._heads.get
         while position < size:
@@ -155,6 +159,8 @@ class Decoder:
                 receipt, _, tail = tail.partition(b"\n")
                 block += b"\n" + tail
             head = known(block)
+            if head is None and end > 0 and first == 83:
+                head = self._similar.find(block)
             if head is None or not (receipt is None or receipt.isalnum() or plain(receipt)):
                 found = self._read_head(data, position)
                 if found is None:
@@ -247,6 +253,8 @@ class Decoder:
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
             self._heads[block] = head
+            if self._version is not Version.V1_0:
+                self._similar.note(head, block)
         return head
 
     def _opened(self, head: Head, block: bytes) -> Head:
