@@ -74,7 +74,8 @@ class RoutePattern:
                 free = tuple([_escaped(line) for line in free])
         elif self._frees and free.count(b":") != 1:
             free = _escaped(free)
-        return self._content % free
+        stored: bytes = self._content % free
+        return stored
 
     def expiration(self, head: Head) -> int | None:
         """When a message with a head that is like the pattern's expires; None if it cannot be told here."""
