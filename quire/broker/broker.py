@@ -403,16 +403,33 @@ class Broker:
         self._work()
 
     def _complete(self, commit: Commit) -> None:
+        """A commit is done: tell everybody. Nothing here reads the store, and the failure of one keeps it from no other.
+
+        Raises:
+            ExceptionGroup: what some of them raised, when all are told.
+        """
         self.commits_done = commit.number
         self._pacing.ended(commit)
+        failures: list[Exception] = []
         for part in commit.parts:
-            part.owner.committed(part)
+            try:
+                part.owner.committed(part)
+            except Exception as failure:
+                failures.append(failure)
         for session, receipts in commit.receipts:
-            session.confirmed(receipts)
+            try:
+                session.confirmed(receipts)
+            except Exception as failure:
+                failures.append(failure)
         for call in commit.calls:
-            call()
-        if self.ready:
+            try:
+                call()
+            except Exception as failure:
+                failures.append(failure)
+        if self.ready or failures:
             self.ask_turn()
+        if failures:
+            raise ExceptionGroup(f"commit {commit.number} is done, and not everybody took it", failures)
 
     def _fail(self, commit: Commit, error: QuireError) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""

@@ -144,13 +144,13 @@ class Destinations:
         destination = topic_destination(name)
         lanes = self._take_ids(1)
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
-        topic = self._add_topic(stored)
+        topic = self._add_topic(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
         return topic
 
-    def _add_topic(self, stored: StoredDestination) -> Topic:
-        topic = self.topics[stored.name] = Topic(self._broker, stored)
+    def _add_topic(self, stored: StoredDestination, *, new: bool = False) -> Topic:
+        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new)
         self._broker.stored_bytes += topic.bytes
         return topic
 

@@ -11,9 +11,10 @@ loop. So a test decides what is under way when something else happens, and the s
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quire.broker.broker import Broker
+from quire.broker.commit import Commit
 from quire.broker.queues.queue import Queue
 from quire.broker.stomp.stomp_session import StompSession
 from quire.clock import ManualClock
@@ -27,6 +28,7 @@ from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, WriteBatch
 from quire.store.memory import MemoryStore
+from quire.testing.store_on_top import StoreOnTop
 
 MAX_STEPS = 100_000
 """A broker that has not come to rest after so many steps never will."""
@@ -235,8 +237,47 @@ class SteppedClient:
         return {name: message.headers[name] for name in names if name in message.headers}
 
 
+class _Announcement:
+    """Refuses reads of the stores while the broker tells everybody that a commit is done.
+
+    Attributes:
+        is_made: whether it does so now.
+    """
+
+    is_made = False
+
+    def check_read(self) -> None:
+        """A store is about to be read.
+
+        Raises:
+            AssertionError: that may fail, and what follows from a commit may not.
+        """
+        if self.is_made:
+            raise AssertionError("a store is read while a commit is announced")
+
+
+class _StrictBroker(Broker):
+    """A broker that cannot read its stores while it announces a commit.
+
+    Args:
+        announcement: refuses the reads.
+        arguments: of the broker.
+    """
+
+    def __init__(self, announcement: _Announcement, *arguments: Any) -> None:
+        self._announcement = announcement
+        super().__init__(*arguments)
+
+    def _complete(self, commit: Commit) -> None:
+        self._announcement.is_made = True
+        try:
+            super()._complete(commit)
+        finally:
+            self._announcement.is_made = False
+
+
 class SteppedBroker:
-    """A broker that moves a step at a time.
+    """A broker that moves a step at a time. What follows from a commit needs no read: one then is an error of its own.
 
     Args:
         settings: its settings; the defaults if None.
@@ -268,8 +309,12 @@ class SteppedBroker:
         if store is None:
             self.store.open()
         self._turn_wanted = False
-        self.spool = Spool(spool_store, self.settings.spool.limit)
-        self.broker = Broker(self.settings, self.store, self.spool, self.clock, self.scheduler, self._want_turn)
+        announcement = _Announcement()
+        self.spool = Spool(StoreOnTop(spool_store, announcement.check_read), self.settings.spool.limit)
+        self.broker: Broker = _StrictBroker(
+            announcement, self.settings, StoreOnTop(self.store, announcement.check_read), self.spool, self.clock,
+            self.scheduler, self._want_turn,
+        )  # fmt: skip
         self.writer = self.broker.writer = SteppedWriter(self.store)
 
     def _want_turn(self) -> None:

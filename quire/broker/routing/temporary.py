@@ -87,7 +87,7 @@ class TemporaryTopic(Topic):
     """
 
     def __init__(self, broker: "Broker", stored: StoredDestination, temporaries: "Temporaries") -> None:
-        super().__init__(broker, stored)
+        super().__init__(broker, stored, new=True)
         self.policy = replace(self.policy, dead_letter_strategy="discarding", subscription_recovery_policy="none")
         self._temporaries = temporaries
 

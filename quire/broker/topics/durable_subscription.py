@@ -204,8 +204,8 @@ class DurableSubscription(LaneSubscription):
         """A commit is done."""
         self._progress = self._progress_after(part)
         super().committed(part)
-        if part.removals:
-            self.topic.recount()
+        if part.owned is not None:
+            self.topic.recount(part.owned.state)
 
     def bury(self, messages: list[Message], reason: str, cause: str) -> None:
         """Finish resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
