@@ -49,6 +49,9 @@ from quire.store.writer import Writer
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
 
+MAX_PRODUCERS = 10_000
+"""Of so many producers that number their sends the broker remembers the numbers; the store knows them all."""
+
 
 class Broker:
     """The broker.
@@ -263,21 +266,23 @@ class Broker:
     def take_producer_sequence(self, producer: str, sequence: int) -> bool:
         """Whether a numbered send is new; sends up to the highest number taken are duplicates.
 
+        It needs no read after ``producer_sequence`` was asked in the same turn.
+
         Args:
             producer: the producer's id, the same in every connection it makes.
             sequence: the number of its send, ascending.
         """
         if sequence <= self.producer_sequence(producer):
             return False
-        if len(self._producers) > 10_000 and self._committing is None and not self._open.batch.producers:
-            self._producers.clear()  # the store knows them all
         self._producers[producer] = self._open.batch.producers[producer] = sequence
         return True
 
     def producer_sequence(self, producer: str) -> int:
         """The highest number taken of a producer's sends; 0 if it is unknown."""
         known = self._producers.get(producer)
-        return self.store.producer(producer) if known is None else known
+        if known is None:
+            known = self._producers[producer] = self.store.producer(producer)
+        return known
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
@@ -403,13 +408,15 @@ class Broker:
         self._work()
 
     def _complete(self, commit: Commit) -> None:
-        """A commit is done: tell everybody. Nothing here reads the store, and the failure of one keeps it from no other.
+        """A commit is done: tell everybody. Nothing here reads the store, and one who fails keeps it from no other.
 
         Raises:
             ExceptionGroup: what some of them raised, when all are told.
         """
         self.commits_done = commit.number
         self._pacing.ended(commit)
+        if len(self._producers) > MAX_PRODUCERS:
+            self._producers = dict(self._open.batch.producers)  # the store knows the others
         failures: list[Exception] = []
         for part in commit.parts:
             try:

@@ -27,7 +27,7 @@ class QueuePart:
         deliveries: messages that came back and their delivery states, by sequence.
         marks: new dispatch marks, by lane.
         excluded: sequences that the cursors may not admit until this commit is done.
-        owned: of a subscription to a lane that another one owns, what the batch has of that lane, if it removes records.
+        owned: of a subscription to somebody else's lane, what the batch has of that lane, if it removes records.
         listed: whether the broker knows that there is something here.
     """
 
