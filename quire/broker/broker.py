@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from quire.broker.advisories import Advisories
+from quire.broker.announcement import Announcement
 from quire.broker.commit import Commit, Owner, Part
 from quire.broker.destinations import Destinations
 from quire.broker.expiry import Expiry
@@ -372,7 +373,9 @@ class Broker:
             self.writer.submit(commit.batch)
         else:
             self._committing = None
-            self._complete(commit)
+            announcement = Announcement()
+            self._complete(commit, announcement)
+            announcement.end()
 
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
         self.ledger.write(self._open.parts)
@@ -397,52 +400,40 @@ class Broker:
             if error is not None:
                 self._failure.refuse(error)
             return
+        announcement = Announcement()
         if error is None:
             self._failure.end()
-            self._complete(commit)
+            self._complete(commit, announcement)
         else:
             self._failure.refuse(error)
-            self._fail(commit, error)
+            self._fail(commit, error, announcement)
             # What was sent meanwhile fails too: it may not overtake what has failed and is sent again.
-            self._fail(self._close_commit()[0], error)
-        self._work()
+            self._fail(self._close_commit()[0], error, announcement)
+        try:
+            self._work()
+        finally:
+            announcement.end()
 
-    def _complete(self, commit: Commit) -> None:
-        """A commit is done: tell everybody. Nothing here reads the store, and one who fails keeps it from no other.
-
-        Raises:
-            ExceptionGroup: what some of them raised, when all are told.
-        """
+    def _complete(self, commit: Commit, announcement: Announcement) -> None:
+        """A commit is done: tell everybody. Nothing here reads the store."""
         self.commits_done = commit.number
         self._pacing.ended(commit)
         if len(self._producers) > MAX_PRODUCERS:
             self._producers = dict(self._open.batch.producers)  # the store knows the others
-        failures: list[Exception] = []
         for part in commit.parts:
-            try:
-                part.owner.committed(part)
-            except Exception as failure:
-                failures.append(failure)
+            announcement.tell(part.owner.committed, part)
         for session, receipts in commit.receipts:
-            try:
-                session.confirmed(receipts)
-            except Exception as failure:
-                failures.append(failure)
+            announcement.tell(session.confirmed, receipts)
         for call in commit.calls:
-            try:
-                call()
-            except Exception as failure:
-                failures.append(failure)
-        if self.ready or failures:
+            announcement.tell(call)
+        if self.ready:
             self.ask_turn()
-        if failures:
-            raise ExceptionGroup(f"commit {commit.number} is done, and not everybody took it", failures)
 
-    def _fail(self, commit: Commit, error: QuireError) -> None:
+    def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         self.commits_done = commit.number
         self._producers = dict(self._open.batch.producers)
-        self._failure.pass_on(commit, self._open, error)
+        self._failure.pass_on(commit, self._open, error, announcement)
 
     # What producers are held for.
 

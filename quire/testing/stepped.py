@@ -10,9 +10,11 @@ loop. So a test decides what is under way when something else happens, and the s
     stepped.commit(StoreFull("full"))   # and fails
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from quire.broker.announcement import Announcement
 from quire.broker.broker import Broker
 from quire.broker.commit import Commit
 from quire.broker.queues.queue import Queue
@@ -237,43 +239,50 @@ class SteppedClient:
         return {name: message.headers[name] for name in names if name in message.headers}
 
 
-class _Announcement:
-    """Refuses reads of the stores while the broker tells everybody that a commit is done.
+class _NoReads:
+    """Refuses reads of the stores while the broker tells everybody what has become of a commit."""
 
-    Attributes:
-        is_made: whether it does so now.
-    """
+    def __init__(self) -> None:
+        self._are_refused = False
 
-    is_made = False
+    @contextmanager
+    def now(self) -> Iterator[None]:
+        """While it does so."""
+        self._are_refused = True
+        try:
+            yield
+        finally:
+            self._are_refused = False
 
-    def check_read(self) -> None:
+    def check(self) -> None:
         """A store is about to be read.
 
         Raises:
             AssertionError: that may fail, and what follows from a commit may not.
         """
-        if self.is_made:
+        if self._are_refused:
             raise AssertionError("a store is read while a commit is announced")
 
 
 class _StrictBroker(Broker):
-    """A broker that cannot read its stores while it announces a commit.
+    """A broker that cannot read its stores while it announces what has become of a commit.
 
     Args:
-        announcement: refuses the reads.
+        no_reads: refuses them.
         arguments: of the broker.
     """
 
-    def __init__(self, announcement: _Announcement, *arguments: Any) -> None:
-        self._announcement = announcement
+    def __init__(self, no_reads: _NoReads, *arguments: Any) -> None:
+        self._no_reads = no_reads
         super().__init__(*arguments)
 
-    def _complete(self, commit: Commit) -> None:
-        self._announcement.is_made = True
-        try:
-            super()._complete(commit)
-        finally:
-            self._announcement.is_made = False
+    def _complete(self, commit: Commit, announcement: Announcement) -> None:
+        with self._no_reads.now():
+            super()._complete(commit, announcement)
+
+    def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
+        with self._no_reads.now():
+            super()._fail(commit, error, announcement)
 
 
 class SteppedBroker:
@@ -309,10 +318,10 @@ class SteppedBroker:
         if store is None:
             self.store.open()
         self._turn_wanted = False
-        announcement = _Announcement()
-        self.spool = Spool(StoreOnTop(spool_store, announcement.check_read), self.settings.spool.limit)
+        no_reads = _NoReads()
+        self.spool = Spool(StoreOnTop(spool_store, no_reads.check), self.settings.spool.limit)
         self.broker: Broker = _StrictBroker(
-            announcement, self.settings, StoreOnTop(self.store, announcement.check_read), self.spool, self.clock,
+            no_reads, self.settings, StoreOnTop(self.store, no_reads.check), self.spool, self.clock,
             self.scheduler, self._want_turn,
         )  # fmt: skip
         self.writer = self.broker.writer = SteppedWriter(self.store)
