@@ -144,13 +144,13 @@ class Destinations:
         destination = topic_destination(name)
         lanes = self._take_ids(1)
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
-        topic = self._add_topic(stored)
+        topic = self._add_topic(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
         return topic
 
-    def _add_topic(self, stored: StoredDestination) -> Topic:
-        topic = self.topics[stored.name] = Topic(self._broker, stored)
+    def _add_topic(self, stored: StoredDestination, *, new: bool = False) -> Topic:
+        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new)
         self._broker.stored_bytes += topic.bytes
         return topic
 
@@ -216,7 +216,7 @@ class Destinations:
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers, with its messages.
 
-        What it keeps in memory and in the spool goes at once; what is stored goes with the open commit.
+        What it keeps in memory goes at once, what is in the spool in steps, what is stored with the open commit.
         """
         broker = self._broker
         del self.queues[queue.destination.name]
@@ -225,10 +225,8 @@ class Destinations:
             queues.pop(queue, None)
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
-        for lane in queue.lanes:
-            while links := broker.spool.links(lane.id, 0, SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
         broker.forget(queue)
+        clear_spool(broker, queue)
         broker.change_destination(queue.stored.id, None)
         broker.advisories.destination_deleted(queue.destination)
 
@@ -258,6 +256,20 @@ class Destinations:
             broker.forget(partition)
         broker.change_destination(stream.stored.id, None)
         broker.advisories.destination_deleted(stream.destination)
+
+
+def clear_spool(broker: "Broker", queue: Queue) -> None:
+    """Remove what the spool has of a deleted queue, in steps. The number of a lane is never used again."""
+
+    def step() -> bool:
+        for lane in queue.lanes:
+            if links := broker.spool.links(lane.id, 0, SPOOL_STEP):
+                broker.spool.remove(lane.id, [link.sequence for link in links])
+                return True
+        return False
+
+    if any([not broker.spool.is_empty(lane.id) for lane in queue.lanes]):
+        broker.steps.add(step, f"the removal of what the spool has of {queue.destination}")
 
 
 def _checked_count(partitions: int) -> int:

@@ -140,7 +140,10 @@ class Service:
         self._tick()
 
     def _turn_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self.broker.turn)
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.broker.turn()  # there is none yet when the turn is asked for while it is made
 
     def _turn_later(self, delay: float) -> None:
         asyncio.get_running_loop().call_later(delay, self.broker.planned_turn)

@@ -60,7 +60,11 @@ class StompTransport(asyncio.Protocol):
         """Bytes have come."""
         if self._session is None or self._closing:
             return
-        self._session.receive(data)
+        try:
+            self._session.receive(data)
+        except Exception as defect:  # the client is told already; let its connection end as any other
+            failure = {"message": f"the input of {self.peer} met a defect", "exception": defect, "protocol": self}
+            asyncio.get_running_loop().call_exception_handler(failure)
         if self._broker.open_bytes > OPEN_BYTES:
             self.pause_reading("commit")
             self._broker.after_commit(self._commit_done)

@@ -66,6 +66,9 @@ class LaneState(NamedTuple):
     dispatch_mark: int = 0
 
 
+_NEW = LaneState()
+
+
 class Link(NamedTuple):
     """A record's place in its lane's list, read without its body.
 
@@ -124,15 +127,17 @@ class LaneBatch:
         deliveries: delivery states to set, by sequence; None removes one. States of removed records go with them, and a
             state for a record that is not there is passed over.
         dispatch_mark: the new mark, or None to leave it.
+        state: what the lane is after the commit: the store says so at the end of ``apply``, and nobody need read it.
     """
 
-    __slots__ = ("appends", "deliveries", "dispatch_mark", "removals")
+    __slots__ = ("appends", "deliveries", "dispatch_mark", "removals", "state")
 
     def __init__(self) -> None:
         self.appends: list[Message] = []
         self.removals: list[int] = []
         self.deliveries: dict[int, Delivery | None] = {}
         self.dispatch_mark: int | None = None
+        self.state = _NEW
 
     def __bool__(self) -> bool:
         return bool(self.appends or self.removals or self.deliveries or self.dispatch_mark is not None)
@@ -277,6 +282,8 @@ class Store(StoreReader):
     @abstractmethod
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch, atomically, and durably as the store's ``Sync`` says.
+
+        It sets the ``state`` of each part that changes a lane.
 
         Raises:
             StoreFull: no space; nothing of the batch was stored.

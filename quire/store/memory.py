@@ -335,6 +335,7 @@ def _change_lane(content: _Content, number: int, part: LaneBatch, checksums: lis
             content.expirations.discard((record.expiration, number, sequence))
     if part.dispatch_mark is not None:
         lane.state = lane.state._replace(dispatch_mark=part.dispatch_mark)
+    part.state = lane.state
 
 
 def _replace_destinations(content: _Content, changes: dict[int, StoredDestination | None]) -> None:

@@ -168,7 +168,8 @@ class LaneSubscription(Queue):
             if message.deliveries or message.sequence in part.deliveries:
                 marks[self.keys.state(message.sequence)] = None
         if done := self._lane_owner.done_by_all(sequences):
-            commit.batch.lane(lane.id).removals += done
+            part.owned = commit.batch.lane(lane.id)
+            part.owned.removals += done
         if (progress := self._progress_mark(part)) is not None:
             marks[self.keys.progress] = progress
 

@@ -486,7 +486,16 @@ class Queue:
         Only messages that were flagged by an earlier crash, and are still here, keep the mark.
         """
         for lane in self.lanes:
-            head = self.broker.store.lane_state(lane.id).head
             crashed = lane.cursor.redelivered_to
-            self._open.marks[lane.id] = crashed if 0 < head <= crashed else 0
+            if crashed and self._may_have_to(lane.id, crashed):
+                self._open.marks[lane.id] = crashed
+            else:
+                self._open.marks[lane.id] = 0
         self.broker.list_part(self._open)
+
+    def _may_have_to(self, lane: int, sequence: int) -> bool:
+        """Whether a lane still has a message up to a sequence, as far as the store can be read."""
+        try:
+            return 0 < self.broker.store.lane_state(lane).head <= sequence
+        except StoreError:
+            return True

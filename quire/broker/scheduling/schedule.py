@@ -146,7 +146,7 @@ class Schedule:
         for record in part.written:
             if record.expiration <= horizon and record.sequence not in self._open.removals:
                 self.soon.add(record)
-        self._run()
+        self._broker.steps.add(self._go_on, "the schedule")
 
     def commit_failed(self, part: SchedulePart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused; what the schedule did itself is done in the next one."""
@@ -175,6 +175,11 @@ class Schedule:
         if self._timer:
             self._timer.cancel()
         self._timer = self._broker.scheduler.call_later(seconds, self._run)
+
+    def _go_on(self) -> bool:
+        """A commit is done: send what is due, as one step."""
+        self._run()
+        return False
 
     def _run(self) -> None:
         """Send what is due; come again when more may be, at the latest with the commit that this is in."""

@@ -143,35 +143,40 @@ class StompSession(Session):
         receipts: list[bytes] = []
         sent = False
         routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
-        for index, (head, receipt, body) in enumerate(events):
-            route = routes.get(head)
-            try:
-                if route is not None:
-                    if restricted and self._must_wait(route):
+        try:
+            for index, (head, receipt, body) in enumerate(events):
+                route = routes.get(head)
+                try:
+                    if route is not None:
+                        if restricted and self._must_wait(route):
+                            self._waiting = events[index:]
+                            break
+                        content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
+                        route.target.send(content, route.expiration, route.priority, route.persistent)
+                        sent = True
+                    elif head.base and not restricted and self._send_like(head, stamp, body):  # type: ignore[arg-type]
+                        sent = True
+                    elif head is ACK_RUN:
+                        self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
+                    elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
                         self._waiting = events[index:]
                         break
-                    content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
-                    route.target.send(content, route.expiration, route.priority, route.persistent)
-                    sent = True
-                elif head.base is not None and not restricted and self._send_like(head, stamp, body):  # type: ignore[arg-type]
-                    sent = True
-                elif head is ACK_RUN:
-                    self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
-                elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
-                    self._waiting = events[index:]
+                    else:
+                        continue
+                except QuireError as error:
+                    self.fail(error, receipt)
                     break
-                else:
-                    continue
-            except QuireError as error:
-                self.fail(error, receipt)
-                break
-            if receipt is not None:
-                receipts.append(receipt)
-        broker.sender = None
-        if sent:
-            broker.sent(self)
-        if receipts:
-            broker.confirm(self, receipts)
+                if receipt is not None:
+                    receipts.append(receipt)
+        except Exception as defect:
+            self.fail(QuireError(f"the broker failed: {defect!r}"))
+            raise
+        finally:
+            broker.sender = None
+            if sent:
+                broker.sent(self)
+            if receipts:
+                broker.confirm(self, receipts)
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""

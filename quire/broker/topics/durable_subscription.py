@@ -204,8 +204,8 @@ class DurableSubscription(LaneSubscription):
         """A commit is done."""
         self._progress = self._progress_after(part)
         super().committed(part)
-        if part.removals:
-            self.topic.recount()
+        if part.owned is not None:
+            self.topic.recount(part.owned.state)
 
     def bury(self, messages: list[Message], reason: str, cause: str) -> None:
         """Finish resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
@@ -224,17 +224,28 @@ class DurableSubscription(LaneSubscription):
 
         Args:
             sequences: not finished.
+
+        Raises:
+            StoreError: they cannot be read. Nothing is done.
         """
+        busy = self.out_sequences()
+        sound = self._sound([sequence for sequence in sequences if sequence not in busy])
+        if sound:
+            free = set(self.take_out([message.sequence for message in sound]))
+            records = [message for message in sound if message.sequence in free]
+            self.removed(records)
+            cause = "expired before it could be delivered"
+            send_dead_letters(self.broker, self, records, "expired", cause, subscriber=".".join(self.key))
+
+    def _sound(self, sequences: list[int]) -> list[Message]:
+        """Those of some records that can be read."""
         records: list[Message] = []
-        for sequence in self.take_out(sequences):
+        for sequence in sequences:
             try:
                 records += self._records.load(self.topic.lane, [sequence])
             except StoreCorrupt:  # it stays, and whoever verifies the store is told
                 continue
-        if records:
-            self.removed(records)
-            cause = "expired before it could be delivered"
-            send_dead_letters(self.broker, self, records, "expired", cause, subscriber=".".join(self.key))
+        return records
 
     # It comes, its consumer comes and goes.
 

@@ -6,7 +6,7 @@ from quire.broker.subscription import AckMode
 from quire.broker.transactions import rolled_back
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.broker.transactions.transaction import Transaction
-from quire.broker.transactions.waiting_messages import take_waiting
+from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
 from quire.errors import StoreFull
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import DamagedStore, bodies, consumer, filled, numbers, settings
@@ -129,10 +129,10 @@ def test_one_for_a_message_that_was_settled_by_others_is_ignored() -> None:
 def test_no_other_message_is_settled_in_place_of_one_that_is_gone() -> None:
     stepped = filled(3)
     queue = stepped.queue("q")
-    queue.acknowledge(take_waiting(queue, [2]))
-    assert take_waiting(queue, [2]) == []
+    queue.acknowledge(take_waiting(queue, find_waiting(queue, [2])))
+    assert take_waiting(queue, find_waiting(queue, [2])) == []
     stepped.run()
-    assert take_waiting(queue, [2]) == []
+    assert take_waiting(queue, find_waiting(queue, [2])) == []
     assert consumer(stepped).messages() == numbers(0, 2)
 
 

@@ -109,9 +109,9 @@ def test_many_messages_due_at_once_are_sent_a_bounded_number_in_a_commit() -> No
         sizes = []
         while rig.stepped.is_turn_wanted:
             rig.stepped.turn()
-            assert rig.stepped.writer.batch is not None
-            sizes.append(sum([len(part.removals) for part in rig.stepped.writer.batch.lanes.values()]))
-            rig.stepped.commit()
+            if rig.stepped.writer.batch is not None:
+                sizes.append(sum([len(part.removals) for part in rig.stepped.writer.batch.lanes.values()]))
+                rig.stepped.commit()
     assert max(sizes) == 10
     assert bodies(rig.received()) == [b"%d" % number for number in range(35)]
 
