@@ -41,6 +41,7 @@ class Group:
         begun: what it has finished of each partition, and what else it remembers.
         retry: the destination of its retries; None if they wait at their place.
         is_stored: whether it is there after a restart; a reader is not.
+        new: whether it is made now: then nothing is read, and nothing can fail.
 
     Attributes:
         stream: as given.
@@ -62,7 +63,7 @@ class Group:
 
     def __init__(
         self, stream: "Stream", number: int, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]],
-        retry: StoredDestination | None = None, *, is_stored: bool = True,
+        retry: StoredDestination | None = None, *, is_stored: bool = True, new: bool = False,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.broker = stream.broker
@@ -82,7 +83,7 @@ class Group:
             for partition, (finished, progress) in zip(stream.partitions, begun, strict=True)
         ]
         if retry is not None:
-            self.retries = RetryQueue(self, retry, self._retry_settled)
+            self.retries = RetryQueue(self, retry, self._retry_settled, new=new)
         for part in self.partitions:  # nothing can fail any more
             part.partition.subscribers.append(part)
         self.coordinator = Coordinator(

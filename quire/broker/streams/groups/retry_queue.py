@@ -27,7 +27,7 @@ from quire.cursors.queue_cursor import QueueCursor
 from quire.errors import StoreError
 from quire.logs import event
 from quire.message import Message
-from quire.store.base import Delivery, StoredDestination
+from quire.store.base import Delivery, LaneState, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.group import Group
@@ -44,6 +44,7 @@ class RetryQueue(Queue):
         group: the group.
         stored: the retry lane's destination as the store has it.
         settled: called with lane and offset of a message whose retry is done for good: acknowledged, buried, cancelled.
+        new: whether it is made now: then nothing is read.
 
     Attributes:
         group: as given.
@@ -53,7 +54,9 @@ class RetryQueue(Queue):
         cancelled: how many retries were not needed after all.
     """
 
-    def __init__(self, group: "Group", stored: StoredDestination, settled: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, group: "Group", stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False
+    ) -> None:
         self.group = group
         self.name = stored.name
         self.timed_out = self.cancelled = 0
@@ -63,17 +66,17 @@ class RetryQueue(Queue):
         self._uncommitted: dict[tuple[int, int], RetryMessage] = {}
         self._cancelled: dict[int, RetryMessage] = {}
         address = group.stream.destination
-        super().__init__(group.broker, stored._replace(kind=address.kind, name=address.name))
+        super().__init__(group.broker, stored._replace(kind=address.kind, name=address.name), new=new)
         self.stored = stored
-        self._purge = RetryPurge(self)
+        self._purge = RetryPurge(self, new=new)
         self._next_sequence = max(self._next_sequence, self._purge.last + 1)
         self.policy_changed()
 
     def _make_lanes(self, *, new: bool) -> list[QueueLane]:
         """One lane, read through its links."""
         store, lane = self.broker.store, self.stored.lanes[0]
-        self._stored_bytes = int(store.mark(self._bytes_key) or b"0")
-        state = store.lane_state(lane)._replace(bytes=self._stored_bytes)
+        self._stored_bytes = 0 if new else int(store.mark(self._bytes_key) or b"0")
+        state = (LaneState() if new else store.lane_state(lane))._replace(bytes=self._stored_bytes)
         self.memory = MemoryUsage(0, self.group.stream.memory)
         made = QueueLane(self.broker, lane, self.memory, state=state)
         made.reader = reader = LinkReader(store)
@@ -100,6 +103,11 @@ class RetryQueue(Queue):
     def is_dead_letter_queue(self) -> bool:
         """It is not, whatever the stream's name is."""
         return False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its group was not removed."""
+        return self.group.stream.groups.get(self.group.name) is self.group
 
     # For the figures of the group's lag; depth, bytes and in_flight are the queue's.
 
