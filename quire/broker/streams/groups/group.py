@@ -323,8 +323,16 @@ class Group:
         return child.source.partition.index, message.sequence
 
     def acknowledged_late(self, child: MemberSubscription, sequence: int) -> bool:
-        """A member acknowledges what it does not have any more; whether that counts."""
-        counts = child.source.late_acknowledge(sequence)
+        """A member acknowledges what it does not have any more; whether that counts.
+
+        Raises:
+            StoreError: the store cannot be read. Nothing is changed.
+        """
+        return self.finish_late(child, child.source.find_late(sequence))
+
+    def finish_late(self, child: MemberSubscription, found: list[Message]) -> bool:
+        """As ``acknowledged_late``, with what ``find_late`` of the child's source has found."""
+        counts = child.source.finish_late(found)
         self.late += counts
         self.stale += not counts
         return counts

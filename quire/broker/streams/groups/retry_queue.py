@@ -199,43 +199,38 @@ class RetryQueue(Queue):
 
     # It is cancelled.
 
-    def cancel(self, lane: int, sequence: int) -> bool:
-        """Remove the retry of a message that was acknowledged after all, unless a member has it in flight.
+    def waiting(self, lane: int, sequence: int) -> list[RetryMessage]:
+        """The retries of a message that no member has: ``finish_late`` cancels them.
 
         Args:
             lane: the message's lane.
             sequence: its offset.
 
-        Returns:
-            Whether there was one. It is not delivered any more, and gone when the open commit is done.
-
         Raises:
             StoreError: the store cannot be read.
         """
         if not self.depth and not self._uncommitted:  # so a client that acknowledges everything twice costs no reads
-            return False
-        return any([self._cancel(retry) for retry in self._retries_of(lane, sequence)])
+            return []
+        return [retry for retry in self._retries_of(lane, sequence) if self._is_waiting(retry)]
 
-    def late_acknowledge(self, sequence: int) -> bool:
-        """A member acknowledges a retry that it does not have any more.
-
-        Args:
-            sequence: of the retry itself.
-
-        Returns:
-            Whether that counts: nobody else has it, and it will not be delivered again.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+    def find_late(self, sequence: int) -> list[Message]:
+        """As ``GroupPartition.find_late``, of a retry itself."""
         lane = self.lanes[0]
-        return any([self._cancel(retry) for retry in _retries(lane.reader.load(lane.id, [sequence]))])
+        return lane.reader.load(lane.id, [sequence])
 
-    def _cancel(self, retry: RetryMessage) -> bool:
+    def finish_late(self, found: list[Message]) -> bool:
+        """Cancel retries that no member has: they are gone when the open commit is done. Whether there were any."""
+        return any([self._cancel(retry) for retry in _retries(found)])
+
+    def _is_waiting(self, retry: RetryMessage) -> bool:
         sequence = retry.sequence
         is_in_flight = any([sequence in s.in_flight for s in self.subscriptions])
         is_taken_out = sequence in self.lanes[0].cursor.excluded
-        if is_in_flight or is_taken_out or self._is_leaving(sequence) or self._purge.covers(retry):
+        return not (is_in_flight or is_taken_out or self._is_leaving(sequence) or self._purge.covers(retry))
+
+    def _cancel(self, retry: RetryMessage) -> bool:
+        sequence = retry.sequence
+        if not self._is_waiting(retry):
             return False
         self._cancelled[sequence] = retry
         self.cancelled += 1

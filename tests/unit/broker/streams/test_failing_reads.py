@@ -1,17 +1,23 @@
 """Whichever read of the store fails: every client is answered, nothing is skipped, and it goes on when reads do."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quire.broker.streams.offsets import Start
+from quire.broker.streams.polling.settlement import Outcome
+from quire.errors import StoreError
 from quire.store.base import Store
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
 from quire.store.sql.store import SqlStore
+from quire.testing.faults import FaultyStore
 from tests.unit.broker.streams.failing_rig import FailingRig, History, failing, reads_of
+from tests.unit.broker.streams.member_rig import StreamRig
+from tests.unit.broker.streams.polling_rig import script
 
 
 def members(rig: FailingRig) -> None:
@@ -198,6 +204,51 @@ def test_any_read_may_fail_on_a_disk(history: History, kind: str, tmp_path: Path
         return LmdbStore(place) if kind == "lmdb" else SqlStore(f"sqlite:///{place}/store.db")
 
     check(store, history, CONCURRENT, {}, 1, every=5)
+
+
+@pytest.mark.parametrize("what", ["ack", "reject", "extend"])
+def test_a_settlement_whose_read_fails_changes_nothing(what: str) -> None:
+    store = FaultyStore(MemoryStore())
+    one = script(StreamRig(store, consume_timeout=5.0, retry_delays="60s"))
+    one.rig.send("1", "2", "3")
+    handles = one.ask().handles
+    one.extend(handles[1], seconds=60.0)
+    one.rig.pass_time(6.0)  # the leases of the others end, their retries wait
+    group = one.rig.group()
+    calls = {"ack": one.ack, "reject": one.reject, "extend": partial(one.extend, seconds=9.0)}
+
+    def standing() -> tuple[Any, ...]:
+        (child,) = group.partitions[0].subscriptions
+        return list(child.in_flight), group.lag, one.rig.retries.depth, group.late, group.stale, group.fenced
+
+    before = standing()
+    for nth in (1, 2):
+        store.at_read(nth)
+        with pytest.raises(StoreError):
+            calls[what](*handles, "1.0.99")
+        assert standing() == before
+    outcomes = calls[what](*handles, "1.0.99")
+    assert [outcomes[handle] for handle in handles] == {
+        "ack": [Outcome.LATE, Outcome.DONE, Outcome.LATE],
+        "reject": [Outcome.LATE, Outcome.DONE, Outcome.LATE],
+        "extend": [Outcome.STALE, Outcome.DONE, Outcome.STALE],
+    }[what]
+    assert group.fenced == 1
+
+
+def test_a_late_acknowledgement_whose_read_fails_leaves_those_in_time_done() -> None:
+    store = FaultyStore(MemoryStore())
+    rig = StreamRig(store, retry_delays="60s", partitions=2)
+    member = rig.member("a")
+    rig.send("1", partition="0")
+    rig.send("2", partition="1")
+    one, two = member.take()
+    member.nack(one)
+    store.at_read(1)
+    member.client.feed(b"".join([b"ACK\nid:%s\n\n\0" % frame.headers["ack"].encode() for frame in (one, two)]))
+    rig.run()
+    assert [error[:12] for error in member.errors()] == ["a read faile"]
+    assert (rig.lag, rig.retries.depth) == (0, 1)
 
 
 def check(

@@ -259,7 +259,7 @@ def test_rows_that_cannot_be_read_are_tried_again_and_told(store: Store, caplog:
 
 
 def test_rows_that_cannot_be_read_keep_up_no_other_producer(store: Store) -> None:
-    writer, first, second = staged(store)
+    writer, first, _ = staged(store)
     other = BulkWriter(writer.stepped, "other")
     kept = other.stage(b"other")
     writer.stepped.run()
