@@ -15,8 +15,12 @@ from quire.broker.writing.row_reader import MAX_BYTES
 from quire.console.bulk.launcher import Launcher
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
 from quire.logs import event
+from quire.units import LARGEST
 
-Limit = Annotated[int, msgspec.Meta(ge=1)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+"""A whole number that a client gives: every one of the API has a range, and this is the widest."""
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 
 
