@@ -207,7 +207,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "POST", _ONE + "/messages", "Send a message; answers when it is durable.", _send, Sent, body=NewMessage,
-        status=201,
+        status=201, takes_message=True,
     ),
     Endpoint(
         "POST", _ONE + "/partitions", "Give a stream more partitions.", _add_partitions, StreamDetails, body=Partitions
