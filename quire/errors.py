@@ -57,6 +57,8 @@ ERRORS: dict[str, ErrorEntry] = {
     "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
     "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
     "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
+    "broker-busy": ErrorEntry(503, 4, True, "Try again in a moment: others hold what there is; or raise memory.limit."),
+    "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
     "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker goes on by itself when there is room."),
     "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
@@ -270,6 +272,18 @@ class TooManyConnections(QuireError):
     """The limit of connections is reached."""
 
     code = "too-many-connections"
+
+
+class BrokerBusy(QuireError):
+    """Requests and frames under way hold as much memory as they may."""
+
+    code = "broker-busy"
+
+
+class RequestTimeout(QuireError):
+    """An HTTP request did not come in time."""
+
+    code = "request-timeout"
 
 
 class SlowConsumer(QuireError):

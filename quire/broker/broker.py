@@ -75,7 +75,8 @@ class Broker:
         stored_bytes: sizes of all messages in all queues.
         open_bytes: sizes of the messages and receipts in the open commit.
         transaction_bytes: sizes of the messages in open transactions.
-        partial_bytes: what sessions hold of frames that are not whole yet; at the most ``partial_limit``.
+        partial_bytes: what clients have under way: frames that are not whole, bodies of requests until they are done,
+            answers until they are read; at the most ``partial_limit``.
         commits_done: the number of the last commit that ended.
         commit_errors: how many commits failed.
         open_commit_number: the number that the open commit will have.

@@ -81,6 +81,11 @@ class HttpSettings:
     """Section ``http``."""
 
     address: str = _key("127.0.0.1:8161", ADDRESS, "Where the HTTP API and the metrics listen.")
+    max_connections: int = _key(1000, count(1), "How many HTTP connections may be open at once.")
+    header_timeout: float = _key(20.0, duration(0.001), "How long the head of an HTTP request may take to come.")
+    body_timeout: float = _key(
+        30.0, duration(0.001), "How long the body of an HTTP request may take to come; then it needs 1 kB a second."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from quire.message import Message, escape, unescape
 from quire.protocols.stomp.encoder import content_for
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
+from quire.units import parse_number
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -257,13 +258,12 @@ class StompConsumers:
             return []
         if (covered := self._of_members.covered(escape(id.encode()), acknowledges=acknowledges)) is not None:
             return covered
-        sequence, _, number = id.partition("-")
-        if not (id.isascii() and sequence.isdecimal() and (number or "0").isdecimal()):
+        first, _, second = id.partition("-")
+        sequence, number = parse_number(first), parse_number(second or "0")
+        subscription = None if number is None else self.subscriptions.get(number)
+        if sequence is None or subscription is None or isinstance(subscription, MemberSubscription):
             raise _unknown(id)
-        subscription = self.subscriptions.get(int(number or "0"))
-        if subscription is None or isinstance(subscription, MemberSubscription):
-            raise _unknown(id)
-        return self._covered(subscription, int(sequence), id)
+        return self._covered(subscription, sequence, id)
 
     def _covered(self, subscription: Subscription, sequence: int, id: str) -> Covered:
         if sequence not in subscription.in_flight:

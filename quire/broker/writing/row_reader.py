@@ -17,6 +17,7 @@ from quire.broker.writing.rows import Row, target_of
 from quire.destination import Destination, DestinationKind, written
 from quire.errors import InvalidArgument, InvalidHeader, LimitExceeded
 from quire.message import header_lines
+from quire.units import LARGEST
 
 MAX_ROWS = 10_000
 """How many rows may be handed in at once: giving them all to their destinations takes some hundredths of a second."""
@@ -31,6 +32,7 @@ _DROPPED = NOT_STORED | {"content-length"}
 """Headers that only the broker writes, or that its frames have of their own: a message that was read may have them."""
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=9)]
+Partition = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +51,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     destination: str | list[str]
     value: list[bytes]
     key: list[str | None] | None = None
-    partition: list[int | None] | None = None
+    partition: list[Partition | None] | None = None
     headers: list[dict[str, str] | None] | None = None
     priority: list[Priority | None] | None = None
     persistent: list[bool | None] | None = None

@@ -136,6 +136,14 @@ def test_a_run_of_acknowledgements_for_several_subscriptions_is_done_but_for_wha
     assert stepped.queue("q").depth == 0
 
 
+@pytest.mark.parametrize("id", ["1-" + "9" * 5000, "9" * 5000, "9" * 5000 + "-0", "1-9223372036854775808", "1-\u00b2"])
+def test_an_acknowledgement_with_a_number_that_is_none_is_about_no_message(id: str) -> None:
+    for more in ({}, {"receipt": "r"}):
+        client = subscribed(filled(1), "/queue/q", "client-individual")
+        client.frame("ACK", {"id": id, **more})
+        assert client.errors() == ["unknown-message"]
+
+
 def test_a_browser_is_listed_among_the_consumers_of_its_connection_only() -> None:
     stepped = filled(1)
     client = subscribed(stepped, "/queue/q", browser="true")
