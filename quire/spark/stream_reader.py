@@ -23,7 +23,7 @@ from quire.spark.offline.tasks import tasks
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
 from quire.spark.stream_lanes import StreamLanes, check_streams
-from quire.spark.stream_offsets import GROUP, Offsets, by_stream, decoded, encoded
+from quire.spark.stream_offsets import Offsets, Position, by_stream
 
 REST = 0.1
 """How long the broker is left alone when it had nothing new, in seconds; Spark would ask again after 10 ms."""
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._clock = clock or SystemClock()
         self._broker = Broker(options.broker_url, options.fetch_retries, options.fetch_timeout)
-        self._target: Offsets | None = None
+        self._target: Position | None = None
         self._seen: Offsets = {}
         self._losses = Losses(is_fatal=options.fail_on_data_loss)
         self._rest_until = self._clock.monotonic()
@@ -59,7 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint begins."""
         with explaining():
             group = self._options.group_id or f"spark-{uuid.uuid4()}"
-            return encoded(self._look().starts(), group)
+            look = self._look()
+            return Position(look.starts(), group, look.identities).encoded()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say of how much a micro-batch reads."""
@@ -69,21 +70,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; ``start`` itself if there is to be none."""
         with explaining():
             time.sleep(max(0.0, self._rest_until - self._clock.monotonic()))
-            look, begun = self._look(), decoded(start)
-            self._show_progress(begun, self._group(start))
+            look, position = self._look(), Position.of(start)
+            begun = look.begun(position)
+            self._show_progress(begun, self._group(position))
             backlogs = look.backlogs(begun, self._target)
             limits = Limits.of(self._options, limit)
-            if not backlogs or self._waits_for_more(backlogs, limits):
-                self._rest_until = self._clock.monotonic() + REST
-                return start
-            self._waiting_since = self._clock.monotonic()
-            known = {place: offset for place, offset in begun.items() if place in look.partitions}
-            return encoded(known | limits.ends(backlogs), self._group(start))
+            if backlogs and not self._waits_for_more(backlogs, limits):
+                self._waiting_since = self._clock.monotonic()
+                return position.moved(begun | limits.ends(backlogs), look.identities).encoded()
+            if not look.is_current(position, begun):
+                return position.moved(begun, look.identities).encoded()
+            self._rest_until = self._clock.monotonic() + REST
+            return start
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing is new."""
         with explaining():
-            self._target = {place: extent.end for place, extent in self._look().extents.items()}
+            look = self._look()
+            self._target = Position({place: extent.end for place, extent in look.extents.items()}, "", look.identities)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the partitions when they were looked at last."""
@@ -106,9 +110,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch: at least one for each partition that has something."""
         with explaining():
-            begun, look = decoded(start), self._look()
-            self._show_progress(begun, self._group(start))
-            backlogs = look.backlogs(begun, decoded(end))
+            look, position, goal = self._look(), Position.of(start), Position.of(end)
+            begun = look.begun(position)
+            self._show_progress(begun, self._group(position))
+            backlogs = look.backlogs(begun, goal)
             found = [(look.partitions[place], [range(part.first, part.end)]) for place, part in backlogs.items()]
             number = max(self._options.min_partitions, len(found))
             return [Task(parts) for parts in tasks(look.lanes, found, number)]
@@ -124,10 +129,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is done. Spark says so when the next one begins; ``latestOffset`` hears of the last one too."""
-        self._show_progress(decoded(end), self._group(end))
+        position = Position.of(end)
+        self._show_progress(position.offsets, self._group(position))
 
-    def _group(self, kept: dict[str, Any]) -> str:
-        return self._options.group_id or str(kept[GROUP])
+    def _group(self, position: Position) -> str:
+        return self._options.group_id or position.group
 
     def _show_progress(self, offsets: Offsets, group: str) -> None:
         """Show how far the query is, and pin what it has not read; once, and again before the pin ends."""

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from quire.clock import ManualClock, SystemClock
-from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, UnknownDestination
+from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, StreamReplaced, UnknownDestination
 from quire.spark.options import Options, Use
-from quire.spark.stream_offsets import GROUP
+from quire.spark.stream_offsets import GROUP, IDENTITY
 from quire.spark.stream_reader import StreamReader
 from tests.spark.running_broker import RunningBroker, running_broker
 
@@ -59,7 +59,7 @@ def read(source: StreamReader, start: Kept, end: Kept) -> list[tuple[int, int]]:
 
 
 def offsets(kept: Kept) -> Kept:
-    return {stream: found for stream, found in kept.items() if stream != GROUP}
+    return {stream: found for stream, found in kept.items() if not stream.startswith("?")}
 
 
 @pytest.fixture(scope="module")
@@ -261,18 +261,81 @@ def test_a_pin_keeps_what_is_not_read_yet(forgetful: RunningBroker) -> None:
     wait_until(lambda: earliest(forgetful, "pinned") == 11)
 
 
-def test_a_stream_that_was_made_anew_is_another_one(broker: RunningBroker, stream: str) -> None:
+@pytest.mark.parametrize("count", [5, 40])
+def test_a_stream_that_was_made_anew_is_another_one(
+    broker: RunningBroker, stream: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
     source = reader(broker, stream)
     end = latest(source, source.initialOffset())
     broker.api.call("DELETE", f"/streams/{stream}")
     with pytest.raises(UnknownDestination, match=stream):
         latest(source, end)
     broker.create(stream, 2)
-    broker.send(stream, 5)
-    with pytest.raises(DataLost, match="another stream of that name"):
+    broker.send(stream, count)
+    with pytest.raises(StreamReplaced, match=f"{stream} was deleted and made again.* new checkpoint"):
         latest(source, end)
     tolerant = reader(broker, stream, failOnDataLoss="false")
-    assert read(tolerant, end, latest(tolerant, end)) == [(0, n) for n in range(1, 6)]
+    with caplog.at_level(logging.WARNING):
+        further = latest(tolerant, end)
+    assert caplog.text.count("goes on at the beginning of what is there now") == 1
+    assert offsets(further) == {stream: {"0": count + 1, "1": 1}}
+    assert read(tolerant, end, further) == [(0, n) for n in range(1, count + 1)]
+    assert latest(source, further) is further
+
+
+def test_a_range_of_a_stream_that_was_made_anew_since_it_was_planned_is_not_read(
+    broker: RunningBroker, stream: str
+) -> None:
+    source = reader(broker, stream)
+    start = source.initialOffset()
+    end = latest(source, start)
+    broker.api.call("DELETE", f"/streams/{stream}")
+    broker.create(stream, 2)
+    broker.send(stream, 50)
+    with pytest.raises(StreamReplaced, match="made again"):
+        source.partitions(start, end)
+    tolerant = reader(broker, stream, failOnDataLoss="false")
+    assert read(tolerant, start, end) == []
+    assert read(tolerant, end, latest(tolerant, end)) == [(0, n) for n in range(1, 51)]
+
+
+def test_a_stream_that_was_made_anew_while_nothing_was_in_it_is_read_from_its_beginning(
+    broker: RunningBroker, stream: str
+) -> None:
+    tolerant = reader(broker, stream, failOnDataLoss="false")
+    end = latest(tolerant, tolerant.initialOffset())
+    broker.api.call("DELETE", f"/streams/{stream}")
+    broker.create(stream, 2)
+    further = latest(tolerant, end)
+    assert offsets(further) == {stream: {"0": 1, "1": 1}}
+    broker.send(stream, 60)
+    assert read(tolerant, further, latest(tolerant, further)) == [(0, n) for n in range(1, 61)]
+
+
+def test_a_checkpoint_of_an_older_version_is_read_on_and_learns_which_stream_it_is_of(
+    broker: RunningBroker, stream: str
+) -> None:
+    source = reader(broker, stream)
+    old = {GROUP: "job", stream: {"0": 11, "1": 11}}
+    end = latest(source, old)
+    assert read(source, old, end) == [(0, n) for n in range(11, 31)]
+    done = {GROUP: "job", stream: {"0": 31, "1": 11}}
+    learned = latest(source, done)
+    assert offsets(learned) == offsets(done)
+    assert learned[IDENTITY].keys() == {stream}
+    assert latest(source, learned) is learned
+
+
+def test_a_stream_that_ends_before_the_checkpoint_is_an_older_copy(broker: RunningBroker, stream: str) -> None:
+    source, tolerant = reader(broker, stream), reader(broker, stream, failOnDataLoss="false")
+    start = source.initialOffset()
+    ahead = {**start, stream: {"0": 99, "1": 11}}
+    with pytest.raises(StreamReplaced, match="ends at 31, and 99 was next.*an older copy"):
+        latest(source, ahead)
+    with pytest.raises(StreamReplaced, match="ends at 31, and was to be read to 99.*an older copy"):
+        source.partitions(start, ahead)
+    assert len(read(tolerant, start, ahead)) == 40
+    assert read(tolerant, ahead, latest(tolerant, ahead)) == [(0, n) for n in range(1, 31)]
 
 
 # What others see of it.
