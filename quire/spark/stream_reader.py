@@ -45,22 +45,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._clock = clock or SystemClock()
         self._broker = Broker(options.broker_url, options.fetch_retries, options.fetch_timeout)
+        self._initial: dict[str, Any] | None = None
         self._target: Position | None = None
         self._seen: Offsets = {}
         self._losses = Losses(is_fatal=options.fail_on_data_loss)
         self._rest_until = self._clock.monotonic()
         self._waiting_since = self._clock.monotonic()
-        self._shown: Offsets | None = None
+        self._shown: Position | None = None
         self._shown_at = 0.0
 
     # Where it begins and how far it goes.
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
-        with explaining():
-            group = self._options.group_id or f"spark-{uuid.uuid4()}"
-            look = self._look()
-            return Position(look.starts(), group, look.identities).encoded()
+        """Where a query without a checkpoint begins. Spark asks several times until its first micro-batch is done."""
+        if self._initial is None:
+            with explaining():
+                group = self._options.group_id or f"spark-{uuid.uuid4()}"
+                look = self._look()
+                self._initial = Position(look.starts(), group, look.identities).encoded()
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say of how much a micro-batch reads."""
@@ -72,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(max(0.0, self._rest_until - self._clock.monotonic()))
             look, position = self._look(), Position.of(start)
             begun = look.begun(position)
-            self._show_progress(begun, self._group(position))
+            self._show_progress(position._replace(offsets=begun))
             backlogs = look.backlogs(begun, self._target)
             limits = Limits.of(self._options, limit)
             if backlogs and not self._waits_for_more(backlogs, limits):
@@ -111,8 +114,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a micro-batch: at least one for each partition that has something."""
         with explaining():
             look, position, goal = self._look(), Position.of(start), Position.of(end)
+            if position.start is None and goal.start is not None:
+                # Another driver runs the first micro-batch again: it begins where it began, not where one begins now.
+                position = goal.start
             begun = look.begun(position)
-            self._show_progress(begun, self._group(position))
+            self._show_progress(position._replace(offsets=begun))
             backlogs = look.backlogs(begun, goal)
             found = [(look.partitions[place], [range(part.first, part.end)]) for place, part in backlogs.items()]
             number = max(self._options.min_partitions, len(found))
@@ -129,25 +135,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is done. Spark says so when the next one begins; ``latestOffset`` hears of the last one too."""
-        position = Position.of(end)
-        self._show_progress(position.offsets, self._group(position))
+        self._show_progress(Position.of(end))
 
-    def _group(self, position: Position) -> str:
-        return self._options.group_id or position.group
+    def _show_progress(self, position: Position) -> None:
+        """Pin what the query has not read, and show how far it is; once, and again before the pin ends.
 
-    def _show_progress(self, offsets: Offsets, group: str) -> None:
-        """Show how far the query is, and pin what it has not read; once, and again before the pin ends."""
+        Before the first micro-batch is done there is nothing to show: a query that ends before leaves a pin only, which
+        has an end.
+        """
         now = self._clock.monotonic()
-        if offsets == self._shown and now - self._shown_at < self._options.pin_ttl / 2:
+        if position == self._shown and now - self._shown_at < self._options.pin_ttl / 2:
             return
-        self._shown, self._shown_at = offsets, now
-        for stream, next_offsets in by_stream(offsets).items():
+        self._shown, self._shown_at = position, now
+        group = self._options.group_id or position.group
+        for stream, next_offsets in by_stream(position.offsets).items():
             path = f"/streams/{quote(stream, safe='')}"
             pin = {"time_to_live": self._options.pin_ttl, "offsets": next_offsets}
             without = f"retention may take messages of {stream} before they are read"
             self._tell(f"{path}/pins/{quote(group, safe='')}", pin, without)
-            without = f"the group {group} of {stream} does not show how far the query is"
-            self._tell(f"{path}/groups/{quote(group, safe='')}/progress", {"offsets": next_offsets}, without)
+            if position.start is not None:
+                without = f"the group {group} of {stream} does not show how far the query is"
+                self._tell(f"{path}/groups/{quote(group, safe='')}/progress", {"offsets": next_offsets}, without)
 
     def _tell(self, path: str, body: dict[str, Any], otherwise: str) -> None:
         """Tell the broker something; the query goes on without it too: what it needs is in its checkpoint."""

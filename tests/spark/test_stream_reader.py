@@ -196,6 +196,21 @@ def test_large_ranges_are_split(broker: RunningBroker, stream: str) -> None:
     assert list(source.partitions(end, end)) == []
 
 
+@pytest.mark.parametrize("again", ["the same driver", "another driver"])
+def test_the_first_micro_batch_begins_where_it_was_planned_to_begin(
+    broker: RunningBroker, stream: str, again: str
+) -> None:
+    source = reader(broker, stream, startingOffsets="latest")
+    start = source.initialOffset()
+    broker.send(stream, 5)
+    end = latest(source, start)
+    broker.send(stream, 7)
+    if again == "another driver":
+        source = reader(broker, stream, startingOffsets="latest")
+    assert read(source, source.initialOffset(), end) == [(0, n) for n in range(31, 36)]
+    assert read(source, end, latest(source, end)) == [(0, n) for n in range(36, 43)]
+
+
 # What is gone.
 
 
@@ -330,9 +345,9 @@ def test_a_stream_that_ends_before_the_checkpoint_is_an_older_copy(broker: Runni
     source, tolerant = reader(broker, stream), reader(broker, stream, failOnDataLoss="false")
     start = source.initialOffset()
     ahead = {**start, stream: {"0": 99, "1": 11}}
-    with pytest.raises(StreamReplaced, match="ends at 31, and 99 was next.*an older copy"):
+    with pytest.raises(StreamReplaced, match=r"ends at 31, and 99 was next.*an older copy"):
         latest(source, ahead)
-    with pytest.raises(StreamReplaced, match="ends at 31, and was to be read to 99.*an older copy"):
+    with pytest.raises(StreamReplaced, match=r"ends at 31, and was to be read to 99.*an older copy"):
         source.partitions(start, ahead)
     assert len(read(tolerant, start, ahead)) == 40
     assert read(tolerant, ahead, latest(tolerant, ahead)) == [(0, n) for n in range(1, 31)]
@@ -341,11 +356,15 @@ def test_a_stream_that_ends_before_the_checkpoint_is_an_older_copy(broker: Runni
 # What others see of it.
 
 
+def groups(broker: RunningBroker, stream: str) -> list[str]:
+    found = broker.api.call("GET", "/groups")["groups"]
+    return [group["name"] for group in found if group["stream"] == stream]
+
+
 def test_the_group_shows_how_far_it_is(broker: RunningBroker, stream: str) -> None:
     source = reader(broker, stream, maxOffsetsPerTrigger="20")
     start = source.initialOffset()
     first = latest(source, start)
-    assert broker.lag(stream, "job") == 40
     source.commit(first)
     assert broker.lag(stream, "job") == 20
     second = latest(source, first)
@@ -355,14 +374,30 @@ def test_the_group_shows_how_far_it_is(broker: RunningBroker, stream: str) -> No
     assert broker.lag(stream, "job") == 7
 
 
+def test_a_query_that_ends_before_its_first_micro_batch_is_done_leaves_a_pin_with_an_end_only(
+    broker: RunningBroker, stream: str
+) -> None:
+    source = reader(broker, stream, pinTtl="2s")
+    start = source.initialOffset()
+    read(source, start, latest(source, start))
+    assert groups(broker, stream) == []
+    (pin,) = broker.api.call("GET", f"/streams/{stream}/pins")["pins"]
+    assert (pin["name"], pin["offsets"]) == ("job", {"0": 1, "1": 1})
+    wait_until(lambda: broker.api.call("GET", f"/streams/{stream}/pins")["pins"] == [])
+
+
 def test_a_query_without_a_group_gets_one_that_its_checkpoint_keeps(broker: RunningBroker, stream: str) -> None:
     given = {"broker.url": broker.url, "subscribe": stream, "startingOffsets": "earliest"}
     options = Options.of(given, Use.STREAM)
-    start = StreamReader(options, ["offset"]).initialOffset()
+    source = StreamReader(options, ["offset"])
+    start = source.initialOffset()
+    assert source.initialOffset() == start
     end = latest(StreamReader(options, ["offset"]), start)
     assert end[GROUP] == start[GROUP]
     assert end[GROUP] != StreamReader(options, ["offset"]).initialOffset()[GROUP]
-    assert broker.lag(stream, str(end[GROUP])) == 40
+    source.commit(end)
+    assert broker.lag(stream, str(end[GROUP])) == 0
+    assert groups(broker, stream) == [end[GROUP]]
 
 
 # What cannot be done.
