@@ -44,7 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._clock = clock or SystemClock()
-        self._broker = Broker(options.broker_url, options.fetch_retries, options.fetch_timeout)
+        self._broker = Broker(options.broker_url, options.read_timeout, options.fetch_timeout)
         self._initial: dict[str, Any] | None = None
         self._target: Position | None = None
         self._seen: Offsets = {}
