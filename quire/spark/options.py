@@ -85,6 +85,11 @@ class Options:
         "subscribePattern", NAMES_PATTERN, _READS,
         "Which destinations are read: all that match, of one kind or of any. New ones are found while a query runs.",
     )  # fmt: skip
+    fail_on_no_match: bool = _option(
+        "failOnNoMatch", SWITCH, (Use.READ,),
+        "Whether it is an error that nothing matches `subscribePattern`. Else nothing is read. A streaming read warns, "
+        "and waits.", True,
+    )  # fmt: skip
     assign: Assignment | None = _option("assign", ASSIGNMENT, _READS, "Which partitions are read.")
     starting_offsets: Offsets | None = _option(
         "startingOffsets", STARTING_OFFSETS, _READS,

@@ -19,6 +19,7 @@ from quire.spark.admission import Backlog, Limits, default_limit
 from quire.spark.batch_reader import Task
 from quire.spark.explaining import explaining
 from quire.spark.losses import Losses
+from quire.spark.offline.selection import named
 from quire.spark.offline.tasks import tasks
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
@@ -48,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._target: Position | None = None
         self._seen: Offsets = {}
+        self._is_waiting_for_match = False
         self._losses = Losses(is_fatal=options.fail_on_data_loss)
         self._rest_until = self._clock.monotonic()
         self._waiting_since = self._clock.monotonic()
@@ -100,6 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         states = self._broker.lanes(DestinationKind.STREAM)
         look = StreamLanes(self._broker, states, self._options, self._losses)
         self._seen = {place: extent.end for place, extent in look.extents.items()}
+        if not look.partitions and not self._is_waiting_for_match:
+            text = f"no stream matches subscribePattern {self._options.subscribe_pattern}, of {named(look.lanes)}"
+            event("spark.no_match", f"{text}: the query waits for one", logging.WARNING)
+        self._is_waiting_for_match = not look.partitions
         return look
 
     def _waits_for_more(self, backlogs: dict[Any, Backlog], limits: Limits) -> bool:

@@ -112,6 +112,19 @@ def test_a_pattern_finds_new_streams_and_all_of_them(broker: RunningBroker) -> N
     assert read(source, end, latest(source, end)) == [(0, 1), (0, 2)]
 
 
+def test_a_pattern_that_matches_nothing_is_warned_of_and_streams_that_come_are_read(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        source = reader(broker, "", subscribePattern="late.*")
+        start = source.initialOffset()
+        assert latest(source, start) is start
+    assert caplog.text.count("no stream matches subscribePattern late.*") == 1
+    broker.create("late.a")
+    broker.send("late.a", 3)
+    assert read(source, start, latest(source, start)) == [(0, 1), (0, 2), (0, 3)]
+
+
 def test_partitions_that_are_added_are_read_from_their_beginning(broker: RunningBroker, stream: str) -> None:
     source = reader(broker, stream, startingOffsets="latest")
     start = source.initialOffset()
