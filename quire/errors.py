@@ -43,6 +43,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "stale-lease": ErrorEntry(409, 4, False, "The message is somebody else's now, or done: leave it."),
     "fenced": ErrorEntry(409, 4, False, "The partition was given out anew since: leave the message."),
     "data-lost": ErrorEntry(410, 4, False, "Retention has passed it: start later, or keep messages longer."),
+    "stream-replaced": ErrorEntry(
+        410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with what is there now."
+    ),
     "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
@@ -194,6 +197,12 @@ class DataLost(QuireError):
     """What was asked for of a stream is not there any more."""
 
     code = "data-lost"
+
+
+class StreamReplaced(DataLost):
+    """A stream is not the one that was read before: it was deleted and made again, or is an older copy."""
+
+    code = "stream-replaced"
 
 
 class UnknownSubscription(QuireError):

@@ -1,5 +1,6 @@
 """The destinations of a broker: found by name, created on first use, deleted."""
 
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from quire.destination import queue as queue_destination
 from quire.destination import stream as stream_destination
 from quire.destination import topic as topic_destination
 from quire.errors import InvalidArgument, UnknownDestination
-from quire.store.base import StoredDestination
+from quire.store.base import IDENTITY, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -59,7 +60,15 @@ class Destinations:
             elif stored.kind == DestinationKind.TOPIC:
                 self._add_topic(stored)
             elif stored.kind == DestinationKind.STREAM:
-                self._add_stream(stored)
+                self._add_stream(self._with_identity(stored))
+
+    def _with_identity(self, stored: StoredDestination) -> StoredDestination:
+        """A stream of an older version gets an identity."""
+        if IDENTITY in stored.settings:
+            return stored
+        changed = stored._replace(settings={**stored.settings, **_identity()})
+        self._broker.change_destination(changed.id, changed)
+        return changed
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
         """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
@@ -179,7 +188,7 @@ class Destinations:
         destination = stream_destination(name)
         policy = self._broker.settings.policies.of(destination)
         lanes = self._take_ids(_checked_count(policy.partitions if partitions is None else partitions))
-        stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, {}, lanes)
+        stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
@@ -270,6 +279,10 @@ def clear_spool(broker: "Broker", queue: Queue) -> None:
 
     if any([not broker.spool.is_empty(lane.id) for lane in queue.lanes]):
         broker.steps.add(step, f"the removal of what the spool has of {queue.destination}")
+
+
+def _identity() -> dict[str, object]:
+    return {IDENTITY: secrets.token_hex(8)}
 
 
 def _checked_count(partitions: int) -> int:

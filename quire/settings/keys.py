@@ -92,7 +92,11 @@ class HttpSettings:
 class BulkSettings:
     """Section ``bulk``."""
 
-    address: str = _key("127.0.0.1:0", ADDRESS, "Where the bulk server listens, from which Spark reads messages.")
+    address: str = _key(
+        "127.0.0.1:0", ADDRESS,
+        "Where the bulk server listens, from which Spark reads messages. Unless given: the host of http.address, and a "
+        "free port.",
+    )  # fmt: skip
     idle_limit: float = _key(
         300.0, duration(1), "How long the bulk server waits for a request; then it ends, until it is needed again."
     )

@@ -100,6 +100,10 @@ class Page(NamedTuple):
     end: bool
 
 
+IDENTITY = "identity"
+"""The setting of a stream that tells it from any other that had or will have its name, in this store or in another."""
+
+
 class StoredDestination(NamedTuple):
     """A destination as the store lists it at start.
 
