@@ -36,6 +36,7 @@ from quire.broker.topics.topic import Topic
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_timeouts import TransactionTimeouts
 from quire.broker.transactions.xa_registry import XaRegistry
+from quire.broker.turn_meter import TurnMeter
 from quire.broker.writing.staged_writes import StagedWrites
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
@@ -92,6 +93,7 @@ class Broker:
         schedule: messages that are sent later.
         staged: what bulk writers have staged and not committed yet.
         steps: work that is too large for one turn.
+        meter: measures how long the event loop is busy.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -110,6 +112,7 @@ class Broker:
         self.spool = spool
         self.clock = clock
         self.scheduler = scheduler
+        self.meter = TurnMeter(clock)
         self.memory = MemoryUsage(settings.memory.limit)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
         self.ready: dict[Dispatching, None] = {}
@@ -311,6 +314,7 @@ class Broker:
     def turn(self) -> None:
         """The turn that was asked for."""
         self._turn_asked = False
+        self.meter.begin()
         self._work()
 
     def _work(self) -> None:
@@ -318,17 +322,22 @@ class Broker:
 
         A turn that was asked for stays so, or each commit would add one more to those that the event loop has already.
         """
+        meter = self.meter
         self._relieve()
         self.memory.wake()  # first, or a busy queue would take what a waiting one was promised
+        meter.part("what waited for memory")
         self._dispatch()
         self.steps.run()
         while self._committing is None and self._may_begin():
             self._begin_commit()
+        meter.part("the beginning of a commit")
         self.memory.wake()
         self.flow.release()
+        meter.part("what waited for room")
         unwritten, self._unwritten = self._unwritten, {}
         for session in unwritten:
             session.flush()
+        meter.end("output")
 
     def _relieve(self) -> None:
         """While somebody waits for memory: queues that nobody consumes give theirs up (rule 8)."""
@@ -346,12 +355,14 @@ class Broker:
         self.watched.update(ready)
         for queue in ready:
             queue.dispatch()
+            self.meter.part("dispatch of", queue.destination)
         if self.ready:
             self.ask_turn()
 
     def planned_turn(self) -> None:
         """The turn that ``call_later`` was asked for."""
         self._turn_planned = False
+        self.meter.begin()
         self._work()
 
     def _may_begin(self) -> bool:
@@ -368,15 +379,15 @@ class Broker:
         """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
         commit, error = self._close_commit()
         self._committing = commit
+        announcement = Announcement()
         if error is not None:
-            self.committed(commit.batch, error)
+            self._end_commit(commit.batch, error, announcement)
         elif commit.batch:
             self.writer.submit(commit.batch)
         else:
             self._committing = None
-            announcement = Announcement()
             self._complete(commit, announcement)
-            announcement.end()
+        announcement.end()
 
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
         self.ledger.write(self._open.parts)
@@ -395,13 +406,22 @@ class Broker:
 
     def committed(self, batch: WriteBatch, error: QuireError | None) -> None:
         """The writer is done with a batch. Called on the event loop's thread."""
+        self.meter.begin()
+        announcement = Announcement()
+        self._end_commit(batch, error, announcement)
+        self.meter.part("the end of a commit")
+        try:
+            self._work()
+        finally:
+            announcement.end()
+
+    def _end_commit(self, batch: WriteBatch, error: QuireError | None, announcement: Announcement) -> None:
         commit, self._committing = self._committing, None
         if commit is None or commit.batch is not batch:  # a sync of the store failed between commits
             self._committing = commit
             if error is not None:
                 self._failure.refuse(error)
             return
-        announcement = Announcement()
         if error is None:
             self._failure.end()
             self._complete(commit, announcement)
@@ -410,10 +430,6 @@ class Broker:
             self._fail(commit, error, announcement)
             # What was sent meanwhile fails too: it may not overtake what has failed and is sent again.
             self._fail(self._close_commit()[0], error, announcement)
-        try:
-            self._work()
-        finally:
-            announcement.end()
 
     def _complete(self, commit: Commit, announcement: Announcement) -> None:
         """A commit is done: tell everybody. Nothing here reads the store."""

@@ -31,6 +31,9 @@ from quire.store.writer import GroupCommitWriter
 TICK = 0.05
 """How often due timers are looked for, in seconds."""
 
+TIMERS_BUDGET = 0.01
+"""How long the timers of one turn may take together, in seconds; one that has begun ends."""
+
 LOCK_INTERVAL = 1.0
 """How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
 
@@ -178,12 +181,23 @@ class Service:
         return Spool(store, self.settings.spool.limit)
 
     def _tick(self) -> None:
-        self._ticking = asyncio.get_running_loop().call_later(TICK, self._tick)
-        self.scheduler.run_due()
+        self._ticking = asyncio.get_running_loop().call_later(self._run_due(), self._tick)
         if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
             self._lock_checked = self.clock.monotonic()
             if not self.store.check_lock():
                 self.ask_stop(StoreLocked(f"the lock of {self.store_url} is lost: another broker may have it"))
+
+    def _run_due(self) -> float:
+        """Make the calls that are due, as far as the budget reaches; in how many seconds to look again."""
+        meter, clock = self.broker.meter, self.clock
+        now = clock.monotonic()
+        while (call := self.scheduler.take_due(now)) is not None:
+            meter.begin()
+            call()
+            meter.end("timer", call)
+            if clock.monotonic() - now > TIMERS_BUDGET:
+                return 0.0
+        return TICK
 
     def ask_stop(self, failure: QuireError | None = None) -> None:
         """Have ``wait`` return.

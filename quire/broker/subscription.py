@@ -76,6 +76,11 @@ class Dispatching(Protocol):
     """Who gives messages to consumers, as the broker's turns and its look at slow consumers see it."""
 
     @property
+    def destination(self) -> Destination:
+        """Whose messages they are."""
+        ...
+
+    @property
     def policy(self) -> Policy:
         """What applies to it."""
         ...

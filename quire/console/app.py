@@ -36,6 +36,7 @@ from quire.console.answers import JSON, Answer, error_answer, json_answer
 from quire.console.bulk import access
 from quire.console.bulk.launcher import Launcher
 from quire.console.endpoint import Endpoint, read_call
+from quire.console.measured import Measured
 from quire.console.metrics import BrokerCollector, scrape
 from quire.console.openapi import BASE, document
 from quire.console.request_memory import RequestMemory
@@ -99,9 +100,13 @@ class Application:
         """Serve a request. Its path is matched as it was sent: a ``%2F`` belongs to a name, it does not end one."""
         if scope["type"] == "http" and "raw_path" in scope:
             scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
-        memory = scope["memory"] = RequestMemory(self._service.broker)
-        try:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        memory = scope["memory"] = RequestMemory(self._service.broker)
+        what = f"{scope['method']} {scope['path']}"
+        try:
+            await Measured(self._app(scope, receive, send), self._service.broker.meter, what)
         finally:
             memory.release()
 

@@ -1,9 +1,16 @@
 """Prometheus metrics: the core's plain counters, read when they are asked for. Nothing is counted twice."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from quire import __version__
@@ -15,6 +22,7 @@ from quire.broker.management.next_due import NextDue
 from quire.broker.management.stream_management import StreamManagement
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
+from quire.broker.turn_meter import BOUNDS
 from quire.console.broker import broker_status
 from quire.console.group_metrics import group_metrics
 from quire.console.queue_metrics import queue_metrics
@@ -69,6 +77,7 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("quire_commits", "Commits that ended, failed ones included.", broker.commits_done)
         yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.commit_errors)
         yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.flow.held_total)
+        yield from self._turns()
         yield GaugeMetricFamily("quire_temporary_destinations", "Temporary queues and topics.", status.temporaries)
         yield CounterMetricFamily(
             "quire_temporary_dropped_messages", "Messages sent to temporary destinations that were gone.",
@@ -77,6 +86,18 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "quire_slow_consumers_aborted", "Slow consumers that were ended.", broker.slow_consumers.aborted
         )
+
+    def _turns(self) -> Iterator[Metric]:
+        meter = self._service.broker.meter
+        bounds = [*map(str, BOUNDS), "+Inf"]
+        buckets = list(zip(bounds, accumulate(meter.counts), strict=True))
+        yield HistogramMetricFamily(
+            "quire_loop_turn_seconds", "How long the event loop was busy at a stretch.", buckets, meter.seconds
+        )
+        yield GaugeMetricFamily(
+            "quire_loop_longest_turn_seconds", "The longest turn since the metrics were read last.",
+            meter.take_longest(),
+        )  # fmt: skip
 
     def _schedule(self) -> Iterator[Metric]:
         schedule, due = self._service.broker.schedule, self._next_due.read()
