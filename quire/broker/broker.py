@@ -5,8 +5,8 @@ begins a commit if none is under way, and lets every session write once. When th
 from there.
 """
 
-import logging
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -14,7 +14,7 @@ from typing import Any
 
 from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
-from quire.broker.commit import Commit, Owner, Part
+from quire.broker.commit import Commit, Owner, Part, Parts
 from quire.broker.destinations import Destinations
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
@@ -25,6 +25,7 @@ from quire.broker.queues.queue import Queue
 from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import Schedule
 from quire.broker.session import Session
+from quire.broker.shared_prefetch import SharedPrefetch
 from quire.broker.slow_consumers import SlowConsumers
 from quire.broker.steps import Steps
 from quire.broker.store_failure import StoreFailure
@@ -36,13 +37,13 @@ from quire.broker.topics.topic import Topic
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_timeouts import TransactionTimeouts
 from quire.broker.transactions.xa_registry import XaRegistry
+from quire.broker.turn_dispatch import TurnDispatch
 from quire.broker.turn_meter import TurnMeter
 from quire.broker.writing.staged_writes import StagedWrites
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.errors import QuireError, StoreError
-from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
@@ -71,6 +72,7 @@ class Broker:
         memory: the root of the memory tree.
         flow: the held producers.
         ready: the queues that may have something to dispatch.
+        with_credit: the subscriptions to several destinations that may have credit for those of them that wait for it.
         watched: those that had, since consumers were last looked at.
         idle_residents: the queues nobody consumes that may keep messages in memory.
         stored_bytes: sizes of all messages in all queues.
@@ -92,6 +94,7 @@ class Broker:
         xa: the branches of XA transactions.
         schedule: messages that are sent later.
         staged: what bulk writers have staged and not committed yet.
+        dispatch: the part of a turn that gives out messages.
         steps: work that is too large for one turn.
         meter: measures how long the event loop is busy.
         sender: whose sends are being taken; None outside of a session's input.
@@ -116,8 +119,9 @@ class Broker:
         self.memory = MemoryUsage(settings.memory.limit)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
         self.ready: dict[Dispatching, None] = {}
+        self.with_credit: dict[SharedPrefetch, None] = {}
         self.watched: dict[Dispatching, None] = {}
-        self.idle_residents: dict[Queue, None] = {}
+        self.idle_residents: OrderedDict[Queue, None] = OrderedDict()
         self.stored_bytes = self.open_bytes = self.transaction_bytes = self.partial_bytes = 0
         self.partial_limit = settings.memory.limit + settings.stomp.max_body
         self.commits_done = self.commit_errors = 0
@@ -138,6 +142,7 @@ class Broker:
         self._unwritten: dict[Session, None] = {}
         self._producers: dict[str, int] = {}
         self.sender: Session | None = None
+        self.dispatch = TurnDispatch(self)
         self.steps = Steps(self)
         self.routing = Routing(self)
         self.advisories = Advisories(self)
@@ -307,7 +312,7 @@ class Broker:
 
     def parts_of(self, owner: Owner) -> list[Any]:
         """What a queue, a topic or the schedule has in the commit under way."""
-        return [part for part in self._committing.parts if part.owner is owner] if self._committing else []
+        return self._committing.parts.of(owner) if self._committing else []
 
     # The turn.
 
@@ -323,41 +328,21 @@ class Broker:
         A turn that was asked for stays so, or each commit would add one more to those that the event loop has already.
         """
         meter = self.meter
-        self._relieve()
-        self.memory.wake()  # first, or a busy queue would take what a waiting one was promised
-        meter.part("what waited for memory")
-        self._dispatch()
+        dispatch = self.dispatch
+        dispatch.relieve()
+        dispatch.wake_refused()  # first, or a busy queue would take what a waiting one was promised
+        dispatch.run()
         self.steps.run()
         while self._committing is None and self._may_begin():
             self._begin_commit()
         meter.part("the beginning of a commit")
-        self.memory.wake()
+        dispatch.wake_refused()
         self.flow.release()
         meter.part("what waited for room")
         unwritten, self._unwritten = self._unwritten, {}
         for session in unwritten:
             session.flush()
         meter.end("output")
-
-    def _relieve(self) -> None:
-        """While somebody waits for memory: queues that nobody consumes give theirs up (rule 8)."""
-        while self.idle_residents and self.memory.is_waited_for:
-            queue = next(iter(self.idle_residents))
-            del self.idle_residents[queue]
-            try:
-                if queue.give_up_memory():
-                    return
-            except StoreError as error:
-                event("spool.failed", f"an idle queue keeps its memory: {error}", logging.WARNING, code=error.code)
-
-    def _dispatch(self) -> None:
-        ready, self.ready = self.ready, {}
-        self.watched.update(ready)
-        for queue in ready:
-            queue.dispatch()
-            self.meter.part("dispatch of", queue.destination)
-        if self.ready:
-            self.ask_turn()
 
     def planned_turn(self) -> None:
         """The turn that ``call_later`` was asked for."""
@@ -392,8 +377,7 @@ class Broker:
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
         self.ledger.write(self._open.parts)
         commit, self.open_commit_number = self._open, self.open_commit_number + 1
-        listed = commit.parts
-        commit.parts = []
+        listed, commit.parts = commit.parts, Parts()
         self._open = Commit(self.open_commit_number)
         commit.size, self.open_bytes = self.open_bytes, 0
         error: QuireError | None = None

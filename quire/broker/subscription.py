@@ -1,5 +1,6 @@
 """A consumer of a queue or of a topic's durable subscription: its credit, and the messages it has in flight."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,56 +21,6 @@ class AckMode(StrEnum):
     AUTO = "auto"
     CLIENT = "client"
     INDIVIDUAL = "client-individual"
-
-
-class Source(Protocol):
-    """What a consumer consumes, as its session and its acknowledgements see it.
-
-    Attributes:
-        broker: the broker.
-        destination: where its messages were sent; of a durable subscription the topic.
-        policy: what applies to it.
-        dequeued: how many messages were acknowledged.
-    """
-
-    broker: "Broker"
-    destination: Destination
-    policy: Policy
-    dequeued: int
-
-    def wake(self) -> None:
-        """Dispatch at the end of this turn, if there may be something to dispatch."""
-        ...
-
-    def dispatch(self) -> None:
-        """Give out now what can be given out."""
-        ...
-
-    def acknowledge(self, messages: list[Message]) -> None:
-        """Messages are done with; they are out of the in-flight table."""
-        ...
-
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Messages cannot be delivered (``expired``, ``failed``); they become dead letters by policy."""
-        ...
-
-    def take_back(
-        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
-    ) -> None:
-        """Messages were not acknowledged, or rejected; ``Queue.take_back`` says what is what."""
-        ...
-
-    def note_delivery(self, message: Message, state: Delivery) -> None:
-        """Store what is known of a message's deliveries."""
-        ...
-
-    def restore(self, messages: list[Message]) -> None:
-        """The transaction failed in which messages were acknowledged: they are here again."""
-        ...
-
-    def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None:
-        """A consumer goes; ``lost`` if it vanished without a word."""
-        ...
 
 
 class Dispatching(Protocol):
@@ -102,6 +53,52 @@ class Dispatching(Protocol):
 
     def dispatch(self) -> None:
         """Give out now what can be given out."""
+        ...
+
+
+class Source(Dispatching, Protocol):
+    """What a consumer consumes, as its session and its acknowledgements see it.
+
+    Attributes:
+        broker: the broker.
+        destination: where its messages were sent; of a durable subscription the topic.
+        policy: what applies to it.
+        dequeued: how many messages were acknowledged.
+    """
+
+    broker: "Broker"
+    destination: Destination
+    policy: Policy
+    dequeued: int
+
+    def wake(self) -> None:
+        """Dispatch at the end of this turn, if there may be something to dispatch."""
+        ...
+
+    def acknowledge(self, messages: list[Message]) -> None:
+        """Messages are done with; they are out of the in-flight table."""
+        ...
+
+    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+        """Messages cannot be delivered (``expired``, ``failed``); they become dead letters by policy."""
+        ...
+
+    def take_back(
+        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
+    ) -> None:
+        """Messages were not acknowledged, or rejected; ``Queue.take_back`` says what is what."""
+        ...
+
+    def note_delivery(self, message: Message, state: Delivery) -> None:
+        """Store what is known of a message's deliveries."""
+        ...
+
+    def restore(self, messages: list[Message]) -> None:
+        """The transaction failed in which messages were acknowledged: they are here again."""
+        ...
+
+    def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None:
+        """A consumer goes; ``lost`` if it vanished without a word."""
         ...
 
 
@@ -178,6 +175,20 @@ class Subscription:
         if self.extended:
             self.extended.difference_update(sequences)
         return [message for message in messages if message is not None]
+
+    def extend(self, sequences: Iterable[int]) -> None:
+        """Messages take no credit for now.
+
+        Args:
+            sequences: in flight.
+        """
+        self.extended.update(sequences)
+        self.source.wake()
+
+    def unextend(self, sequences: Iterable[int]) -> None:
+        """Messages take credit again."""
+        self.extended.difference_update(sequences)
+        self.source.wake()
 
     def up_to(self, sequence: int) -> list[int]:
         """The sequences in flight up to and including one, in the order they were given out; none if it is not."""

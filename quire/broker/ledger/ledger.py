@@ -4,6 +4,7 @@ What is true once a commit is done is written in that commit. So the ledger says
 exactly if it is; a crash can only take dispatches from it whose messages come again.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Part
@@ -60,7 +61,7 @@ class Ledger:
         if self._noted:
             self._broker.hurry()
 
-    def write(self, parts: list[Part]) -> None:
+    def write(self, parts: Iterable[Part]) -> None:
         """The open commit ends: add a block that says what it will have done, and what happened since the last one.
 
         Args:

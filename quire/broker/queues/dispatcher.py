@@ -71,6 +71,9 @@ class Dispatcher:
                 return
             for subscription, share in round_robin.deal(run, ready):
                 self.give(subscription, share)
+            if self._broker.dispatch.is_over:
+                queue.wake()
+                return
 
     def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Give messages to a consumer that has credit for them.

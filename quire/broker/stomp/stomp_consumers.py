@@ -156,6 +156,14 @@ class StompConsumers:
             self._maker.gone(subscription)
             self.rolled_back.forget(subscription)
 
+    def wake(self) -> None:
+        """The connection takes output again: consumers may be given messages."""
+        for consumer in self._by_id.values():
+            if isinstance(consumer, Subscription):
+                consumer.source.wake()
+            else:
+                consumer.wake()
+
     def pull(self, head: Head) -> None:
         """A SEND frame to ``/pull/ID``: a consumer with prefetch 0 asks for messages.
 
@@ -316,11 +324,6 @@ class StompConsumers:
         """
         if any([isinstance(subscription.source, Browser) for subscription, _ in covered]):
             raise InvalidHeader("a browser's messages cannot be rejected: they are still in their queue", header="id")
-
-    def extended(self, subscription: Subscription) -> None:
-        """Messages were acknowledged in a transaction, and may make room for others."""
-        if isinstance(subscription, ChildSubscription):
-            subscription.parent.extended(subscription)
 
     def _take(self, subscription: Subscription, sequences: list[int]) -> list[Message]:
         messages = subscription.take(sequences)

@@ -233,8 +233,7 @@ class StompSession(Session):
     def output_drained(self) -> None:
         """The transport takes output again."""
         self.writable = True
-        for subscription in self.consumers.subscriptions.values():
-            subscription.source.wake()
+        self.consumers.wake()
         self._broker.ask_turn()
 
     # A connection's life.
@@ -391,7 +390,6 @@ class StompSession(Session):
                 self.consumers.acknowledge(subscription, sequences)
             else:
                 transaction.acknowledge(subscription, sequences)
-                self.consumers.extended(subscription)
 
     def _nack(self, head: Head) -> None:
         covered = self.consumers.find(head, acknowledges=False)
@@ -403,7 +401,6 @@ class StompSession(Session):
                 self.consumers.reject(subscription, sequences, rejection)
             else:
                 transaction.reject(subscription, sequences)
-                self.consumers.extended(subscription)
 
     def _transaction_of(self, head: Head) -> Transaction | None:
         """The transaction that a frame is part of; None if it is part of none."""

@@ -155,7 +155,7 @@ def _(right: Method) -> Method:
     return lambda self, child: right(self, child) + 1
 
 
-@_bug("a member that has credit again is not woken", SharedPrefetch, "_wake")
+@_bug("a member that has credit again is not woken", SharedPrefetch, "wake")
 def _(right: Method) -> Method:
     return lambda self: None
 
