@@ -13,7 +13,18 @@ from sqlalchemy import Connection, event, update
 
 from quire.errors import InvalidArgument, StoreError, StoreFull, UnknownMessage
 from quire.message import Message
-from quire.store.base import Delivery, LaneState, Link, Page, Store, StoredDestination, StoreReader, WriteBatch
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    Store,
+    StoredDestination,
+    StoreReader,
+    WriteBatch,
+)
 from quire.store.lmdb import LmdbStore
 from quire.store.sql.store import SqlStore
 from quire.store.sql.tables import records
@@ -195,9 +206,9 @@ class _FaultyReader(StoreReader):
         self._announce()
         return self._reader.deliveries(lane, start, limit)
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         self._announce()
-        return self._reader.expired(now_ms, limit)
+        return self._reader.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         self._announce()
