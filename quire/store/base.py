@@ -87,6 +87,24 @@ class Link(NamedTuple):
     checksum: int
 
 
+class Expiration(NamedTuple):
+    """An entry of the index of expirations. Entries sort by time, then lane, then sequence.
+
+    Attributes:
+        time: when the record expires, in milliseconds since the epoch.
+        lane: the record's lane.
+        sequence: the record's sequence.
+    """
+
+    time: int
+    lane: int
+    sequence: int
+
+
+FIRST_EXPIRATION = Expiration(0, 0, 0)
+"""Before all entries of the index of expirations."""
+
+
 class Page(NamedTuple):
     """What one read brought.
 
@@ -233,8 +251,14 @@ class StoreReader(ABC):
         """Delivery states of a lane from a sequence on, in ascending sequence."""
 
     @abstractmethod
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
-        """The (lane, sequence) of records that expire at or before a time, earliest first."""
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
+        """Read the index of expirations in its order.
+
+        Args:
+            now_ms: records that expire at or before this time, in milliseconds since the epoch.
+            limit: how many at the most.
+            after: only entries behind this one, which need not be there: the last one of the read before.
+        """
 
     @abstractmethod
     def producer(self, producer_id: str) -> int:
@@ -356,10 +380,10 @@ class Store(StoreReader):
         with self.snapshot() as reader:
             return reader.deliveries(lane, start, limit)
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
         with self.snapshot() as reader:
-            return reader.expired(now_ms, limit)
+            return reader.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""

@@ -4,7 +4,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from quire.message import Message
-from quire.store.base import Delivery, LaneState, Link, Page, Store, StoredDestination, StoreReader, WriteBatch
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    Store,
+    StoredDestination,
+    StoreReader,
+    WriteBatch,
+)
 
 
 class AnnouncedReads(StoreReader):
@@ -49,10 +60,10 @@ class AnnouncedReads(StoreReader):
         self._announce()
         return self._reader.deliveries(lane, start, limit)
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
         self._announce()
-        return self._reader.expired(now_ms, limit)
+        return self._reader.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""

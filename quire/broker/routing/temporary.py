@@ -168,6 +168,10 @@ class Temporaries:
             self.topics[name] = TemporaryTopic(self._broker, stored, self)
         return Address(kind, name, Scope.REMOTE)
 
+    def queue_of(self, lane: int) -> TemporaryQueue | None:
+        """The temporary queue that a lane belongs to."""
+        return self.queues.get(f"{self._run}-{lane - FIRST_LANE}")
+
     def is_there(self, destination: TemporaryQueue | TemporaryTopic) -> bool:
         """Whether a temporary destination was not deleted."""
         name = destination.destination.name
