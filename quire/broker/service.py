@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -181,7 +182,18 @@ class Service:
         return Spool(store, self.settings.spool.limit)
 
     def _tick(self) -> None:
-        self._ticking = asyncio.get_running_loop().call_later(self._run_due(), self._tick)
+        """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
+        delay = TICK
+        try:
+            delay = self._run_due()
+            self._check_lock()
+        except Exception as error:  # a defect: nothing that is expected to fail does so here
+            text = f"a call that was due has failed; please report this: {error!r}\n{traceback.format_exc()}"
+            event("timer.failed", text, logging.ERROR)
+        finally:
+            self._ticking = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _check_lock(self) -> None:
         if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
             self._lock_checked = self.clock.monotonic()
             if not self.store.check_lock():

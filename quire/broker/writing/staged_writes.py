@@ -362,6 +362,7 @@ class StagedWrites:
         self._broker.set_mark(INDEX + id, None)
 
     def _sweep(self) -> None:
+        self._broker.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
         oldest = self._broker.clock.now_ms() - LIFE * 1000
         old = [id for id, stage in self.stages.items() if stage.staged_at < oldest and id not in self._decided]
         for id in old:
@@ -369,7 +370,6 @@ class StagedWrites:
             self._forget(id)
         if old:
             event("write.expired", f"{len(old)} staged writes were never committed and are gone", stages=len(old))
-        self._broker.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
 
 
 def _tell_damage(key: str, damage: msgspec.DecodeError) -> None:
