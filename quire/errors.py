@@ -43,6 +43,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "stale-lease": ErrorEntry(409, 4, False, "The message is somebody else's now, or done: leave it."),
     "fenced": ErrorEntry(409, 4, False, "The partition was given out anew since: leave the message."),
     "data-lost": ErrorEntry(410, 4, False, "Retention has passed it: start later, or keep messages longer."),
+    "stream-replaced": ErrorEntry(
+        410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with what is there now."
+    ),
     "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
@@ -57,6 +60,8 @@ ERRORS: dict[str, ErrorEntry] = {
     "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
     "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
     "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
+    "broker-busy": ErrorEntry(503, 4, True, "Try again in a moment: others hold what there is; or raise memory.limit."),
+    "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
     "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker goes on by itself when there is room."),
     "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
@@ -194,6 +199,12 @@ class DataLost(QuireError):
     code = "data-lost"
 
 
+class StreamReplaced(DataLost):
+    """A stream is not the one that was read before: it was deleted and made again, or is an older copy."""
+
+    code = "stream-replaced"
+
+
 class UnknownSubscription(QuireError):
     """The connection has no such subscription."""
 
@@ -270,6 +281,18 @@ class TooManyConnections(QuireError):
     """The limit of connections is reached."""
 
     code = "too-many-connections"
+
+
+class BrokerBusy(QuireError):
+    """Requests and frames under way hold as much memory as they may."""
+
+    code = "broker-busy"
+
+
+class RequestTimeout(QuireError):
+    """An HTTP request did not come in time."""
+
+    code = "request-timeout"
 
 
 class SlowConsumer(QuireError):

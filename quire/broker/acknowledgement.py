@@ -170,7 +170,7 @@ class Pull:
         if timeout_ms > 0:
             self._timer = broker.scheduler.call_later(timeout_ms / 1000, self._end)
         elif timeout_ms < 0:
-            broker.after_commit(self._look)
+            broker.after_commit(self._look_soon)
         subscription.source.wake()
 
     def cancel(self) -> None:
@@ -181,22 +181,36 @@ class Pull:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
-        """A commit is done: is there anything now?"""
-        if self._is_over:
-            return
-        self._looks += 1
-        self._subscription.source.dispatch()
-        if self._looks < LOOKS and self._subscription.pulled == self._wanted:
-            self._subscription.source.broker.after_commit(self._look)
+    def _look_soon(self) -> None:
+        """A commit is done: see in this turn whether there is anything now. While commits fail, there is not."""
+        broker = self._subscription.source.broker
+        if broker.store_error is not None:
+            self._tell()
         else:
-            self._end()
+            broker.steps.add(self._look, f"a pull for {self._subscription.id}")
+
+    def _look(self) -> bool:
+        """Is there anything? If not it is looked at again after the next commit; this step is done."""
+        if not self._is_over:
+            self._looks += 1
+            self._subscription.source.dispatch()
+            if self._looks < LOOKS and self._subscription.pulled == self._wanted:
+                self._subscription.source.broker.after_commit(self._look_soon)
+            else:
+                self._tell()
+        return False
 
     def _end(self) -> None:
         """The time is up: say so if nothing came."""
+        self._subscription.source.dispatch()
+        self._tell()
+
+    def _tell(self) -> None:
+        """It is over: say so if nothing came."""
+        if self._is_over:
+            return
         self._is_over = True
         subscription = self._subscription
-        subscription.source.dispatch()
         is_empty = subscription.pulled == self._wanted
         subscription.pulled = 0
         if is_empty:

@@ -142,6 +142,10 @@ class Advisories:
             for message in messages:
                 self._send_about(name, destination, message, {}, {})
 
+    def tells_expired(self, destination: Destination, policy: Policy) -> bool:
+        """Whether anybody is told of expired messages."""
+        return policy.advisory_for_expired and bool(self._name("Expired", destination))
+
     def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
         """A message has expired (policy ``advisory_for_expired``)."""
         if policy.advisory_for_expired and (name := self._name("Expired", destination)):

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from quire.broker.advisories import Advisories
+from quire.broker.announcement import Announcement
 from quire.broker.commit import Commit, Owner, Part, Parts
 from quire.broker.destinations import Destinations
 from quire.broker.expiry import Expiry
@@ -51,6 +52,9 @@ from quire.store.writer import Writer
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
 
+MAX_PRODUCERS = 10_000
+"""Of so many producers that number their sends the broker remembers the numbers; the store knows them all."""
+
 
 class Broker:
     """The broker.
@@ -74,7 +78,8 @@ class Broker:
         stored_bytes: sizes of all messages in all queues.
         open_bytes: sizes of the messages and receipts in the open commit.
         transaction_bytes: sizes of the messages in open transactions.
-        partial_bytes: what sessions hold of frames that are not whole yet; at the most ``partial_limit``.
+        partial_bytes: what clients have under way: frames that are not whole, bodies of requests until they are done,
+            answers until they are read; at the most ``partial_limit``.
         commits_done: the number of the last commit that ended.
         commit_errors: how many commits failed.
         open_commit_number: the number that the open commit will have.
@@ -271,21 +276,23 @@ class Broker:
     def take_producer_sequence(self, producer: str, sequence: int) -> bool:
         """Whether a numbered send is new; sends up to the highest number taken are duplicates.
 
+        It needs no read after ``producer_sequence`` was asked in the same turn.
+
         Args:
             producer: the producer's id, the same in every connection it makes.
             sequence: the number of its send, ascending.
         """
         if sequence <= self.producer_sequence(producer):
             return False
-        if len(self._producers) > 10_000 and self._committing is None and not self._open.batch.producers:
-            self._producers.clear()  # the store knows them all
         self._producers[producer] = self._open.batch.producers[producer] = sequence
         return True
 
     def producer_sequence(self, producer: str) -> int:
         """The highest number taken of a producer's sends; 0 if it is unknown."""
         known = self._producers.get(producer)
-        return self.store.producer(producer) if known is None else known
+        if known is None:
+            known = self._producers[producer] = self.store.producer(producer)
+        return known
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
@@ -357,13 +364,15 @@ class Broker:
         """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
         commit, error = self._close_commit()
         self._committing = commit
+        announcement = Announcement()
         if error is not None:
-            self._end_commit(commit.batch, error)
+            self._end_commit(commit.batch, error, announcement)
         elif commit.batch:
             self.writer.submit(commit.batch)
         else:
             self._committing = None
-            self._complete(commit)
+            self._complete(commit, announcement)
+        announcement.end()
 
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
         self.ledger.write(self._open.parts)
@@ -382,11 +391,15 @@ class Broker:
     def committed(self, batch: WriteBatch, error: QuireError | None) -> None:
         """The writer is done with a batch. Called on the event loop's thread."""
         self.meter.begin()
-        self._end_commit(batch, error)
+        announcement = Announcement()
+        self._end_commit(batch, error, announcement)
         self.meter.part("the end of a commit")
-        self._work()
+        try:
+            self._work()
+        finally:
+            announcement.end()
 
-    def _end_commit(self, batch: WriteBatch, error: QuireError | None) -> None:
+    def _end_commit(self, batch: WriteBatch, error: QuireError | None, announcement: Announcement) -> None:
         commit, self._committing = self._committing, None
         if commit is None or commit.batch is not batch:  # a sync of the store failed between commits
             self._committing = commit
@@ -395,30 +408,33 @@ class Broker:
             return
         if error is None:
             self._failure.end()
-            self._complete(commit)
+            self._complete(commit, announcement)
         else:
             self._failure.refuse(error)
-            self._fail(commit, error)
+            self._fail(commit, error, announcement)
             # What was sent meanwhile fails too: it may not overtake what has failed and is sent again.
-            self._fail(self._close_commit()[0], error)
+            self._fail(self._close_commit()[0], error, announcement)
 
-    def _complete(self, commit: Commit) -> None:
+    def _complete(self, commit: Commit, announcement: Announcement) -> None:
+        """A commit is done: tell everybody. Nothing here reads the store."""
         self.commits_done = commit.number
         self._pacing.ended(commit)
+        if len(self._producers) > MAX_PRODUCERS:
+            self._producers = dict(self._open.batch.producers)  # the store knows the others
         for part in commit.parts:
-            part.owner.committed(part)
+            announcement.tell(part.owner.committed, part)
         for session, receipts in commit.receipts:
-            session.confirmed(receipts)
+            announcement.tell(session.confirmed, receipts)
         for call in commit.calls:
-            call()
+            announcement.tell(call)
         if self.ready:
             self.ask_turn()
 
-    def _fail(self, commit: Commit, error: QuireError) -> None:
+    def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         self.commits_done = commit.number
         self._producers = dict(self._open.batch.producers)
-        self._failure.pass_on(commit, self._open, error)
+        self._failure.pass_on(commit, self._open, error, announcement)
 
     # What producers are held for.
 

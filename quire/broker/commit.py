@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quire.broker.session import Session
 from quire.cursors.spool import Spool
 from quire.message import Message
-from quire.store.base import Delivery, WriteBatch
+from quire.store.base import Delivery, LaneBatch, WriteBatch
 
 if TYPE_CHECKING:
     from quire.broker.ledger.destination_ledger import DestinationLedger
@@ -27,10 +27,13 @@ class QueuePart:
         deliveries: messages that came back and their delivery states, by sequence.
         marks: new dispatch marks, by lane.
         excluded: sequences that the cursors may not admit until this commit is done.
+        owned: of a subscription to somebody else's lane, what the batch has of that lane, if it removes records.
         listed: whether the broker knows that there is something here.
     """
 
-    __slots__ = ("appends", "brought", "deliveries", "excluded", "listed", "marks", "mixed", "owner", "removals")
+    __slots__ = (
+        "appends", "brought", "deliveries", "excluded", "listed", "marks", "mixed", "owned", "owner", "removals",
+    )  # fmt: skip
 
     def __init__(self, owner: "Queue") -> None:
         self.owner = owner
@@ -41,6 +44,7 @@ class QueuePart:
         self.deliveries: dict[int, tuple[Message, Delivery]] = {}
         self.marks: dict[int, int] = {}
         self.excluded: set[int] = set()
+        self.owned: LaneBatch | None = None
         self.listed = False
 
     def write(self, batch: WriteBatch, spool: Spool) -> None:

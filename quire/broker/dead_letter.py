@@ -51,6 +51,21 @@ class Origin(Protocol):
         ...
 
 
+def needs_expired(broker: "Broker", origin: Origin, *, persistent: bool) -> bool:
+    """Whether the contents of expired messages are needed: for dead letters, or for advisories that somebody hears.
+
+    Args:
+        broker: the broker.
+        origin: where they are.
+        persistent: whether they are persistent.
+    """
+    policy = origin.policy
+    if broker.advisories.tells_expired(origin.destination, policy):
+        return True
+    becomes_letter = policy.process_expired and policy.dead_letter_strategy != "discarding"
+    return persistent and becomes_letter and not origin.is_dead_letter_queue
+
+
 def send_dead_letters(
     broker: "Broker", origin: Origin, messages: list[Message], reason: str, cause: str, *, subscriber: str = ""
 ) -> None:

@@ -1,5 +1,6 @@
 """The destinations of a broker: found by name, created on first use, deleted."""
 
+import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -13,7 +14,7 @@ from quire.destination import queue as queue_destination
 from quire.destination import stream as stream_destination
 from quire.destination import topic as topic_destination
 from quire.errors import InvalidArgument, UnknownDestination
-from quire.store.base import StoredDestination
+from quire.store.base import IDENTITY, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -63,7 +64,15 @@ class Destinations:
             elif stored.kind == DestinationKind.TOPIC:
                 self._add_topic(stored)
             elif stored.kind == DestinationKind.STREAM:
-                self._add_stream(stored)
+                self._add_stream(self._with_identity(stored))
+
+    def _with_identity(self, stored: StoredDestination) -> StoredDestination:
+        """A stream of an older version gets an identity."""
+        if IDENTITY in stored.settings:
+            return stored
+        changed = stored._replace(settings={**stored.settings, **_identity()})
+        self._broker.change_destination(changed.id, changed)
+        return changed
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
         """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
@@ -165,13 +174,13 @@ class Destinations:
         destination = topic_destination(name)
         lanes = self._take_ids(1)
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
-        topic = self._add_topic(stored)
+        topic = self._add_topic(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
         return topic
 
-    def _add_topic(self, stored: StoredDestination) -> Topic:
-        topic = self.topics[stored.name] = Topic(self._broker, stored)
+    def _add_topic(self, stored: StoredDestination, *, new: bool = False) -> Topic:
+        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new)
         self._broker.stored_bytes += topic.bytes
         return topic
 
@@ -200,7 +209,7 @@ class Destinations:
         destination = stream_destination(name)
         policy = self._broker.settings.policies.of(destination)
         lanes = self._take_ids(_checked_count(policy.partitions if partitions is None else partitions))
-        stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, {}, lanes)
+        stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
@@ -237,7 +246,7 @@ class Destinations:
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers, with its messages.
 
-        What it keeps in memory and in the spool goes at once; what is stored goes with the open commit.
+        What it keeps in memory goes at once, what is in the spool in steps, what is stored with the open commit.
         """
         broker = self._broker
         del self.queues[queue.destination.name]
@@ -246,10 +255,8 @@ class Destinations:
             queues.pop(queue, None)
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
-        for lane in queue.lanes:
-            while links := broker.spool.links(lane.id, 0, SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
         broker.forget(queue)
+        clear_spool(broker, queue)
         broker.change_destination(queue.stored.id, None)
         broker.advisories.destination_deleted(queue.destination)
 
@@ -279,6 +286,24 @@ class Destinations:
             broker.forget(partition)
         broker.change_destination(stream.stored.id, None)
         broker.advisories.destination_deleted(stream.destination)
+
+
+def clear_spool(broker: "Broker", queue: Queue) -> None:
+    """Remove what the spool has of a deleted queue, in steps. The number of a lane is never used again."""
+
+    def step() -> bool:
+        for lane in queue.lanes:
+            if links := broker.spool.links(lane.id, 0, SPOOL_STEP):
+                broker.spool.remove(lane.id, [link.sequence for link in links])
+                return True
+        return False
+
+    if any([not broker.spool.is_empty(lane.id) for lane in queue.lanes]):
+        broker.steps.add(step, f"the removal of what the spool has of {queue.destination}")
+
+
+def _identity() -> dict[str, object]:
+    return {IDENTITY: secrets.token_hex(8)}
 
 
 def _checked_count(partitions: int) -> int:

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,10 @@ TIMERS_BUDGET = 0.01
 
 LOCK_INTERVAL = 1.0
 """How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
+
+
+BACKLOG = 1024
+"""How many connections may wait to be served."""
 
 
 class HttpServer(Protocol):
@@ -110,8 +115,11 @@ class Service:
                 await asyncio.wait_for(self._stopped.wait(), LOCK_INTERVAL)
                 return
 
-    async def start(self) -> None:
-        """Open the store and the ports.
+    async def start(self, opened: Callable[[], None] = lambda: None) -> None:
+        """Open the store and the ports. A client that STOMP answers finds HTTP open too.
+
+        Args:
+            opened: called when both ports take connections, before the first client is served over STOMP.
 
         Raises:
             AddressInUse: a port is taken.
@@ -131,19 +139,23 @@ class Service:
         )
         self.broker.writer = self._writer
         self._writer.start()
+        http_listener = _listen(self.settings.http.address) if self._http else None
         listener = _listen(self.settings.stomp.address)
         self.stomp_address = _address(listener)
-        self._server = await loop.create_server(
-            lambda: StompTransport(self.broker, self.connections), sock=listener, backlog=1024
-        )
-        if self._http:
-            http_listener = _listen(self.settings.http.address)
+        self._tick()
+        if self._http and http_listener:
             self.http_address = _address(http_listener)
             await self._http.start(self, http_listener)
-        self._tick()
+        opened()
+        self._server = await loop.create_server(
+            lambda: StompTransport(self.broker, self.connections), sock=listener, backlog=BACKLOG
+        )
 
     def _turn_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self.broker.turn)
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.broker.turn()  # there is none yet when the turn is asked for while it is made
 
     def _turn_later(self, delay: float) -> None:
         asyncio.get_running_loop().call_later(delay, self.broker.planned_turn)
@@ -170,7 +182,18 @@ class Service:
         return Spool(store, self.settings.spool.limit)
 
     def _tick(self) -> None:
-        self._ticking = asyncio.get_running_loop().call_later(self._run_due(), self._tick)
+        """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
+        delay = TICK
+        try:
+            delay = self._run_due()
+            self._check_lock()
+        except Exception as error:  # a defect: nothing that is expected to fail does so here
+            text = f"a call that was due has failed; please report this: {error!r}\n{traceback.format_exc()}"
+            event("timer.failed", text, logging.ERROR)
+        finally:
+            self._ticking = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _check_lock(self) -> None:
         if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
             self._lock_checked = self.clock.monotonic()
             if not self.store.check_lock():
@@ -287,9 +310,8 @@ async def _main(service: Service, standby: bool) -> None:
             await service.take_store(standby=standby)
             if service.is_stopping:
                 return
-            await service.start()
             file = broker_file(service.settings.store.data)
-            _announce(service, file)
+            await service.start(lambda: _announce(service, file))
             if hasattr(signal, "SIGHUP"):
                 loop.add_signal_handler(signal.SIGHUP, service.reload)
         try:
@@ -341,13 +363,14 @@ def _owner() -> str:
 
 
 def _listen(address: str) -> socket.socket:
-    """A listening socket; port 0 picks a free one."""
+    """A socket that takes connections from now on, before they are served; port 0 picks a free one."""
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise AddressInUse(f"cannot listen on {address}: {error.strerror}", address=address) from error

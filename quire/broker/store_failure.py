@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from quire.broker.announcement import Announcement
 from quire.broker.commit import Commit
 from quire.errors import QuireError
 from quire.logs import event
@@ -63,28 +64,29 @@ class StoreFailure:
             event("store.recovered", f"the store {url} takes writes again", url=url)
         self._broker.store_error = None
 
-    def pass_on(self, commit: Commit, following: Commit, error: QuireError) -> None:
+    def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later.
 
         Args:
             commit: the one that failed.
             following: the open one.
             error: why it failed.
+            announcement: tells those whom it concerns.
         """
         restored = {id(message) for t in commit.transactions for _, messages in t.settled for message in messages}
         for transaction in commit.transactions:
             for queue, messages in transaction.settled:
-                queue.restore(messages)
+                announcement.tell(queue.restore, messages)
         for part in commit.parts:
-            part.owner.commit_failed(part, restored)
+            announcement.tell(part.owner.commit_failed, part, restored)
         for number, destination in commit.batch.destinations.items():
             following.batch.destinations.setdefault(number, destination)
         for key, value in commit.batch.marks.items():
             following.batch.marks.setdefault(key, value)
         for session in commit.senders:
-            session.fail(error)
+            announcement.tell(session.fail, error)
         for session, receipts in commit.receipts:
             if session not in commit.senders:
                 following.receipts.append((session, receipts))
         for call in commit.calls:
-            call()
+            announcement.tell(call)

@@ -62,7 +62,11 @@ class StompTransport(asyncio.Protocol):
             return
         meter = self._broker.meter
         meter.begin()
-        self._session.receive(data)
+        try:
+            self._session.receive(data)
+        except Exception as defect:  # the client is told already; let its connection end as any other
+            failure = {"message": f"the input of {self.peer} met a defect", "exception": defect, "protocol": self}
+            asyncio.get_running_loop().call_exception_handler(failure)
         meter.end("input of", self.peer)
         if self._broker.open_bytes > OPEN_BYTES:
             self.pause_reading("commit")

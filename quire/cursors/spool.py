@@ -8,7 +8,7 @@ import heapq
 from operator import attrgetter
 
 from quire.message import Message
-from quire.store.base import Delivery, Link, Page, Store, WriteBatch
+from quire.store.base import FIRST_EXPIRATION, Delivery, Expiration, Link, Page, Store, WriteBatch
 
 _sequence = attrgetter("sequence")
 
@@ -102,6 +102,14 @@ class Spool:
         """Read links in order, as a store does; what they link to is of no use if the lane has two parts."""
         found = [self._store.links(part, start, limit) for part in self._parts(lane)]
         return list(heapq.merge(*found))[:limit]
+
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
+        """Messages that have expired, as a store tells them; ``lane_of`` says whose part they are in."""
+        return self._store.expired(now_ms, limit, after) if self.used else []
+
+    def lane_of(self, part: int) -> int:
+        """The lane that a part belongs to."""
+        return part & ~EARLIER
 
     def close(self) -> None:
         """Close the store underneath."""

@@ -81,13 +81,22 @@ class HttpSettings:
     """Section ``http``."""
 
     address: str = _key("127.0.0.1:8161", ADDRESS, "Where the HTTP API and the metrics listen.")
+    max_connections: int = _key(1000, count(1), "How many HTTP connections may be open at once.")
+    header_timeout: float = _key(20.0, duration(0.001), "How long the head of an HTTP request may take to come.")
+    body_timeout: float = _key(
+        30.0, duration(0.001), "How long the body of an HTTP request may take to come; then it needs 1 kB a second."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class BulkSettings:
     """Section ``bulk``."""
 
-    address: str = _key("127.0.0.1:0", ADDRESS, "Where the bulk server listens, from which Spark reads messages.")
+    address: str = _key(
+        "127.0.0.1:0", ADDRESS,
+        "Where the bulk server listens, from which Spark reads messages. Unless given: the host of http.address, and a "
+        "free port.",
+    )  # fmt: skip
     idle_limit: float = _key(
         300.0, duration(1), "How long the bulk server waits for a request; then it ends, until it is needed again."
     )

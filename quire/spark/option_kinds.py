@@ -63,6 +63,9 @@ class NamePattern(NamedTuple):
         """Whether a destination matches."""
         return self.kind in (None, destination.kind) and self.pattern.matches(destination.name)
 
+    def __str__(self) -> str:
+        return f"{self.kind}://{self.pattern.text}" if self.kind else self.pattern.text
+
 
 class Assignment(NamedTuple):
     """Partitions of destinations.

@@ -66,6 +66,9 @@ class LaneState(NamedTuple):
     dispatch_mark: int = 0
 
 
+_NEW = LaneState()
+
+
 class Link(NamedTuple):
     """A record's place in its lane's list, read without its body.
 
@@ -84,6 +87,24 @@ class Link(NamedTuple):
     checksum: int
 
 
+class Expiration(NamedTuple):
+    """An entry of the index of expirations. Entries sort by time, then lane, then sequence.
+
+    Attributes:
+        time: when the record expires, in milliseconds since the epoch.
+        lane: the record's lane.
+        sequence: the record's sequence.
+    """
+
+    time: int
+    lane: int
+    sequence: int
+
+
+FIRST_EXPIRATION = Expiration(0, 0, 0)
+"""Before all entries of the index of expirations."""
+
+
 class Page(NamedTuple):
     """What one read brought.
 
@@ -95,6 +116,10 @@ class Page(NamedTuple):
 
     messages: list[Message]
     end: bool
+
+
+IDENTITY = "identity"
+"""The setting of a stream that tells it from any other that had or will have its name, in this store or in another."""
 
 
 class StoredDestination(NamedTuple):
@@ -124,15 +149,17 @@ class LaneBatch:
         deliveries: delivery states to set, by sequence; None removes one. States of removed records go with them, and a
             state for a record that is not there is passed over.
         dispatch_mark: the new mark, or None to leave it.
+        state: what the lane is after the commit: the store says so at the end of ``apply``, and nobody need read it.
     """
 
-    __slots__ = ("appends", "deliveries", "dispatch_mark", "removals")
+    __slots__ = ("appends", "deliveries", "dispatch_mark", "removals", "state")
 
     def __init__(self) -> None:
         self.appends: list[Message] = []
         self.removals: list[int] = []
         self.deliveries: dict[int, Delivery | None] = {}
         self.dispatch_mark: int | None = None
+        self.state = _NEW
 
     def __bool__(self) -> bool:
         return bool(self.appends or self.removals or self.deliveries or self.dispatch_mark is not None)
@@ -224,8 +251,14 @@ class StoreReader(ABC):
         """Delivery states of a lane from a sequence on, in ascending sequence."""
 
     @abstractmethod
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
-        """The (lane, sequence) of records that expire at or before a time, earliest first."""
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
+        """Read the index of expirations in its order.
+
+        Args:
+            now_ms: records that expire at or before this time, in milliseconds since the epoch.
+            limit: how many at the most.
+            after: only entries behind this one, which need not be there: the last one of the read before.
+        """
 
     @abstractmethod
     def producer(self, producer_id: str) -> int:
@@ -277,6 +310,8 @@ class Store(StoreReader):
     @abstractmethod
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch, atomically, and durably as the store's ``Sync`` says.
+
+        It sets the ``state`` of each part that changes a lane.
 
         Raises:
             StoreFull: no space; nothing of the batch was stored.
@@ -345,10 +380,10 @@ class Store(StoreReader):
         with self.snapshot() as reader:
             return reader.deliveries(lane, start, limit)
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
         with self.snapshot() as reader:
-            return reader.expired(now_ms, limit)
+            return reader.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""

@@ -100,10 +100,14 @@ class LaneEdit:
             self._set_delivery(sequence, delivery)
         if part.dispatch_mark is not None:
             self._mark = part.dispatch_mark
-        self.finish()
+        part.state = self.finish()
 
-    def finish(self) -> None:
-        """Write the changed pages and the lane's state."""
+    def finish(self) -> LaneState:
+        """Write the changed pages and the lane's state.
+
+        Returns:
+            That state.
+        """
         for page in self._pages.values():
             key = KEY.pack(self._lane, page.first)
             if not page.data:
@@ -111,8 +115,9 @@ class LaneEdit:
                 self._txn.delete(key, db=self._dbs.bodies)
             elif page.dirty:
                 self._txn.put(key, bytes(page.data), db=self._dbs.links)
-        state = STATE.pack(self._head, self._tail, self._count, self._bytes, self._next_sequence, self._mark)
-        self._txn.put(LANE.pack(self._lane), state, db=self._dbs.lanes)
+        state = LaneState(self._head, self._tail, self._count, self._bytes, self._next_sequence, self._mark)
+        self._txn.put(LANE.pack(self._lane), STATE.pack(*state), db=self._dbs.lanes)
+        return state
 
     def _append(self, messages: list[Message]) -> None:
         if self._tail:

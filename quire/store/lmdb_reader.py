@@ -10,7 +10,17 @@ import lmdb
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store import pages
-from quire.store.base import MAX_MARK_KEY, Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    MAX_MARK_KEY,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    StoredDestination,
+    StoreReader,
+)
 from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
 from quire.store.marks import mark_key
 from quire.store.pages import KEY
@@ -88,14 +98,18 @@ class LmdbReader(StoreReader):
             more = cursor.next()
         return found
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
-        found: list[tuple[int, int]] = []
-        for key in self.txn.cursor(self.dbs.expirations).iternext(values=False):
-            expiration, lane, sequence = EXPIRATION.unpack(key)
-            if expiration > now_ms or len(found) >= limit:
+        found: list[Expiration] = []
+        cursor = self.txn.cursor(self.dbs.expirations)
+        if not cursor.set_range(EXPIRATION.pack(*after)):
+            return found
+        for key in cursor.iternext(values=False):
+            entry = Expiration._make(EXPIRATION.unpack(key))
+            if entry.time > now_ms or len(found) >= limit:
                 break
-            found.append((lane, sequence))
+            if entry > after:
+                found.append(entry)
         return found
 
     def producer(self, producer_id: str) -> int:

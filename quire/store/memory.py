@@ -5,13 +5,15 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Generic, NamedTuple, TypeVar
 
 from quire.errors import StoreError
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import (
+    FIRST_EXPIRATION,
     Delivery,
+    Expiration,
     LaneBatch,
     LaneState,
     Link,
@@ -208,15 +210,12 @@ class MemoryReader(StoreReader):
             sequences = sorted(sequence for sequence in found.deliveries if sequence >= start)
             return [(sequence, found.deliveries[sequence]) for sequence in sequences[:limit]]
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
-        found: list[tuple[int, int]] = []
+        time, lane, sequence = after
         with self._reading() as content:
-            for expiration, lane, sequence in islice(content.expirations.iterate((0, 0, 0)), limit):
-                if expiration > now_ms:
-                    break
-                found.append((lane, sequence))
-        return found
+            following = content.expirations.iterate((time, lane, sequence + 1))
+            return [Expiration._make(key) for key in takewhile(lambda key: key[0] <= now_ms, islice(following, limit))]
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
@@ -335,6 +334,7 @@ def _change_lane(content: _Content, number: int, part: LaneBatch, checksums: lis
             content.expirations.discard((record.expiration, number, sequence))
     if part.dispatch_mark is not None:
         lane.state = lane.state._replace(dispatch_mark=part.dispatch_mark)
+    part.state = lane.state
 
 
 def _replace_destinations(content: _Content, changes: dict[int, StoredDestination | None]) -> None:

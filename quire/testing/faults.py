@@ -4,19 +4,18 @@ import mmap
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
 
 import lmdb
 from sqlalchemy import Connection, event, update
 
 from quire.errors import InvalidArgument, StoreError, StoreFull, UnknownMessage
-from quire.message import Message
-from quire.store.base import Delivery, LaneState, Link, Page, Store, StoredDestination, StoreReader, WriteBatch
+from quire.store.base import Store, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.sql.store import SqlStore
 from quire.store.sql.tables import records
+from quire.testing.store_on_top import StoreOnTop
 
 Fault = Callable[[], None]
 """What is done at a point: it raises a ``StoreError``, or does not return."""
@@ -50,7 +49,7 @@ def read_error() -> None:
     raise StoreError("a read failed: Input/output error (a test's fault)")
 
 
-class FaultyStore(Store):
+class FaultyStore(StoreOnTop):
     """A store on top of another one, with faults. Without one it does what the other does.
 
     A fault that raises belongs before or inside a commit: a store that has committed may not say that it failed.
@@ -64,9 +63,8 @@ class FaultyStore(Store):
     """
 
     def __init__(self, store: Store) -> None:
-        self.url = store.url
+        super().__init__(store, self._reach_read)
         self.commits = self.reads = 0
-        self._store = store
         self._faults: defaultdict[tuple[Point, int], Fault] = defaultdict(lambda: lambda: None)
         self._read_faults: dict[int, Fault] = {}
         self._hooked = False
@@ -115,101 +113,10 @@ class FaultyStore(Store):
     def _reach(self, point: Point) -> None:
         self._faults[point, self.commits]()
 
-    def open(self) -> None:
-        """Open the store underneath."""
-        self._store.open()
-
-    def close(self) -> None:
-        """Close the store underneath."""
-        self._store.close()
-
-    def sync(self) -> None:
-        """Sync the store underneath."""
-        self._store.sync()
-
-    @contextmanager
-    def snapshot(self) -> Iterator[StoreReader]:
-        """A snapshot of the store underneath, whose reads have the planned faults."""
-        with self._store.snapshot() as reader:
-            yield _FaultyReader(reader, self._reach_read)
-
     def _reach_read(self) -> None:
         self.reads += 1
         if self._read_faults and (fault := self._read_faults.pop(self.reads, None)):
             fault()
-
-    def size(self) -> int:
-        """Bytes in use underneath."""
-        return self._store.size()
-
-    def try_lock(self, owner: str) -> bool:
-        """Lock the store underneath."""
-        return self._store.try_lock(owner)
-
-    def unlock(self) -> None:
-        """Unlock the store underneath."""
-        self._store.unlock()
-
-    def lock_owner(self) -> str:
-        """Who has the lock of the store underneath."""
-        return self._store.lock_owner()
-
-    def check_lock(self) -> bool:
-        """Whether the lock of the store underneath is still ours."""
-        return self._store.check_lock()
-
-
-class _FaultyReader(StoreReader):
-    """A snapshot's reads, each announced before it is made.
-
-    Args:
-        reader: makes the reads.
-        announce: told of each of them; what it raises is what the read raises.
-    """
-
-    def __init__(self, reader: StoreReader, announce: Callable[[], None]) -> None:
-        self._reader = reader
-        self._announce = announce
-
-    def destinations(self) -> list[StoredDestination]:
-        self._announce()
-        return self._reader.destinations()
-
-    def lane_state(self, lane: int) -> LaneState:
-        self._announce()
-        return self._reader.lane_state(lane)
-
-    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        self._announce()
-        return self._reader.page(lane, start, byte_budget, limit)
-
-    def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        self._announce()
-        return self._reader.load(lane, sequences)
-
-    def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        self._announce()
-        return self._reader.links(lane, start, limit)
-
-    def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        self._announce()
-        return self._reader.deliveries(lane, start, limit)
-
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
-        self._announce()
-        return self._reader.expired(now_ms, limit)
-
-    def producer(self, producer_id: str) -> int:
-        self._announce()
-        return self._reader.producer(producer_id)
-
-    def mark(self, key: str) -> bytes | None:
-        self._announce()
-        return self._reader.mark(key)
-
-    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        self._announce()
-        return self._reader.marks(prefix, start, limit)
 
 
 def _hook_commit(store: Store, call: Callable[[], None]) -> None:

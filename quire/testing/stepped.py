@@ -10,10 +10,13 @@ loop. So a test decides what is under way when something else happens, and the s
     stepped.commit(StoreFull("full"))   # and fails
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
+from quire.broker.announcement import Announcement
 from quire.broker.broker import Broker
+from quire.broker.commit import Commit
 from quire.broker.queues.queue import Queue
 from quire.broker.stomp.stomp_session import StompSession
 from quire.clock import ManualClock
@@ -27,6 +30,7 @@ from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, WriteBatch
 from quire.store.memory import MemoryStore
+from quire.testing.store_on_top import StoreOnTop
 
 MAX_STEPS = 100_000
 """A broker that has not come to rest after so many steps never will."""
@@ -235,8 +239,54 @@ class SteppedClient:
         return {name: message.headers[name] for name in names if name in message.headers}
 
 
+class _NoReads:
+    """Refuses reads of the stores while the broker tells everybody what has become of a commit."""
+
+    def __init__(self) -> None:
+        self._are_refused = False
+
+    @contextmanager
+    def now(self) -> Iterator[None]:
+        """While it does so."""
+        self._are_refused = True
+        try:
+            yield
+        finally:
+            self._are_refused = False
+
+    def check(self) -> None:
+        """A store is about to be read.
+
+        Raises:
+            AssertionError: that may fail, and what follows from a commit may not.
+        """
+        if self._are_refused:
+            raise AssertionError("a store is read while a commit is announced")
+
+
+class _StrictBroker(Broker):
+    """A broker that cannot read its stores while it announces what has become of a commit.
+
+    Args:
+        no_reads: refuses them.
+        arguments: of the broker.
+    """
+
+    def __init__(self, no_reads: _NoReads, *arguments: Any) -> None:
+        self._no_reads = no_reads
+        super().__init__(*arguments)
+
+    def _complete(self, commit: Commit, announcement: Announcement) -> None:
+        with self._no_reads.now():
+            super()._complete(commit, announcement)
+
+    def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
+        with self._no_reads.now():
+            super()._fail(commit, error, announcement)
+
+
 class SteppedBroker:
-    """A broker that moves a step at a time.
+    """A broker that moves a step at a time. What follows from a commit needs no read: one then is an error of its own.
 
     Args:
         settings: its settings; the defaults if None.
@@ -268,8 +318,12 @@ class SteppedBroker:
         if store is None:
             self.store.open()
         self._turn_wanted = False
-        self.spool = Spool(spool_store, self.settings.spool.limit)
-        self.broker = Broker(self.settings, self.store, self.spool, self.clock, self.scheduler, self._want_turn)
+        no_reads = _NoReads()
+        self.spool = Spool(StoreOnTop(spool_store, no_reads.check), self.settings.spool.limit)
+        self.broker: Broker = _StrictBroker(
+            no_reads, self.settings, StoreOnTop(self.store, no_reads.check), self.spool, self.clock,
+            self.scheduler, self._want_turn,
+        )  # fmt: skip
         self.writer = self.broker.writer = SteppedWriter(self.store)
 
     def _want_turn(self) -> None:

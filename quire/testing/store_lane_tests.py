@@ -95,6 +95,21 @@ class LaneTests(StoreCase):
         fill(store, 1, 1)
         assert store.lane_state(1) == LaneState(1, 1, 1, 40, 2, 500)
 
+    def test_batch_says_what_its_lanes_are_after_it(self, store: Store) -> None:
+        """Nobody has to read it: whatever was there before, and whatever of the removals was gone."""
+        fill(store, 1, 5)
+        batch = WriteBatch()
+        batch.lane(1).appends = [make_message(8, 70)]
+        batch.lane(1).removals = [1, 3, 3, 77]
+        batch.lane(2).appends = [make_message(1, 50)]
+        batch.lane(2).removals = [1]
+        batch.lane(3).dispatch_mark = 9
+        store.apply(batch)
+        assert batch.lane(1).state == LaneState(head=2, tail=8, count=4, bytes=190, next_sequence=9)
+        assert batch.lane(2).state == LaneState(next_sequence=2)
+        assert batch.lane(3).state == LaneState(dispatch_mark=9)
+        assert [batch.lane(lane).state for lane in (1, 2, 3)] == [store.lane_state(lane) for lane in (1, 2, 3)]
+
     def test_empty_batch_changes_nothing(self, store: Store) -> None:
         """Neither does a batch with an empty part."""
         batch = WriteBatch()

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from quire.message import Message
 from quire.store.base import (
     Delivery,
+    Expiration,
     LaneBatch,
     LaneState,
     Link,
@@ -140,13 +141,15 @@ class StoreModel:
             assert reader.mark(key) == self.marks.get(key)
         assert reader.marks("") == sorted(self.marks.items(), key=lambda mark: mark[0].encode())
         for now_ms in (100, _EVERYTHING):
-            expired = [
-                (message.expiration, number, message.sequence)
+            expired = sorted(
+                Expiration(message.expiration, number, message.sequence)
                 for number, lane in self.lanes.items()
                 for message in lane.records.values()
                 if 0 < message.expiration <= now_ms
-            ]
-            assert sorted(reader.expired(now_ms, 1000)) == sorted((lane, sequence) for _, lane, sequence in expired)
+            )
+            assert reader.expired(now_ms, 1000) == expired
+            for after in expired[:: max(1, len(expired) // 3)]:
+                assert reader.expired(now_ms, 1000, after) == expired[expired.index(after) + 1 :]
 
 
 class LaneChange(NamedTuple):

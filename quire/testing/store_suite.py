@@ -13,7 +13,16 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from quire.destination import MAX_NAME
 from quire.errors import StoreCorrupt, StoreError
-from quire.store.base import Delivery, LaneState, Store, StoredDestination, WriteBatch, walk
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Store,
+    StoredDestination,
+    WriteBatch,
+    walk,
+)
 from quire.testing.store_case import PLENTY, append, charge, fill, remove, sequences
 from quire.testing.store_lane_tests import LaneTests
 from quire.testing.store_mark_tests import MarkTests
@@ -64,9 +73,27 @@ class StoreSuite(LaneTests, MarkTests):
         append(store, 2, make_message(1, expiration=300), make_message(2), make_message(3, expiration=100))
         append(store, 1, make_message(1, expiration=200), make_message(2, expiration=400))
         assert store.expired(99, 10) == []
-        assert store.expired(100, 10) == [(2, 3)]
-        assert store.expired(399, 10) == [(2, 3), (1, 1), (2, 1)]
-        assert store.expired(1000, 2) == [(2, 3), (1, 1)]
+        assert store.expired(100, 10) == [(100, 2, 3)]
+        assert store.expired(399, 10) == [(100, 2, 3), (200, 1, 1), (300, 2, 1)]
+        assert store.expired(1000, 2) == [(100, 2, 3), (200, 1, 1)]
+
+    def test_expired_goes_on_behind_an_entry(self, store: Store) -> None:
+        """In the order of time, lane and sequence, whether the entry is there or not, and to the end."""
+        append(store, 1, *[make_message(sequence, expiration=100) for sequence in (1, 2, 3)])
+        append(
+            store, 2, *[make_message(sequence, expiration=100) for sequence in (1, 2)], make_message(3, expiration=7)
+        )
+        every = [(7, 2, 3), (100, 1, 1), (100, 1, 2), (100, 1, 3), (100, 2, 1), (100, 2, 2)]
+        found, after = [], FIRST_EXPIRATION
+        while entries := store.expired(100, 2, after):
+            found += entries
+            after = entries[-1]
+        assert found == every
+        remove(store, 1, 2)
+        assert store.expired(100, 1, Expiration(100, 1, 2)) == [(100, 1, 3)]
+        assert store.expired(100, 10, Expiration(100, 1, 1 << 40)) == every[4:]
+        assert store.expired(99, 10, Expiration(8, 0, 0)) == []
+        assert store.expired(1000, 10, Expiration(101, 0, 0)) == []
 
     def test_removed_records_do_not_expire(self, store: Store) -> None:
         """They are not found any more, whether removed one by one or with their destination."""
@@ -77,7 +104,7 @@ class StoreSuite(LaneTests, MarkTests):
         store.apply(batch)
         remove(store, 1, 1, 3, 4)
         store.apply(WriteBatch(destinations={1: None}))
-        assert store.expired(10, 10) == [(1, 2), (1, 5)]
+        assert store.expired(10, 10) == [(2, 1, 2), (5, 1, 5)]
 
     # What belongs to no lane
 

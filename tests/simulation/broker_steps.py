@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from quire.errors import StoreError, StoreFull
+from quire.errors import StoreFull
 from tests.simulation.life import Life
 
 
@@ -69,20 +69,25 @@ class Wait(Step, frozen=True):
 
 
 class Fail(Step, frozen=True):
-    """The next call of a kind fails.
+    """Calls of a kind fail.
 
     Attributes:
         what: a read of the store, or a write of the spool.
+        at: of reads, from which on; the next is 1.
+        times: of reads, how many, one after the other.
     """
 
     what: Literal["read", "spool"]
+    at: int = 1
+    times: int = 1
 
     def act(self, world: Life) -> None:
         """Fail."""
-        world.note(f"the next {self.what} fails")
         if self.what == "read":
-            world.store.read_error = StoreError("a read failed")
+            world.note(f"of the next reads, {self.times} fail from number {self.at} on")
+            world.store.fail_reads(self.at, self.times)
         else:
+            world.note("the next write of the spool fails")
             world.spool_store.write_error = StoreFull("no space in the spool")
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from quire.errors import StoreError
 from quire.store.base import StoreReader, WriteBatch
 from quire.store.memory import MemoryStore, _Content
+from quire.testing.store_on_top import AnnouncedReads
 
 
 class Crash(BaseException):
@@ -59,35 +60,60 @@ class CrashPoints:
 
 
 class CrashingStore(MemoryStore):
-    """An open store in memory whose calls are points where the broker can end.
+    """An open store in memory whose calls are points where the broker can end, and whose reads can be made to fail.
 
-    A read is one point. A write is two: before it, and after it, when nobody was told.
+    A read is one point; a snapshot is one too, but not what is read in it. A write is two: before it and after it, when
+    nobody was told. Reads that fail are counted apart: making a snapshot is one, and so is each read in it.
 
     Args:
         points: where to count.
 
     Attributes:
-        read_error: what the next read fails with; None if it does not.
         write_error: what the next write fails with; None if it does not.
     """
 
     def __init__(self, points: CrashPoints) -> None:
         super().__init__()
         self._points = points
-        self.read_error: StoreError | None = None
+        self._reads = 0
+        self._failing: range = range(0)
         self.write_error: StoreError | None = None
         self.open()
 
-    @contextmanager
-    def _reading(self) -> Iterator[_Content]:
-        self._read()
-        with super()._reading() as content:
-            yield content
+    # Reads that fail.
+
+    def fail_reads(self, at: int = 1, times: int = 1) -> None:
+        """Make reads of the broker fail that are still to come. It takes back what was planned before.
+
+        Args:
+            at: from which on; the next is 1.
+            times: how many, one after the other.
+        """
+        self._failing = range(self._reads + at, self._reads + at + times)
+
+    def mend(self) -> None:
+        """No read and no write is to fail any more."""
+        self._failing = range(0)
+        self.write_error = None
+
+    @property
+    def reads_fail(self) -> bool:
+        """Whether a read is to fail that is still to come."""
+        return self._reads + 1 < self._failing.stop
 
     def _read(self) -> None:
-        if self._points.reach() and self.read_error is not None:
-            error, self.read_error = self.read_error, None
-            raise error
+        self._reads += 1
+        if self._reads in self._failing:
+            raise StoreError(f"read {self._reads} failed")
+
+    # What the broker calls.
+
+    @contextmanager
+    def _reading(self) -> Iterator[_Content]:
+        if self._points.reach():
+            self._read()
+        with super()._reading() as content:
+            yield content
 
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch."""
@@ -100,6 +126,8 @@ class CrashingStore(MemoryStore):
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
         """A copy of the indexes."""
-        self._read()
+        is_brokers = self._points.reach()
+        if is_brokers:
+            self._read()
         with super().snapshot() as reader:
-            yield reader
+            yield AnnouncedReads(reader, self._read) if is_brokers else reader

@@ -133,7 +133,7 @@ class Life(ABC):
 
     def restart(self) -> None:
         """Start a broker on the store of the one before. It may crash while it starts, once."""
-        self.store.read_error = None  # a broker that cannot read its store does not start
+        self.store.mend()  # a broker that cannot read its store does not start
         try:
             self._start()
         except Crash:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from quire.broker.announcement import Announcement
 from quire.broker.broker import Broker
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.flow import ProducerFlow
@@ -109,9 +110,9 @@ def _(right: Method) -> Method:
 
 @_bug("a numbered send counts as taken though its commit failed", Broker, "_fail")
 def _(right: Method) -> Method:
-    def fail(self: Broker, commit: Commit, error: QuireError) -> None:
+    def fail(self: Broker, commit: Commit, error: QuireError, announcement: Announcement) -> None:
         known = dict(self._producers)
-        right(self, commit, error)
+        right(self, commit, error, announcement)
         self._producers.update(known)
 
     return fail

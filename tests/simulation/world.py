@@ -102,7 +102,8 @@ class World(Life):
         """
         self.note("settling down")
         self.points.arm(0)
-        self.store.read_error = self.spool_store.write_error = None
+        self.store.mend()
+        self.spool_store.mend()
         for client in self.clients.values():
             client.read(on=True)
         self.pass_time()

@@ -17,9 +17,11 @@ from quire.arrow.columns import COLUMNS
 from quire.arrow.conditions import Comparison, Condition
 from quire.arrow.lane_reader import LaneRange
 from quire.clock import SystemClock
+from quire.console.bulk.bulk_server import MAX_BODY
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireError
 from quire.spark.online.broker import Broker, BulkAccess
 from quire.spark.online.http import answer
+from quire.units import LARGEST
 from tests.conftest import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
@@ -143,6 +145,10 @@ def test_without_the_token_nothing_is_told(broker: RunningBroker) -> None:
     ("method", "path", "body", "says"),
     [
         ("POST", "/read", b"no JSON", "malformed"),
+        ("POST", "/read", b" " * (MAX_BODY + 1), f"larger than {MAX_BODY} bytes"),
+        ("GET", "/links?lane=-1&start=0&limit=1", b"", "lane"),
+        ("GET", f"/links?lane=1&start={LARGEST + 1}&limit=1", b"", "start"),
+        ("GET", f"/offset?lane=1&time={1 << 64}", b"", "time"),
         ("POST", "/read", b'{"part": ["stream://s", 0, 1, 1, 9], "columns": ["price"]}', "price"),
         ("POST", "/read", b'{"part": ["stream://s", 0, 1, 1, 9], "columns": []}', "columns"),
         ("GET", "/links?lane=1&start=1&limit=0", b"", "limit"),
@@ -153,7 +159,7 @@ def test_without_the_token_nothing_is_told(broker: RunningBroker) -> None:
 def test_what_cannot_be_done_is_refused(broker: RunningBroker, method: str, path: str, body: bytes, says: str) -> None:
     there = access(broker)
     url = f"{there.url}{path}{'&' if '?' in path else '?'}token={quote(there.token)}"
-    with pytest.raises(InvalidArgument, match=says), answer(method, url, body, PATIENCE):
+    with pytest.raises(QuireError, match=says), answer(method, url, body, PATIENCE):
         pass
 
 

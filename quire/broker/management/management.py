@@ -32,6 +32,7 @@ from quire.errors import (
 )
 from quire.message import Message, unescape
 from quire.selectors import selector
+from quire.units import parse_number
 
 MAX_PAGE = 1000
 """How many entries one page may have."""
@@ -114,10 +115,13 @@ class Management:
     def browse_source(self, queue: Queue, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
         """As ``browse``, of a queue or a durable subscription."""
         check_limit(limit)
-        if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 20):
-            raise InvalidArgument(f"after is {after[:60]!r}: give what a page before had as next", argument="after")
+        first = parse_number(after or "0")
+        if first is None:
+            raise InvalidArgument(
+                f"after is {str(after)[:60]!r}: give what a page before had as next", argument="after"
+            )
         chooser = None if wanted is None else selector(wanted)
-        messages, following = read(self.broker, queue, int(after or 0), STEP_BYTES, STEP if chooser else limit)
+        messages, following = read(self.broker, queue, first, STEP_BYTES, STEP if chooser else limit)
         if chooser is not None:
             found = [message for message in messages if matches(chooser, queue, message)]
             messages = found[:limit]

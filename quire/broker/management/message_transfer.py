@@ -5,7 +5,6 @@ So a million messages never hold the event loop, and never make one commit long.
 that was last when they began. A step is atomic: its messages are in one place or in the other, whatever happens.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.message import Message
 from quire.selectors import Selector, selector
+from quire.units import parse_number
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -32,8 +32,6 @@ Placed = tuple[Target | None, bytes]
 
 Place = Callable[[Message], Placed | None]
 """Decides that of a message; None if it stays."""
-
-_AFTER = re.compile(r"(\d{1,19})-(\d{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +185,8 @@ def matches(wanted: Selector, queue: "Queue", message: Message) -> bool:
 
 
 def _place_of(after: str) -> tuple[int, int]:
-    found = _AFTER.fullmatch(after)
-    if found is None:
+    first, _, second = after.partition("-")
+    start, last = parse_number(first), parse_number(second)
+    if start is None or last is None:
         raise InvalidArgument(f"after is {after[:60]!r}: give what was said as next", argument="after")
-    return int(found[1]), int(found[2])
+    return start, last

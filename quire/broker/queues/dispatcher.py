@@ -116,7 +116,7 @@ class Dispatcher:
                 run, is_held = self.in_time(lane, run)
                 if run:
                     mark = lane.mark
-                    if mark.reach(run[-1].sequence):
+                    if mark.reach(run[-1].sequence, self._queue.window):
                         self._queue.write_mark()
                     return lane.cut(run, mark.stored + 1) if run[-1].sequence > mark.stored else run
             self.wait_if_refused(lane)

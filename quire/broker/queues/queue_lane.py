@@ -11,6 +11,7 @@ from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.parking import Parking
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
+from quire.cursors.take_from import take_from
 from quire.message import Message
 from quire.store.base import LaneState, StoreReader
 
@@ -210,17 +211,18 @@ class QueueLane:
 
     def discard(self, sequences: set[int]) -> None:
         """Drop messages that somebody else than a consumer removes."""
-        gone = [message for message in self.returned if message.sequence in sequences]
-        if gone:
-            self.returned = deque([m for m in self.returned if m.sequence not in sequences])
+        gone = take_from(self.returned, sequences)
         gone += self._take_up([*self.parking.discard(sequences), *self.delayed.discard(sequences)])
         self.cursor.release(gone)
         self.cursor.discard(sequences)
 
+    def resident(self) -> list[Message]:
+        """What is in memory and with no consumer."""
+        return [*self.parking.kept.values(), *self.delayed.kept.values(), *self.returned, *self.cursor.resident()]
+
     def unstored(self) -> list[Message]:
         """What is nowhere but in memory and with no consumer."""
-        aside = [*self.parking.kept.values(), *self.delayed.kept.values()]
-        return aside + [m for m in (*self.returned, *self.cursor.resident()) if not m.stored]
+        return [message for message in self.resident() if not message.stored]
 
     def _take_up(self, kept: list[Message]) -> list[Message]:
         for message in kept:

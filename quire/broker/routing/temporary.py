@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit
+from quire.broker.destinations import clear_spool
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.queue import GROUPED, Queue
 from quire.broker.stomp.stomp_destination import Address, Scope
@@ -28,8 +29,6 @@ FIRST_LANE = 1 << 31
 """Lanes of temporary destinations are numbered from here on; those in the store never get so far."""
 
 _EVERYTHING = 1 << 62
-
-_SPOOL_STEP = 1000
 
 
 class TemporaryQueue(Queue):
@@ -87,7 +86,7 @@ class TemporaryTopic(Topic):
     """
 
     def __init__(self, broker: "Broker", stored: StoredDestination, temporaries: "Temporaries") -> None:
-        super().__init__(broker, stored)
+        super().__init__(broker, stored, new=True)
         self.policy = replace(self.policy, dead_letter_strategy="discarding", subscription_recovery_policy="none")
         self._temporaries = temporaries
 
@@ -169,6 +168,10 @@ class Temporaries:
             self.topics[name] = TemporaryTopic(self._broker, stored, self)
         return Address(kind, name, Scope.REMOTE)
 
+    def queue_of(self, lane: int) -> TemporaryQueue | None:
+        """The temporary queue that a lane belongs to."""
+        return self.queues.get(f"{self._run}-{lane - FIRST_LANE}")
+
     def is_there(self, destination: TemporaryQueue | TemporaryTopic) -> bool:
         """Whether a temporary destination was not deleted."""
         name = destination.destination.name
@@ -198,7 +201,5 @@ class Temporaries:
             queues.pop(queue, None)
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
-        for lane in queue.lanes:
-            while links := broker.spool.links(lane.id, 0, _SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
         broker.forget(queue)
+        clear_spool(broker, queue)

@@ -76,7 +76,6 @@ class Browser:
         self._has_begun = True
         self._last = self._queue.last
         self._lanes = list(self._queue.lanes)
-        self._skip_empty_lanes()
         self.wake()
 
     # Showing messages.
@@ -102,6 +101,7 @@ class Browser:
 
     def _show(self, room: int) -> bool:
         """Read a piece and show what of it is wanted; False at the end of the queue."""
+        self._skip_empty_lanes()
         if not self._lanes or self.broker.queues.get(self.destination.name) is not self._queue:
             return False
         all_shown = self.subscription.selector is None and len(self._queue.lanes) == 1
@@ -118,15 +118,15 @@ class Browser:
         self._give(wanted[:room])
         if following is None or following > self._last:
             del self._lanes[0]
-            self._skip_empty_lanes()
+            self._next = 0
         else:
             self._next = following
         return True
 
     def _skip_empty_lanes(self) -> None:
-        """Go to the next lane of a prioritized queue that may have messages, from its beginning."""
-        self._next = 0
-        while len(self._queue.lanes) > 1 and self._lanes and not self._may_have(self._lanes[0]):
+        """Before a lane of a prioritized queue is begun: go on to one that may have messages."""
+        is_prioritized = len(self._queue.lanes) > 1
+        while is_prioritized and not self._next and self._lanes and not self._may_have(self._lanes[0]):
             del self._lanes[0]
 
     def _may_have(self, lane: "QueueLane") -> bool:

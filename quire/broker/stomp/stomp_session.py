@@ -14,6 +14,7 @@ from quire.broker.flow import HoldCause
 from quire.broker.routing.own_temporaries import OwnTemporaries
 from quire.broker.session import Session
 from quire.broker.stomp.heart_beat import HeartBeat
+from quire.broker.stomp.route_pattern import RoutePattern
 from quire.broker.stomp.stomp_consumers import PULL, StompConsumers
 from quire.broker.stomp.stomp_rejection import read_rejection
 from quire.broker.stomp.stomp_route import Route, route_of
@@ -71,6 +72,7 @@ class StompSession(Session):
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
         self._state = State.CONNECTING
         self._routes: dict[Head, Route] = {}
+        self._patterns: dict[Head | None, RoutePattern | None] = {}
         self._routes_version = broker.destinations.version
         self._transactions: dict[str, Transaction] = {}
         self._output: list[bytes] = []
@@ -133,7 +135,7 @@ class StompSession(Session):
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
         broker = self._broker
         if self._routes_version != broker.destinations.version:
-            self._routes.clear()
+            self._forget_routes()
             self._routes_version = broker.destinations.version
         broker.sender = self
         restricted = broker.is_restricted
@@ -141,33 +143,40 @@ class StompSession(Session):
         receipts: list[bytes] = []
         sent = False
         routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
-        for index, (head, receipt, body) in enumerate(events):
-            route = routes.get(head)
-            try:
-                if route is not None:
-                    if restricted and self._must_wait(route):
+        try:
+            for index, (head, receipt, body) in enumerate(events):
+                route = routes.get(head)
+                try:
+                    if route is not None:
+                        if restricted and self._must_wait(route):
+                            self._waiting = events[index:]
+                            break
+                        content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
+                        route.target.send(content, route.expiration, route.priority, route.persistent)
+                        sent = True
+                    elif head.base and not restricted and self._send_like(head, stamp, body):  # type: ignore[arg-type]
+                        sent = True
+                    elif head is ACK_RUN:
+                        self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
+                    elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
                         self._waiting = events[index:]
                         break
-                    content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
-                    route.target.send(content, route.expiration, route.priority, route.persistent)
-                    sent = True
-                elif head is ACK_RUN:
-                    self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
-                elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
-                    self._waiting = events[index:]
+                    else:
+                        continue
+                except QuireError as error:
+                    self.fail(error, receipt)
                     break
-                else:
-                    continue
-            except QuireError as error:
-                self.fail(error, receipt)
-                break
-            if receipt is not None:
-                receipts.append(receipt)
-        broker.sender = None
-        if sent:
-            broker.sent(self)
-        if receipts:
-            broker.confirm(self, receipts)
+                if receipt is not None:
+                    receipts.append(receipt)
+        except Exception as defect:
+            self.fail(QuireError(f"the broker failed: {defect!r}"))
+            raise
+        finally:
+            broker.sender = None
+            if sent:
+                broker.sent(self)
+            if receipts:
+                broker.confirm(self, receipts)
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""
@@ -303,7 +312,7 @@ class StompSession(Session):
         self.temporaries.end()
         if self.client_id is not None:
             self._broker.routing.client_ids.release(self.client_id, self)
-        self._routes.clear()
+        self._forget_routes()
         self._broker.flow.forget(self)
 
     # SEND.
@@ -328,9 +337,36 @@ class StompSession(Session):
         route.target.send(content, route.expiration, route.priority, route.persistent)
         if route.producer is None:
             if len(self._routes) >= MAX_ROUTES:
-                self._routes.clear()
-            self._routes[head] = route
+                self._forget_routes()
+            if head.base is None:
+                self._routes[head] = route
+            elif head.base not in self._patterns:
+                self._learn(head.base)
         return True
+
+    def _learn(self, base: Head) -> None:
+        """Others may come that are like a head, as one just did."""
+        if len(self._patterns) >= MAX_ROUTES:
+            self._patterns.clear()
+        route = route_of(self._broker, base, self.temporaries)
+        self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
+
+    def _send_like(self, head: Head, stamp: bytes, body: bytes) -> bool:
+        """A SEND whose head is like another one; False if it has to be read in full."""
+        pattern = self._patterns.get(head.base)
+        if pattern is None:
+            return False
+        lines, expiration = pattern.lines(head), pattern.expiration(head)
+        if lines is None or expiration is None:
+            return False
+        route, broker = pattern.route, self._broker
+        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, lines, body))
+        route.target.send(content, expiration, route.priority, route.persistent)
+        return True
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._patterns.clear()
 
     def _must_wait(self, route: Route) -> bool:
         """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""

@@ -9,7 +9,6 @@ from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.message import Message
 from quire.store.base import LaneState, Link, StoredDestination
-from quire.store.marks import walk_marks
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.group_partition import GroupPartition
@@ -191,7 +190,5 @@ class Partition:
 
     def forget_marks(self) -> None:
         """The stream is deleted: remove what the partition remembers besides its messages."""
-        with self.broker.store.snapshot() as reader:
-            keys = [key for key, _ in walk_marks(reader, self._keys.pages)]
-        for key in keys:
-            self.broker.set_mark(key, None)
+        for page in self.gone.page_keys():
+            self.broker.set_mark(self._keys.page(page), None)

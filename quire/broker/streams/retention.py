@@ -8,18 +8,16 @@ Some records stay for now: those that members of groups have in flight, those th
 pinned (``pins``). The rules end at what is pinned, and while a partition can give up nothing because of that, its bytes
 do not count. What is in flight or needed by a retry is passed over, and looked at again, a step each second.
 
-Everything is done in steps: a bounded look at one partition, the commit of what it removes, a pause. No body is read,
-but for a few in a search by time.
+Everything is done in steps (``Steps``): a bounded look at one partition, and the commit of what it removes. No body is
+read, but for a few in a search by time.
 """
 
-import logging
 from collections.abc import Iterator
+from copy import copy
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from quire.cursors.ack_set import AckSet
-from quire.errors import StoreError
-from quire.logs import event
 from quire.store.base import Link
 from quire.store.positions import offset_at, time_from
 
@@ -31,7 +29,7 @@ STEP = 1000
 """How many records one step looks at."""
 
 PAUSE = 0.01
-"""How long others have their turn between two steps, in seconds."""
+"""How long what is to go is gathered before the first step, in seconds."""
 
 CHECK_PERIOD = 1.0
 """How often time is looked at, and what was passed over, in seconds."""
@@ -85,7 +83,6 @@ class Retention:
         self._places: dict[int, _Place] = {}
         self._turn = 0
         self._is_busy = False
-        self._is_failing = False
         self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
 
     # When there is something to do.
@@ -118,10 +115,10 @@ class Retention:
     def _wake(self) -> None:
         if not self._is_busy:
             self._is_busy = True
-            self._plan()
+            self._broker.scheduler.call_later(PAUSE, self._begin)
 
-    def _plan(self) -> None:
-        self._broker.scheduler.call_later(PAUSE, self._step)
+    def _begin(self) -> None:
+        self._broker.steps.add(self._step, f"retention of {self._stream.destination.name}")
 
     @property
     def _is_there(self) -> bool:
@@ -136,36 +133,30 @@ class Retention:
 
     # A step.
 
-    def _step(self) -> None:
-        if not self._is_there:
-            return
-        # While the store fails, what the last step removed may be there still.
-        if self._broker.store_error is not None or self._look():
-            self._broker.after_commit(self._plan)
-        else:
-            self._is_busy = False
-
-    def _look(self) -> bool:
+    def _step(self) -> bool:
         """Look at the next partition that has something; whether there was one."""
         count = len(self._stream.partitions)
-        try:
+        if self._is_there:
             self._share_out()
             for _ in range(count):
                 self._turn = (self._turn + 1) % count
-                place = self._place(self._turn)
-                if links := self._passed(place) or self._due(place) or self._done(place):
-                    kept = self._kept(place.partition, links[0].sequence, links[-1].sequence)
-                    if going := [link for link in links if link.sequence not in kept]:
-                        place.partition.remove(going)
+                if self._look(self._turn):
                     return True
-        except StoreError as error:  # the next check tries again
-            if not self._is_failing:
-                text = f"retention of {self._stream.destination.name} waits until the store can be read: {error}"
-                event("retention.failed", text, logging.WARNING, code=error.code)
-            self._is_failing = True
-            return False
-        self._is_failing = False
+        self._is_busy = False
         return False
+
+    def _look(self, index: int) -> bool:
+        """Let go what may go of the next records of a partition that are due; whether there were some.
+
+        How far it has come is noted when everything is read.
+        """
+        place = copy(self._place(index))
+        links = self._passed(place) or self._due(place) or self._done(place)
+        kept = self._kept(place.partition, links[0].sequence, links[-1].sequence) if links else set()
+        self._places[index] = place
+        if going := [link for link in links if link.sequence not in kept]:
+            place.partition.remove(going)
+        return bool(links)
 
     def _kept(self, partition: "Partition", first: int, last: int) -> set[int]:
         """The offsets in a range whose records stay for now.

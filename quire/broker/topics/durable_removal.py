@@ -4,12 +4,9 @@ It is done in steps, and the definition, which says that it is being removed, go
 nothing behind that the next start would not remove.
 """
 
-import logging
 from typing import TYPE_CHECKING
 
 from quire.broker.topics.durable_subscription import definition_key, durable_keys
-from quire.errors import StoreError
-from quire.logs import event
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -18,12 +15,9 @@ if TYPE_CHECKING:
 STEP = 1000
 """How many marks are removed at once."""
 
-RETRY = 1.0
-"""After how many seconds marks are read again that could not be."""
-
 
 class DurableRemoval:
-    """One removal.
+    """One removal. It begins after the open commit.
 
     Args:
         broker: the broker.
@@ -41,14 +35,12 @@ class DurableRemoval:
             topic.sweep(first, topic.next_sequence - 1, self._clear_marks)
 
     def _clear_marks(self) -> None:
-        broker, keys = self._broker, durable_keys(self._number)
-        try:
-            found = [key for prefix in (keys.pages, keys.states) for key, _ in broker.store.marks(prefix, limit=STEP)]
-        except StoreError as error:
-            event("store.unreadable", f"a removal waits: {error}", logging.WARNING, code=error.code)
-            broker.scheduler.call_later(RETRY, self._clear_marks)
-            return
+        self._broker.steps.add(self._step, "the removal of a durable subscription")
+
+    def _step(self) -> bool:
+        """Remove some of its marks; whether there are more. The mark that says what it is goes with the last ones."""
+        store, keys = self._broker.store, durable_keys(self._number)
+        found = [key for prefix in (keys.pages, keys.states) for key, _ in store.marks(prefix, limit=STEP)]
         for key in found or (keys.progress, definition_key(self._number)):
-            broker.set_mark(key, None)
-        if found:
-            broker.after_commit(self._clear_marks)
+            self._broker.set_mark(key, None)
+        return bool(found)

@@ -114,6 +114,7 @@ class Durables:
 
         Raises:
             DestinationInUse: it has a consumer.
+            StoreError: what the topic keeps cannot be read. Nothing is done.
         """
         known = self.find(client_id, name)
         text = None if selector is None else selector.text
@@ -122,10 +123,11 @@ class Durables:
             definition = known.definition
             if known.topic is topic and (definition.selector, definition.no_local) == (text, no_local):
                 return known
-            self.drop(known)
         wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to)
         if retroactive or topic.policy.always_retroactive:
             wanted = _with_kept(wanted, topic)
+        if known is not None:
+            self.drop(known)
         durable = DurableSubscription(topic, self._next_number, wanted, None, AckSet(wanted.start))
         self._next_number += 1
         self._enter(durable)

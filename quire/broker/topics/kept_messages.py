@@ -42,11 +42,12 @@ class KeptMessages:
         self._topic = topic
         self._times: deque[tuple[int, int]] = deque()  # until when messages up to a sequence are kept
         self._late = 0  # the last sequence that was kept for long enough, with that policy
-        self._is_timed = False
+        self._is_timed = self._is_trimming = False
+        self._fresh = 0  # how many have come since it was trimmed last
         self._was_keeping = self.is_keeping
         if count:
             self._note_time(topic.next_sequence - 1)
-            topic.broker.after_commit(self.trim)
+            self._trim_soon()
 
     @property
     def is_keeping(self) -> bool:
@@ -61,11 +62,11 @@ class KeptMessages:
         self._times.clear()
         if self.count:
             self._note_time(self._topic.announced)
-            self.trim()
+            self._trim_soon()
 
-    def is_done(self, sequence: int) -> bool:
-        """Whether a message is not kept."""
-        return sequence < self.first or not self.is_keeping
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences that are not kept."""
+        return [sequence for sequence in sequences if sequence < self.first] if self.is_keeping else sequences
 
     def share(self, stored: list[Message]) -> list[Message]:
         """Those of some stored messages that are kept."""
@@ -77,7 +78,10 @@ class KeptMessages:
             self.count += len(share)
             self.bytes += sum([message.size for message in share])
             self._note_time(share[-1].sequence)
-            self.trim(len(share))
+            self._fresh += len(share)
+            self._note_late()
+            if self._has_too_many(self.first, self.count, self.bytes):
+                self._trim_soon()
 
     def _note_time(self, last: int) -> None:
         """Messages up to a sequence have come; those that come soon after are let go together with them."""
@@ -100,59 +104,73 @@ class KeptMessages:
 
     def _time_is_up(self) -> None:
         self._is_timed = False
-        self.trim()
+        self._note_late()
+        self._trim_soon()
         self._wait()
 
     # What goes.
 
-    def trim(self, more: int = 0) -> None:
-        """Let go what the policy does not keep any more; if that is much, the rest of it after the open commit.
+    def _trim_soon(self) -> None:
+        """Let go in steps what the policy does not keep any more."""
+        if not self._is_trimming:
+            self._is_trimming = True
+            self._topic.broker.steps.add(self._step, f"letting go of what topic {self._topic.destination.name} kept")
+
+    def _step(self) -> bool:
+        """Let go of some; whether there is more."""
+        more = self._topic.is_there and self._trim(STEP + self._fresh)
+        self._fresh, self._is_trimming = 0, more
+        return more
+
+    def _trim(self, limit: int) -> bool:
+        """Let go what the policy does not keep any more; whether there may be more of it.
 
         Args:
-            more: how many messages may go beside the usual number.
+            limit: how many messages may go.
         """
         self._note_late()
-        limit = STEP + more
-        gone: list[int] = []
-        while len(gone) < limit and self._has_too_many(self.first):
-            links = self._topic.broker.store.links(self._topic.lane, self.first, min(limit - len(gone), STEP))
-            before = len(gone)
-            for link in links:
-                if not self._has_too_many(link.sequence):
-                    break
-                self._pass(link)
-                gone.append(link.sequence)
-            if len(gone) - before < len(links) or not links:
-                break
+        gone = self._surplus(limit)
         if gone:
+            self.first = gone[-1].sequence + 1
+            self.count -= len(gone)
+            self.bytes -= sum([link.size for link in gone])
             self._topic.write_counts()
-            self._topic.let_go(gone)
-        if len(gone) >= limit and self._has_too_many(self.first):
-            self._topic.broker.after_commit(self.trim)
+            self._topic.let_go([link.sequence for link in gone])
+        return len(gone) >= limit and self._has_too_many(self.first, self.count, self.bytes)
 
-    def _pass(self, link: Link) -> None:
-        """The first message is kept no more."""
-        self.first = link.sequence + 1
-        self.count -= 1
-        self.bytes -= link.size
+    def _surplus(self, limit: int) -> list[Link]:
+        """The first messages that the policy does not keep any more; nothing changes before all is read."""
+        found: list[Link] = []
+        position, count, size = self.first, self.count, self.bytes
+        while len(found) < limit and self._has_too_many(position, count, size):
+            links = self._topic.broker.store.links(self._topic.lane, position, min(limit - len(found), STEP))
+            for link in links:
+                if not self._has_too_many(link.sequence, count, size):
+                    return found
+                found.append(link)
+                count, size = count - 1, size - link.size
+            if not links:
+                break
+            position = links[-1].sequence + 1
+        return found
 
     def _note_late(self) -> None:
         now = self._topic.broker.clock.now_ms()
         while self._times and self._times[0][0] <= now:
             self._late = self._times.popleft()[1]
 
-    def _has_too_many(self, first: int) -> bool:
-        """Whether the policy does not keep the first message any more."""
+    def _has_too_many(self, first: int, count: int, size: int) -> bool:
+        """Whether the policy does not keep the first message any more, of so many that have a size together."""
         policy = self._topic.policy
-        if not self.count:
+        if not count:
             return False
         match policy.subscription_recovery_policy:
             case "last-image":
-                return self.count > 1
+                return count > 1
             case "fixed-count":
-                return self.count > policy.recovery_count
+                return count > policy.recovery_count
             case "fixed-size":
-                return self.bytes > policy.recovery_size
+                return size > policy.recovery_size
             case "timed":
                 return first <= self._late
             case _:
@@ -169,5 +187,5 @@ class KeptMessages:
         """The first and the last sequence that a retroactive consumer gets; the first is above if there is none."""
         if not self.is_keeping:
             return 1, 0
-        self.trim(self.count)
+        self._trim(self.count)
         return self.first, self._topic.announced

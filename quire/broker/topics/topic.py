@@ -24,7 +24,7 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.message import Message
 from quire.selectors import Selector
-from quire.store.base import StoredDestination
+from quire.store.base import LaneState, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Holder(Protocol):
     """Who needs records of a topic's lane."""
 
-    def is_done(self, sequence: int) -> bool:
-        """Whether it needs a record no more."""
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences, in ascending order, that it needs no more."""
         ...
 
 
@@ -45,6 +45,7 @@ class Topic:
     Args:
         broker: the broker it belongs to.
         stored: the destination as the store has it.
+        new: whether it is made now: then nothing is read, and nothing can fail.
 
     Attributes:
         broker: as given.
@@ -72,7 +73,7 @@ class Topic:
         dead_lettered: how many of those of plain subscriptions became dead letters.
     """
 
-    def __init__(self, broker: "Broker", stored: StoredDestination) -> None:
+    def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
         self.broker = broker
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
@@ -85,7 +86,8 @@ class Topic:
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = 0
         self.expired = self.dead_lettered = 0
         self.discarded = {PENDING_LIMIT: 0, MEMORY_LIMIT: 0}
-        state, value = broker.store.lane_state(self.lane), broker.store.mark(self.key)
+        state = LaneState() if new else broker.store.lane_state(self.lane)
+        value = None if new else broker.store.mark(self.key)
         counts = Counts() if value is None else msgspec.msgpack.decode(value, type=Counts)
         self.depth, self.bytes = state.count, state.bytes
         self.appended, self.appended_bytes = counts.appended, counts.appended_bytes
@@ -108,6 +110,11 @@ class Topic:
     def next_sequence(self) -> int:
         """The sequence of the next message."""
         return self._next_sequence
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was not deleted."""
+        return self.broker.destinations.topics.get(self.destination.name) is self
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -172,9 +179,9 @@ class Topic:
         first = self._first_needed()
         part.stored = [message for message in part.appends if message.sequence >= first]
         if part.stored or part.removals:
-            lane = commit.batch.lane(self.lane)
-            lane.appends = part.stored
-            lane.removals += part.removals
+            part.lane = commit.batch.lane(self.lane)
+            part.lane.appends = part.stored
+            part.lane.removals += part.removals
         if part.stored or self._counts_changed:
             self._counts_changed = False
             commit.batch.marks[self.key] = msgspec.msgpack.encode(self._counts(part))
@@ -196,8 +203,8 @@ class Topic:
 
     def committed(self, part: TopicPart) -> None:
         """A commit is done: what it brought goes to everybody."""
-        if part.stored or part.removals:
-            self.recount()
+        if part.lane is not None:
+            self.recount(part.lane.state)
         self.enqueued += len(part.appends)
         if part.appends:
             self.announced = part.appends[-1].sequence
@@ -213,9 +220,8 @@ class Topic:
             if not self.is_subscribed:
                 self.broker.advisories.no_consumer(self.destination, self.policy, part.appends)
 
-    def recount(self) -> None:
-        """A commit may have changed its records: see how many there are."""
-        state = self.broker.store.lane_state(self.lane)
+    def recount(self, state: LaneState) -> None:
+        """A commit has changed its records, and says how many there are now."""
         self.broker.stored_bytes += state.bytes - self.bytes
         self.depth, self.bytes = state.count, state.bytes
 
@@ -251,7 +257,7 @@ class Topic:
         to everybody when it goes.
         """
         for index, holder in enumerate(self._holders):
-            sequences = [sequence for sequence in sequences if holder.is_done(sequence)]
+            sequences = holder.done_of(sequences)
             if not sequences:
                 self._holders.insert(0, self._holders.pop(index))
                 break
@@ -266,22 +272,22 @@ class Topic:
         """Many records may be needed no more: look at them step by step (``LaneSweep``)."""
         LaneSweep(self, first, last, done)
 
-    def expire(self, sequences: list[int], load: Callable[[int, list[int]], list[Message]]) -> None:
-        """Records have expired. What nobody has in flight is removed.
+    def expire(self, records: list[Message]) -> None:
+        """Records have expired that nobody has in flight: those that it keeps, and that nobody else needs, are removed.
 
         Args:
-            sequences: which.
-            load: reads records of a lane, but for damaged ones.
+            records: which, in order; their contents are not looked at.
         """
-        for durable in self.durables:
-            durable.expire([sequence for sequence in sequences if not durable.is_done(sequence)])
-        others = [holder for holder in self._holders if holder is not self.kept]
-        leaving = {s for part in (self._open, *self.broker.parts_of(self)) for s in part.removals}
-        free = [s for s in sequences if s not in leaving and all([holder.is_done(s) for holder in others])]
-        messages = load(self.lane, free)
-        if messages:
-            self._open.removals.update(dict.fromkeys([message.sequence for message in messages]))
-            self.kept.expired(messages)
+        sequences = [record.sequence for record in records]
+        for holder in [holder for holder in self._holders if holder is not self.kept]:
+            sequences = holder.done_of(sequences) if sequences else []
+        free = set(sequences)
+        for part in (self._open, *self.broker.parts_of(self)):
+            free.difference_update(free & part.removals.keys())
+        if free:
+            self._open.removals.update(dict.fromkeys(sorted(free)))
+            self.broker.list_part(self._open)
+            self.kept.expired([record for record in records if record.sequence in free])
 
     # Subscriptions come and go.
 

@@ -6,6 +6,7 @@ import msgspec
 
 from quire.broker.session import Session
 from quire.message import Message
+from quire.store.base import LaneBatch
 
 if TYPE_CHECKING:
     from quire.broker.topics.topic import Topic
@@ -24,10 +25,11 @@ class TopicPart:
         senders: who sent them, if somebody wants to know.
         brought: those of them that another destination gives up in this commit.
         removals: sequences of records that nobody needs any more.
+        lane: what the batch has of the lane; None if it changes nothing of it.
         listed: whether the broker knows that there is something here.
     """
 
-    __slots__ = ("appends", "brought", "listed", "owner", "removals", "senders", "stored")
+    __slots__ = ("appends", "brought", "lane", "listed", "owner", "removals", "senders", "stored")
 
     def __init__(self, owner: "Topic") -> None:
         self.owner = owner
@@ -36,6 +38,7 @@ class TopicPart:
         self.senders: Senders = {}
         self.brought: list[Message] = []
         self.removals: dict[int, None] = {}
+        self.lane: LaneBatch | None = None
         self.listed = False
 
 

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from quire.broker.dead_letter import send_dead_letters
+from quire.broker.queues.queue import READ_AGAIN
 from quire.broker.queues.redelivery import redelivery_delay
 from quire.broker.subscription import AckMode, Subscription
 from quire.broker.topics.eviction import PendingMessages, strategy_of
@@ -221,6 +222,7 @@ class TopicSubscription:
                     message for message in recovery.read(min(credit, SLICE), room)
                     if selector is None or selector.matches(message)
                 ]  # fmt: skip
+                self._has_fault = False
                 for message in messages:
                     self._held += self.topic.shared.hold(message, force=True)
                 self._give(messages)
@@ -231,7 +233,8 @@ class TopicSubscription:
             recovery.close()
 
     def _report(self, fault: StoreError) -> None:
-        """Kept messages cannot be read: they are read again at the next dispatch. Say so once."""
+        """Kept messages cannot be read: they are read again a second later. Say so once."""
+        self.broker.scheduler.call_later(READ_AGAIN, self.wake)
         if not self._has_fault:
             name = self.destination.name
             text = f"a retroactive subscription of topic {name} waits: {fault} {fault.entry.advice}"

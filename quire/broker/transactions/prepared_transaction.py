@@ -12,7 +12,7 @@ from quire.broker.queues.queue import Queue
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic_subscription import TopicSubscription
 from quire.broker.transactions.hidden_messages import HiddenMessages, is_there
-from quire.broker.transactions.transaction import HeldSend, Transaction
+from quire.broker.transactions.transaction import HeldSend, Transaction, know_producers
 from quire.errors import StoreCorrupt
 from quire.message import Message
 
@@ -76,9 +76,13 @@ class PreparedTransaction:
 
     @classmethod
     def prepare(cls, broker: "Broker", key: str, transaction: Transaction) -> Self:
-        """Prepare a transaction with the open commit. What it has rejected comes back now."""
+        """Prepare a transaction with the open commit. What it has rejected comes back now.
+
+        Raises:
+            StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
+        """
         prepared = cls(broker, key, broker.clock.now_ms())
-        for subscription, messages in transaction.take_acknowledged():
+        for subscription, messages in transaction.take_acknowledged(transaction.find_waiting()):
             prepared._hide(subscription.source, messages)
         transaction.give_back_rejected()
         sends = transaction.sends
@@ -136,7 +140,9 @@ class PreparedTransaction:
         if value is None:
             raise StoreCorrupt(f"the mark {self._key} of a prepared transaction is gone", key=self._key)
         routing, sends = self._broker.routing, _decode(self._key, value).sends
-        for send, target in [(send, routing.target_of(send.destination, send.content)) for send in sends]:
+        targets = [routing.target_of(send.destination, send.content) for send in sends]
+        know_producers(self._broker, sends)
+        for send, target in zip(sends, targets, strict=True):
             if send.is_new(self._broker):
                 target.bring(send.content, send.expiration, send.priority, send.persistent)
         for hidden in self._hidden:

@@ -4,8 +4,10 @@ Such a late acknowledgement is no error. It settles the message if that still wa
 again, the acknowledgement of that delivery counts. A late rejection says nothing new: the rollback was one.
 """
 
+from itertools import islice
+
 from quire.broker.subscription import AckMode, Subscription
-from quire.broker.transactions.waiting_messages import take_waiting
+from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
 
 LIMIT = 1000
 """Of so many messages a late acknowledgement is known; of the oldest of more it is an error, as any unknown one."""
@@ -27,7 +29,7 @@ class RolledBack:
             for sequence in sequences:
                 self._known.pop((subscription, sequence), None)
                 self._known[subscription, sequence] = None
-        for oldest in list(self._known)[: len(self._known) - LIMIT]:
+        for oldest in list(islice(self._known, max(0, len(self._known) - LIMIT))):
             del self._known[oldest]
 
     def covered(self, subscription: Subscription, sequence: int) -> list[int]:
@@ -44,9 +46,16 @@ class RolledBack:
         return own[: own.index(sequence) + 1]
 
     def settle(self, subscription: Subscription, sequences: list[int]) -> None:
-        """Settle those of some messages that came back and still wait."""
-        late = [sequence for sequence in sequences if self._known.pop((subscription, sequence), self) is None]
-        if messages := take_waiting(subscription.source, late):
+        """Settle those of some messages that came back and still wait.
+
+        Raises:
+            StoreError: they cannot be read. They may be settled later.
+        """
+        late = [sequence for sequence in sequences if (subscription, sequence) in self._known]
+        found = find_waiting(subscription.source, late)
+        for sequence in late:
+            del self._known[subscription, sequence]
+        if messages := take_waiting(subscription.source, found):
             subscription.source.acknowledge(messages)
 
     def forget(self, subscription: Subscription) -> None:

@@ -6,7 +6,7 @@ It belongs to one session. What it promises about order stands in ``docs/transac
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from quire.broker.transactions.waiting_messages import take_waiting
+from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
 from quire.errors import TransactionTimedOut, TransactionTooLarge
 from quire.message import Message
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.routing.routing import Target
     from quire.broker.subscription import Source, Subscription
+
+
+Waiting = dict["Subscription", list[Message]]
+"""What was acknowledged and may wait in its queue again, by subscription."""
 
 
 class Sending(Protocol):
@@ -52,6 +56,17 @@ class HeldSend(NamedTuple):
     def is_new(self, broker: "Broker") -> bool:
         """Whether it was not sent before, as far as its producer numbers its sends; it counts as sent from now on."""
         return self.producer is None or broker.take_producer_sequence(self.producer, self.producer_sequence)
+
+
+def know_producers(broker: "Broker", sends: list[HeldSend]) -> None:
+    """Before any of some sends is made: read what must be known of the producers that number theirs.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    for send in sends:
+        if send.producer is not None:
+            broker.producer_sequence(send.producer)
 
 
 class Transaction:
@@ -167,13 +182,16 @@ class Transaction:
         Raises:
             TransactionTimedOut: it was open for too long, and is rolled back.
             InvalidDestination: a destination cannot be sent to any more. Nothing is done, the transaction is open.
+            StoreError: what it needs of the store cannot be read. Nothing is done either.
         """
         self.check_open()
         broker = self._broker
-        for target, send in zip(self._find_targets(), self.sends, strict=True):
+        targets, waiting = self._find_targets(), self.find_waiting()
+        know_producers(broker, self.sends)
+        for target, send in zip(targets, self.sends, strict=True):
             if send.is_new(broker):
                 target.send(send.content, send.expiration, send.priority, send.persistent)
-        for subscription, messages in self.take_acknowledged():
+        for subscription, messages in self.take_acknowledged(waiting):
             subscription.source.acknowledge(messages)
             self.settled.append((subscription.source, messages))
         self.give_back_rejected()
@@ -219,18 +237,32 @@ class Transaction:
 
     # The pieces of its end, for two-phase transactions too.
 
-    def take_acknowledged(self) -> Iterator[tuple["Subscription", list[Message]]]:
+    def find_waiting(self) -> Waiting:
+        """Find what was acknowledged and is not in flight any more: its consumer left, or it was rolled back before.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        waiting: Waiting = {}
+        for subscription, held in self._held.items():
+            in_flight = subscription.in_flight
+            late = [sequence for sequence, acknowledged in held.items() if acknowledged and sequence not in in_flight]
+            if found := find_waiting(subscription.source, late):
+                waiting[subscription] = found
+        return waiting
+
+    def take_acknowledged(self, waiting: Waiting) -> Iterator[tuple["Subscription", list[Message]]]:
         """Take what was acknowledged out of the in-flight tables, by subscription.
 
-        What is not in flight any more, because its consumer left or its delivery was rolled back before, counts too if
-        it still waits in its queue. If it was given out again, it is not settled twice.
+        What is not in flight any more counts too if it still waits in its queue. If it was given out again, it is not
+        settled twice.
+
+        Args:
+            waiting: what ``find_waiting`` has just found.
         """
         for subscription, held in self._held.items():
-            sequences = [sequence for sequence, acknowledged in held.items() if acknowledged]
-            messages = subscription.take(sequences)
-            if len(messages) < len(sequences):
-                taken = {message.sequence for message in messages}
-                messages += take_waiting(subscription.source, [s for s in sequences if s not in taken])
+            messages = subscription.take([sequence for sequence, acknowledged in held.items() if acknowledged])
+            messages += take_waiting(subscription.source, waiting.get(subscription, []))
             if messages:
                 yield subscription, messages
 

@@ -4,11 +4,20 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, collate, select
+from sqlalchemy import BigInteger, Connection, and_, bindparam, collate, select, tuple_
 
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    StoredDestination,
+    StoreReader,
+)
 from quire.store.marks import end_of_prefix, mark_key
 from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes, links, marks, producers, records
 
@@ -43,10 +52,15 @@ _DELIVERIES = (
     .order_by(deliveries.c.sequence)
     .limit(bindparam("most"))
 )
+_EXPIRATION = (records.c.expiration, records.c.lane, records.c.sequence)
 _EXPIRED = (
-    select(records.c.lane, records.c.sequence)
-    .where(records.c.expiration > 0, records.c.expiration <= bindparam("now_ms"))
-    .order_by(records.c.expiration, records.c.lane, records.c.sequence)
+    select(*_EXPIRATION)
+    .where(
+        records.c.expiration > 0,
+        records.c.expiration <= bindparam("now_ms"),
+        tuple_(*_EXPIRATION) > tuple_(*[bindparam(name, type_=BigInteger) for name in ("time", "in_lane", "start")]),
+    )
+    .order_by(*_EXPIRATION)
     .limit(bindparam("most"))
 )
 
@@ -118,10 +132,12 @@ class SqlReader(StoreReader):
         rows = self._connection.execute(_DELIVERIES, {"in_lane": lane, "start": start, "most": limit})
         return [(sequence, Delivery(*state)) for sequence, *state in rows]
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
-        rows = self._connection.execute(_EXPIRED, {"now_ms": now_ms, "most": limit})
-        return [(row.lane, row.sequence) for row in rows]
+        time, lane, sequence = after
+        start = {"time": time, "in_lane": lane, "start": sequence}
+        rows = self._connection.execute(_EXPIRED, {"now_ms": now_ms, "most": limit, **start})
+        return [Expiration._make(row) for row in rows]
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""

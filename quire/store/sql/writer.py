@@ -93,6 +93,7 @@ class BatchWriter:
         for lane, part in parts.items():
             if part.dispatch_mark is not None:
                 states[lane] = states[lane]._replace(dispatch_mark=part.dispatch_mark)
+            part.state = states[lane]
         _write_states(connection, stored, states)
         _write_destinations(connection, batch.destinations)
         _write_producers(connection, batch.producers)

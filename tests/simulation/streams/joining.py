@@ -84,7 +84,7 @@ def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
     claims = _claims(world, consumption, wish, id, known)
     group = world.stream.groups.get(wish.group)
     served = group.coordinator.epochs(id) if group is not None and id in group.members else {}
-    headers, reads_fail = wish.headers(claims), world.store.read_error is not None
+    headers, reads_fail = wish.headers(claims), world.store.reads_fail
     world.note(f"{client.name} joins {headers}")
     client.connection.frame("SUBSCRIBE", headers)
     if client.is_gone:

@@ -210,7 +210,7 @@ class StreamWorld(Life):
     def stop(self) -> None:
         """The broker stops cleanly, and is started again."""
         self.note("the broker stops")
-        self.store.read_error = None  # a broker that cannot read its store does not stop cleanly
+        self.store.mend()  # a broker that cannot read its store does not stop cleanly
         self.stepped.run()
         self.observe()
         for client in self.clients.values():
@@ -287,7 +287,8 @@ class StreamWorld(Life):
         """Let everybody finish, consume everything, and look at what is left."""
         self.note("settling down")
         self.points.arm(0)
-        self.store.read_error = self.spool_store.write_error = None
+        self.store.mend()
+        self.spool_store.mend()
         for client in self.clients.values():
             client.read(on=True)
         self.pass_time()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from quire.broker.subscription import AckMode
+from quire.broker.subscription import AckMode, Subscription
 from quire.broker.transactions import rolled_back
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.broker.transactions.transaction import Transaction
-from quire.broker.transactions.waiting_messages import take_waiting
+from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
 from quire.errors import StoreFull
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import DamagedStore, bodies, consumer, filled, numbers, settings
@@ -129,10 +129,10 @@ def test_one_for_a_message_that_was_settled_by_others_is_ignored() -> None:
 def test_no_other_message_is_settled_in_place_of_one_that_is_gone() -> None:
     stepped = filled(3)
     queue = stepped.queue("q")
-    queue.acknowledge(take_waiting(queue, [2]))
-    assert take_waiting(queue, [2]) == []
+    queue.acknowledge(take_waiting(queue, find_waiting(queue, [2])))
+    assert take_waiting(queue, find_waiting(queue, [2])) == []
     stepped.run()
-    assert take_waiting(queue, [2]) == []
+    assert take_waiting(queue, find_waiting(queue, [2])) == []
     assert consumer(stepped).messages() == numbers(0, 2)
 
 
@@ -256,6 +256,21 @@ def test_only_the_last_ones_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (receiver.errors(), stepped.queue("q").depth) == ([], 1)
     receiver.ack(first)
     assert receiver.errors() == ["unknown-message"]
+
+
+@pytest.mark.parametrize("already", [0, 1, 500, 999, 1000])
+def test_as_many_as_the_limit_are_known(already: int) -> None:
+    subscription = consumer_of(filled(0))
+    known = RolledBack()
+    known.note({subscription: list(range(already))})
+    known.note({subscription: [already]})
+    found = [sequence for sequence in range(already + 1) if known.covered(subscription, sequence)]
+    assert found == list(range(already + 1))[-rolled_back.LIMIT :]
+
+
+def consumer_of(stepped: SteppedBroker) -> Subscription:
+    """A consumer of a queue."""
+    return next(iter(consumer(stepped).session.consumers.subscriptions.values()))
 
 
 def test_a_message_that_never_came_is_unknown_as_before() -> None:

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker.scheduling import schedule as schedule_module
+from quire.broker.scheduling import due_soon
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.errors import InvalidHeader
 from tests.unit.broker.harness import bodies
@@ -101,7 +101,7 @@ def test_a_message_far_away_is_in_no_memory_until_shortly_before_it_is_due() -> 
 
 def test_many_messages_due_at_once_are_sent_a_bounded_number_in_a_commit() -> None:
     rig = Rig()
-    with patch.object(schedule_module, "MOST", 10):
+    with patch.object(due_soon, "MOST", 10):
         for number in range(35):
             rig.later(b"%d" % number, delay=1000)
         rig.stepped.run()
@@ -109,9 +109,9 @@ def test_many_messages_due_at_once_are_sent_a_bounded_number_in_a_commit() -> No
         sizes = []
         while rig.stepped.is_turn_wanted:
             rig.stepped.turn()
-            assert rig.stepped.writer.batch is not None
-            sizes.append(sum([len(part.removals) for part in rig.stepped.writer.batch.lanes.values()]))
-            rig.stepped.commit()
+            if rig.stepped.writer.batch is not None:
+                sizes.append(sum([len(part.removals) for part in rig.stepped.writer.batch.lanes.values()]))
+                rig.stepped.commit()
     assert max(sizes) == 10
     assert bodies(rig.received()) == [b"%d" % number for number in range(35)]
 
@@ -129,7 +129,7 @@ def test_more_messages_than_memory_takes_are_sent_in_time() -> None:
 def test_an_idle_schedule_does_nothing() -> None:
     rig = Rig()
     with patch.object(rig.stepped.store, "snapshot", side_effect=AssertionError("the store was read")):
-        rig.schedule._run()
+        rig.passes(2)
     assert not rig.stepped.is_turn_wanted
 
 

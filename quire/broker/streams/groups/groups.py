@@ -28,7 +28,6 @@ from quire.errors import (
     DestinationExists,
     DestinationInUse,
     GroupMismatch,
-    StoreError,
     UnknownConsumerGroup,
 )
 from quire.logs import event
@@ -188,9 +187,6 @@ class Groups:
             definition: what it is; there is none of that stream and name.
             begun: what it has finished of each partition.
             retries: whether it may have a retry lane.
-
-        Raises:
-            StoreError: the store cannot be read. Nothing is made.
         """
         stream = self._broker.destinations.streams[definition.stream]
         retry = None
@@ -198,12 +194,7 @@ class Groups:
             name = f"%RETRY%{definition.name}@{definition.stream}"
             retry = self._broker.destinations.create_internal(RETRY_KIND, name)
             definition = msgspec.structs.replace(definition, retry=retry.id)
-        try:
-            group = Group(stream, self._take_number(), definition, begun, retry)
-        except StoreError:
-            if retry is not None:
-                self._broker.change_destination(retry.id, None)
-            raise
+        group = Group(stream, self._take_number(), definition, begun, retry, new=True)
         stream.groups[definition.name] = group
         self._broker.set_mark(definition_key(group.number), msgspec.msgpack.encode(definition))
         for part in group.partitions:
