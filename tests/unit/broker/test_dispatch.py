@@ -1,6 +1,7 @@
 """Who gets which message: round robin, prefetch, priority, exclusive consumers, one order."""
 
 from quire.broker.stomp.stomp_session import OUTPUT_LIMIT
+from quire.cursors.queue_cursor import PAGE_BYTES
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, numbers
 
@@ -129,3 +130,15 @@ def test_a_paused_queue_dispatches_nothing() -> None:
     stepped.broker.ask_turn()
     stepped.run()
     assert receiver.messages() == numbers(0, 1)
+
+
+def test_a_message_larger_than_a_page_is_read_beside_others_if_it_fits_into_memory() -> None:
+    stepped = SteppedBroker()
+    producer, receiver = stepped.connect(), stepped.connect()
+    bodies = [b"one", b"x" * (PAGE_BYTES + 1), b"two", b"y" * (3 * PAGE_BYTES)]
+    for body in bodies:
+        producer.send("q", body)
+    stepped.run()
+    receiver.subscribe("q")
+    stepped.run()
+    assert receiver.messages() == bodies  # none waits for the acknowledgement of another
