@@ -12,13 +12,22 @@ import click
 
 from benchmarks.compare import replace_table
 from benchmarks.machine import machine, versions
-from benchmarks.operations import destinations
+from benchmarks.operations import destinations, large, queues, times
 from benchmarks.operations.bench import Bench, Row
 from quire.cli.perf.own_broker import unwind_on_sigterm
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 
 OPERATIONS: dict[str, Callable[[Bench], None]] = {
+    "queue": queues.purge_delete_move,
+    "browse": queues.browse,
+    "selectors": queues.selectors,
+    "expiry": times.expiry,
+    "durables": times.offline_durables,
+    "scheduled": times.scheduled,
+    "transactions": large.transactions,
+    "large": large.large_messages,
+    "restart": queues.restart,
     "destinations": destinations.coming_and_going,
     "wildcards": destinations.wildcard_consumers,
     "rates": destinations.rates,

@@ -3,7 +3,8 @@
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -59,22 +60,13 @@ class Bench:
         self._directory = tempfile.TemporaryDirectory(prefix="quire-operations-")
         self.path = Path(self._directory.name)
         self._clock = SystemClock()
-        self.broker = self._make({})
+        self.broker = OwnBroker(self.path, {**FLAGS, "store": f"lmdb://{self.path}/store"})
         self.rows: list[Row] = []
         self._read_lines = 0
-
-    def _make(self, environment: Mapping[str, str]) -> OwnBroker:
-        return OwnBroker(self.path, {**FLAGS, "store": f"lmdb://{self.path}/store"}, environment)
 
     def scaled(self, count: int) -> int:
         """How many of something there are at this scale."""
         return max(int(count * self._scale), 1)
-
-    def restart_with(self, environment: Mapping[str, str]) -> None:
-        """Start it again with other settings."""
-        self.broker.kill()
-        self.broker = self._make(environment)
-        self.broker.start()
 
     @contextmanager
     def measure(self, what: str, count: int) -> Iterator[None]:
@@ -93,6 +85,26 @@ class Bench:
         row = Row(what, seconds, count, self.longest_turn(), memory.peak)
         self.rows.append(row)
         self._tell(row, self.long_turns())
+
+    @contextmanager
+    def measure_start(self, what: str, count: int) -> Iterator[None]:
+        """Start the broker, which has ended, and measure from then on; its memory is looked at when it is there."""
+        began = self._clock.monotonic()
+        self.broker.start()
+        with _Memory(self.broker) as memory:
+            yield
+            seconds = self._clock.monotonic() - began
+        row = Row(what, seconds, count, self.longest_turn(), memory.peak)
+        self.rows.append(row)
+        self._tell(row, self.long_turns())
+
+    def now_ms(self) -> int:
+        """The time in milliseconds since the epoch."""
+        return self._clock.now_ms()
+
+    def wait_until(self, time_ms: int) -> None:
+        """Wait for a time, in milliseconds since the epoch."""
+        time.sleep(max(time_ms - self.now_ms(), 0) / 1000)
 
     def longest_turn(self) -> float:
         """The longest turn of the event loop since this was asked last, in seconds."""

@@ -1,7 +1,7 @@
 """STOMP clients that cost little: frames are joined, and answers are counted instead of decoded."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 
 from quire.cli.perf.link import ANSWER_LIMIT, Link
@@ -11,7 +11,6 @@ from quire.errors import BrokerUnreachable
 CHUNK = 500
 """How many frames are sent at once."""
 
-_MESSAGE = re.compile(rb"(?:^|[\0\n])MESSAGE\n")
 _ACK = re.compile(rb"\nack:([^\n]+)")
 
 
@@ -110,9 +109,3 @@ class Consumer:
         found = _ACK.findall(data)
         self.unacknowledged += found
         self.received += len(found)
-
-
-def lines(link: Link, frames: Sequence[bytes], last: bytes) -> None:
-    """Send frames, the last one with a receipt, and wait for it."""
-    link.send(b"".join(frames))
-    link.receive_until(b"receipt-id:" + last)

@@ -4,7 +4,7 @@ import random
 
 from benchmarks.operations.bench import Bench
 from benchmarks.operations.client import Consumer, names, send_all, send_frame
-from quire.cli.api import exchange
+from quire.cli.api import exchange, pages
 from quire.cli.perf.load import Load
 from quire.cli.perf.measure import measure
 
@@ -56,8 +56,6 @@ def wildcard_consumers(bench: Bench) -> None:
 
 
 def _queues(bench: Bench) -> list[dict[str, int]]:
-    from quire.cli.api import pages
-
     return list(pages(bench.broker.api, "/queues", "queues"))
 
 
@@ -66,7 +64,7 @@ def rates(bench: Bench) -> None:
     messages = bench.scaled(100_000)
     for count in (50, bench.scaled(MANY)):
         queues = names(count, f"rate{count}")
-        choice = random.Random(1)  # noqa: S311 - a spread, no secret
+        choice = random.Random(1)
         frames = {name: send_frame(name, b"x" * 1024) for name in queues}
         send_all(bench.broker, frames.values())
         consumer = Consumer(bench.broker, f"/queue/rate{count}.>")

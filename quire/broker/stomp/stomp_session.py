@@ -32,6 +32,9 @@ from quire.protocols.stomp.versions import Version, heart_beat, negotiate
 OUTPUT_LIMIT = 256 * 1024
 """With more output than this gathered, nothing more is dispatched to the connection until it is written."""
 
+OTHER_FRAMES = 200
+"""So many frames that are more than a plain SEND or ACK are taken in one turn."""
+
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
 
@@ -145,7 +148,7 @@ class StompSession(Session):
         restricted = broker.is_restricted
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         receipts: list[bytes] = []
-        sent = False
+        sent, others = False, 0
         routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
         try:
             for index, (head, receipt, body) in enumerate(events):
@@ -162,10 +165,14 @@ class StompSession(Session):
                         sent = True
                     elif head is ACK_RUN:
                         self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
+                    elif others >= OTHER_FRAMES:
+                        self._put_off(events[index:])
+                        break
                     elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
                         self._waiting = events[index:]
                         break
                     else:
+                        others += 1
                         continue
                 except QuireError as error:
                     self.fail(error, receipt)
@@ -181,6 +188,17 @@ class StompSession(Session):
                 broker.sent(self)
             if receipts:
                 broker.confirm(self, receipts)
+
+    def _put_off(self, events: list[Event]) -> None:
+        """Go on with the input in the next turn: frames that are more than plain ones may each make a destination."""
+        self._waiting = events
+        self._connection.pause_reading("held")
+        self._broker.steps.add(self._go_on, "input that was put off", stores=False)
+
+    def _go_on(self) -> bool:
+        if self._waiting:
+            self.resume()
+        return False
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.broker.stomp.stomp_session import OTHER_FRAMES
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, numbers, settings
 
@@ -265,3 +266,32 @@ def test_a_body_that_came_in_pieces_is_what_was_sent() -> None:
     producer.feed(b"k\0")
     stepped.run()
     assert receiver.messages() == [b"abcdefg", b"hijk"]
+
+
+def test_input_that_makes_many_destinations_is_taken_in_pieces_and_in_order() -> None:
+    stepped = SteppedBroker()
+    producer = stepped.connect()
+    count = 3 * OTHER_FRAMES
+    frames = [b"SEND\ndestination:/queue/q%d\nreceipt:%d\n\n%d\0" % (number, number, number) for number in range(count)]
+    producer.session.receive(b"".join(frames) + b"SEND\ndestination:/queue/q0\n\nlast\0")
+    assert len(stepped.broker.queues) == OTHER_FRAMES
+    assert producer.connection.paused
+    producer.feed(b"SEND\ndestination:/queue/q0\nreceipt:end\n\nvery last\0")
+    stepped.run()
+    assert producer.receipts() == [*map(str, range(count)), "end"]
+    assert not producer.connection.paused
+    assert len(stepped.broker.queues) == count
+    receiver = stepped.connect()
+    receiver.subscribe("q0")
+    stepped.run()
+    assert receiver.messages() == [b"0", b"last", b"very last"]
+
+
+def test_a_connection_that_is_lost_takes_its_put_off_input_with_it() -> None:
+    stepped = SteppedBroker()
+    producer = stepped.connect()
+    frames = [b"SEND\ndestination:/queue/q%d\n\n\0" % number for number in range(OTHER_FRAMES + 5)]
+    producer.session.receive(b"".join(frames))
+    producer.vanish()
+    stepped.run()
+    assert len(stepped.broker.queues) == OTHER_FRAMES
