@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,10 @@ class Sqlite(FileLocked):
     def guard_creation(self, connection: Connection) -> None:
         """Nothing to do: ``BEGIN IMMEDIATE`` keeps other processes out."""
 
-    def guard_commit(self, connection: Connection) -> None:
-        """Nothing to do: a file lock cannot be lost to another process."""
+    def commit(self, write: Callable[[Connection], None]) -> None:
+        """Commit what is written; a file lock cannot be lost to another process."""
+        with self.writer.begin() as connection:
+            write(connection)
 
     def sync(self) -> None:
         """Put the log on disk. Checkpoints put what they move into the file on disk themselves."""
