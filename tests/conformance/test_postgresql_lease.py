@@ -16,7 +16,7 @@ from quire.store.sql.postgresql import COMMIT_TRIES, LEASE_SECONDS, Postgresql
 from quire.store.sql.store import SqlStore
 from quire.testing.store_case import PLENTY, append, fill, sequences
 from quire.testing.store_model import make_message
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
 

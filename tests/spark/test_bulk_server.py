@@ -20,7 +20,7 @@ from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireError
 from quire.spark.online.broker import Broker, BulkAccess
 from quire.spark.online.http import answer
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
