@@ -121,15 +121,18 @@ def restarts(world: World) -> None:
 
 
 def manages(world: World) -> None:
-    """Moves, copies, purges."""
-    management = Management(world.stepped.broker)
-    for make in (
-        lambda: management.move("a", "moved"),
-        lambda: management.copy("q", "copied") if not depth_of(world, "copied") else [],
-        lambda: management.purge("left"),
-        lambda: management.delete("prioritized", force=True) if "prioritized" in world.stepped.broker.queues else [],
-    ):
-        world.call(lambda make=make: [world.stepped.run() for _ in make()])  # type: ignore[misc]
+    """Moves, copies, purges, deletes."""
+    broker = world.stepped.broker
+    management = Management(broker)
+
+    def take_steps(steps: Iterable[int]) -> None:
+        for _ in steps:
+            world.stepped.run()
+
+    world.call(lambda: take_steps(management.move("a", "moved")))
+    world.call(lambda: take_steps(management.copy("q", "copied")) if not depth_of(world, "copied") else None)
+    world.call(lambda: take_steps(management.purge("left")))
+    world.call(lambda: take_steps(management.delete("b", force=True)) if "b" in broker.queues else None)
 
 
 def depth_of(world: World, name: str) -> int:

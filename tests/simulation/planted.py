@@ -145,6 +145,40 @@ def _(right: Method) -> Method:
     return acknowledge
 
 
+# Reads that fail.
+
+
+@_bug("a read in what follows a commit", Queue, "committed")
+def _(right: Method) -> Method:
+    def committed(self: Queue, part: QueuePart) -> None:
+        self.lanes[0].state = self.broker.store.lane_state(self.lanes[0].id)
+        right(self, part)
+
+    return committed
+
+
+@_bug("memory changed before a read that fails", QueueCursor, "recall")
+def _(right: Method) -> Method:
+    def recall(self: QueueCursor, sequences: list[int], sizes: list[int]) -> tuple[list[Message], int]:
+        self.hold([Message(sequence, bytes(size)) for sequence, size in zip(sequences, sizes, strict=True)])
+        found, settled = right(self, sequences, sizes)
+        self.release([Message(sequence, bytes(size)) for sequence, size in zip(sequences, sizes, strict=True)])
+        return found, settled
+
+    return recall
+
+
+@_bug("the position moves before a read that fails", QueueCursor, "_read")
+def _(right: Method) -> Method:
+    def read(self: QueueCursor, budget: int) -> Iterator[Message]:
+        before, self.position = self.position, self.position + 1
+        self._store.lane_state(self._lane)
+        self.position = before
+        yield from right(self, budget)
+
+    return read
+
+
 # What comes back.
 
 
