@@ -65,6 +65,7 @@ class FaultyStore(Store):
 
     def __init__(self, store: Store) -> None:
         self.url = store.url
+        self.reserve_file = store.reserve_file
         self.commits = self.reads = 0
         self._store = store
         self._faults: defaultdict[tuple[Point, int], Fault] = defaultdict(lambda: lambda: None)
@@ -141,6 +142,10 @@ class FaultyStore(Store):
     def size(self) -> int:
         """Bytes in use underneath."""
         return self._store.size()
+
+    def free(self) -> int:
+        """Bytes left free underneath."""
+        return self._store.free()
 
     def try_lock(self, owner: str) -> bool:
         """Lock the store underneath."""
