@@ -160,19 +160,27 @@ class Service:
 
     def _open_spool(self) -> Spool:
         """A fresh spool beside the store; in memory if the store is."""
+        limit = self.settings.spool.limit
         if self.store.url == "memory:":
             store = store_for_url("memory:", Sync.NEVER)
-        else:
-            directory = Path(self.settings.store.data).absolute() / "spool"
-            store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
-            if not store.try_lock(_owner()):  # it has another store, and writes its spool here
+            store.open()
+            return Spool(store, limit)
+        directory = Path(self.settings.store.data).absolute() / "spool"
+        store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
+
+        def renew() -> None:
+            store.close()
+            if not store.try_lock(_owner()):  # another broker has another store, and writes its spool here
                 data = self.settings.store.data
                 raise StoreLocked(f"{store.lock_owner()} uses the data directory {data}: choose another", data=data)
             for old in directory.glob("*.mdb"):
                 old.unlink()
-            self._use_disk(HoldCause.SPOOL_DISK, store)
-        store.open()
-        return Spool(store, self.settings.spool.limit)
+            if HoldCause.SPOOL_DISK not in self._disks:
+                self._use_disk(HoldCause.SPOOL_DISK, store)
+            store.open()
+
+        renew()
+        return Spool(store, limit, renew)
 
     def _use_disk(self, cause: HoldCause, store: Store) -> None:
         """A store is locked and about to be opened: if its disk is full, the space for that comes from the reserve."""
