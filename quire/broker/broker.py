@@ -16,6 +16,7 @@ from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
 from quire.broker.commit import Commit, Owner, Part, Parts
 from quire.broker.destinations import Destinations
+from quire.broker.disk_watch import DiskWatch
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
@@ -71,6 +72,7 @@ class Broker:
     Attributes:
         memory: the root of the memory tree.
         flow: the held producers.
+        disks: the disks that are watched.
         ready: the queues that may have something to dispatch.
         with_credit: the subscriptions to several destinations that may have credit for those of them that wait for it.
         watched: those that had, since consumers were last looked at.
@@ -118,6 +120,7 @@ class Broker:
         self.meter = TurnMeter(clock)
         self.memory = MemoryUsage(settings.memory.limit)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
+        self.disks = DiskWatch(self)
         self.ready: dict[Dispatching, None] = {}
         self.with_credit: dict[SharedPrefetch, None] = {}
         self.watched: dict[Dispatching, None] = {}
@@ -441,12 +444,31 @@ class Broker:
     @property
     def is_restricted(self) -> bool:
         """Whether any send may have to wait or be refused now; asked once a chunk of input."""
-        return self.store_error is not None or self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
+        if self.store_error is not None or self.disks.low:
+            return True
+        return self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
+
+    def hold_cause(self, *, stored: bool) -> HoldCause | None:
+        """Which limit keeps a producer from sending now; None if none does.
+
+        Args:
+            stored: whether its messages go into the store.
+        """
+        limit, disk = (
+            (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
+        )
+        if self.is_over(limit):
+            return limit
+        return disk if self.is_over(disk) else None
 
     def is_over(self, cause: HoldCause) -> bool:
         """Whether a limit that producers are held for is exceeded."""
         if cause is HoldCause.STORE:
             under_way = self._committing.size if self._committing else 0
-            taken = self.stored_bytes + self.staged.bytes + self.open_bytes + under_way
+            taken = self.stored_bytes + self.staged.bytes + self.open_bytes + under_way + self.transaction_bytes
             return taken >= self.settings.store.limit
-        return self.spool.used >= self.spool.limit
+        if cause is HoldCause.SPOOL:
+            return self.spool.used >= self.spool.limit
+        if cause is HoldCause.SPOOL_DISK and not self.spool.used:
+            return False  # they find memory, and a store that has filled the disk once leaves little there for ever
+        return cause in self.disks.low

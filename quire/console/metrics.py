@@ -54,6 +54,7 @@ class BrokerCollector(Collector):
         """All metrics as they are now."""
         yield from self._broker()
         yield from self._held_producers()
+        yield from self._disks()
         yield from self._schedule()
         yield from self._prepared()
         yield from queue_metrics(self._management.queues())
@@ -124,6 +125,17 @@ class BrokerCollector(Collector):
             "quire_xa_decided_transactions", "Those an operator has decided over, until they are forgotten.",
             len(prepared) - len(open_ages),
         )  # fmt: skip
+
+    def _disks(self) -> Iterator[Metric]:
+        room = GaugeMetricFamily("quire_disk_free_bytes", "What is free on a watched disk.", labels=["disk"])
+        limit = GaugeMetricFamily("quire_disk_free_limit_bytes", "Where producers are held.", labels=["disk"])
+        reserve = GaugeMetricFamily("quire_disk_reserve_bytes", "What is kept in reserve.", labels=["disk"])
+        for cause, disk in self._service.broker.disks.disks.items():
+            name = "store" if cause is HoldCause.STORE_DISK else "spool"
+            room.add_metric([name], disk.room)
+            limit.add_metric([name], disk.limit)
+            reserve.add_metric([name], disk.reserved)
+        yield from (room, limit, reserve)
 
     def _held_producers(self) -> Iterator[Metric]:
         held = held_producers(self._service.broker)

@@ -43,6 +43,12 @@ class StoreSettings:
         "When a commit is on disk: before it is confirmed, within a second after, or when the system likes.",
     )
     limit: int = _key(100 * 10**9, size(1), "How many bytes of messages the store may hold; then producers are held.")
+    disk_free_limit: int = _key(
+        64 * 2**20,
+        size(0),
+        "How many bytes must be free on the disks of the store and of the spool, or producers are held. "
+        "A quarter of it, 64MiB at the most, is kept in reserve on each. 0: neither is done.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from quire.message import Message
@@ -288,9 +289,11 @@ class Store(StoreReader):
 
     Attributes:
         url: where it is, as the user writes it.
+        reserve_file: a file beside it that nothing else uses, on the disk that it fills; None if it fills no disk here.
     """
 
     url: str
+    reserve_file: Path | None = None
 
     @abstractmethod
     def open(self) -> None:
@@ -329,6 +332,10 @@ class Store(StoreReader):
     @abstractmethod
     def size(self) -> int:
         """Bytes in use, without what removed records left free."""
+
+    def free(self) -> int:
+        """Bytes that removed records left free in its files, and that new ones take first."""
+        return 0
 
     @abstractmethod
     def try_lock(self, owner: str) -> bool:

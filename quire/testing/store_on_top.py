@@ -92,6 +92,7 @@ class StoreOnTop(AnnouncedReads, Store):
     def __init__(self, store: Store, announce: Callable[[], None]) -> None:
         super().__init__(store, announce)
         self.url = store.url
+        self.reserve_file = store.reserve_file
         self._store = store
 
     def open(self) -> None:
@@ -119,6 +120,10 @@ class StoreOnTop(AnnouncedReads, Store):
     def size(self) -> int:
         """Bytes in use underneath."""
         return self._store.size()
+
+    def free(self) -> int:
+        """Bytes left free underneath."""
+        return self._store.free()
 
     def try_lock(self, owner: str) -> bool:
         """Lock the store underneath."""

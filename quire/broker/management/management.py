@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
-from quire.broker.flow import HoldCause
 from quire.broker.management.blocked import PAUSED_AT
 from quire.broker.management.browsing import BrowsedMessage, described, read
 from quire.broker.management.confirmation import Confirmation
@@ -251,8 +250,7 @@ class Management:
         broker = self.broker
         if persistent and broker.store_error is not None:
             raise broker.store_error
-        cause = HoldCause.STORE if persistent else HoldCause.SPOOL
-        if broker.is_over(cause):
+        if cause := broker.hold_cause(stored=persistent):
             raise ProducerHeld(f"no room to send to {name}: {cause}", cause=str(cause), destination=name)
 
     def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:

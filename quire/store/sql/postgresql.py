@@ -2,6 +2,7 @@
 
 import uuid
 from contextlib import suppress
+from pathlib import Path
 
 import psycopg
 from sqlalchemy import (
@@ -66,10 +67,13 @@ class Postgresql:
     Attributes:
         writer: the engine for commits.
         reader: the engine for reads; each of its transactions sees one state of the store.
+        reserve_file: none: its server has its disk.
 
     Raises:
         InvalidArgument: it is no URL of a database.
     """
+
+    reserve_file: Path | None = None
 
     def __init__(self, url: str, sync: Sync, clock: Clock) -> None:
         self._clock = clock
@@ -109,6 +113,10 @@ class Postgresql:
         if connection.scalar(ours) is None:
             raise StoreLocked("the lease of the store was lost to another broker: this one must stop")
 
+    def make_space(self) -> bool:
+        """Its server does what it can by itself."""
+        return False
+
     def sync(self) -> None:
         """Put everything committed on disk: a durable commit carries all earlier ones with it."""
         with self.writer.begin() as connection:
@@ -118,6 +126,10 @@ class Postgresql:
     def size(self, connection: Connection) -> int:
         """Bytes of all contents. The server knows what else is in use only after a scan of every table."""
         return int(connection.scalar(select(func.coalesce(func.sum(lanes.c.bytes), 0))) or 0)
+
+    def free(self, connection: Connection) -> int:
+        """None on this machine."""
+        return 0
 
     def error(self, error: DBAPIError) -> type[StoreError]:
         """Which of our errors one of the driver's is (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""

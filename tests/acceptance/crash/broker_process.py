@@ -84,9 +84,14 @@ class BrokerProcess:
             return {}
         return facts
 
+    @property
+    def http(self) -> str:
+        """The URL of its HTTP API, once it listens."""
+        return f"http://{self._facts()['http']}"
+
     def metric(self, name: str) -> float:
-        """The value of a metric without labels."""
-        with urllib.request.urlopen(f"http://{self._facts()['http']}/metrics", timeout=START_SECONDS) as answer:
+        """The value of a metric, named with its labels as it is written."""
+        with urllib.request.urlopen(f"{self.http}/metrics", timeout=START_SECONDS) as answer:
             lines: list[str] = answer.read().decode().splitlines()
         return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
