@@ -8,7 +8,7 @@ from quire.store.base import Store
 from quire.store.sql.store import SqlStore
 from quire.testing.store_mark_tests import KEYS, keys, set_marks
 from quire.testing.store_suite import SharedStoreSuite
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 
 DAMAGE = "UPDATE records SET content = 'X' || substr(content, 2) WHERE lane = %s AND sequence = %s"
 

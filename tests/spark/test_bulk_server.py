@@ -22,7 +22,7 @@ from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireErro
 from quire.spark.online.broker import Broker, BulkAccess
 from quire.spark.online.http import answer
 from quire.units import LARGEST
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,10 @@ class Sqlite(FileLocked):
     def guard_creation(self, connection: Connection) -> None:
         """Nothing to do: ``BEGIN IMMEDIATE`` keeps other processes out."""
 
-    def guard_commit(self, connection: Connection) -> None:
-        """Nothing to do: a file lock cannot be lost to another process."""
+    def commit(self, write: Callable[[Connection], None]) -> None:
+        """Commit what is written; a file lock cannot be lost to another process."""
+        with self.writer.begin() as connection:
+            write(connection)
 
     def make_space(self) -> bool:
         """Move the whole log into the file, so that it is written from its beginning again and need not grow.

@@ -1,6 +1,6 @@
 """The SQL store: the same tables and statements on SQLite and PostgreSQL."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +16,9 @@ from quire.store.disk import NO_SPACE
 from quire.store.sql.reader import SqlReader
 from quire.store.sql.tables import meta, metadata
 from quire.store.sql.writer import BatchWriter
+
+READ_TRIES = 3
+"""With how many connections a read is begun, one after the other, as long as they turn out to be lost."""
 
 _FORMAT = select(meta.c.value).where(meta.c.key == "format")
 
@@ -44,8 +47,8 @@ class Backend(Protocol):
     def guard_creation(self, connection: Connection) -> None:
         """Keep others from creating tables until the transaction ends."""
 
-    def guard_commit(self, connection: Connection) -> None:
-        """Make sure that nobody took our lock, until the transaction ends."""
+    def commit(self, write: Callable[[Connection], None]) -> None:
+        """Commit what is written, in one transaction, unless somebody took our lock; it may be written again."""
 
     def make_space(self) -> bool:
         """A commit found no space: whether it may find some now."""
@@ -144,9 +147,8 @@ class SqlStore(Store):
             self._commit(batch)
 
     def _commit(self, batch: WriteBatch) -> None:
-        with self._translating(), self._backend.writer.begin() as connection:
-            self._backend.guard_commit(connection)
-            self._batches.write(connection, batch)
+        with self._translating():
+            self._backend.commit(lambda connection: self._batches.write(connection, batch))
 
     def sync(self) -> None:
         """Put everything committed on disk."""
@@ -158,7 +160,6 @@ class SqlStore(Store):
     def snapshot(self) -> Iterator[StoreReader]:
         """A view that later commits do not change: one transaction."""
         with self._reading() as connection:
-            connection.execute(_FORMAT)  # a transaction sees the store as it is at its first read, not at its beginning
             yield SqlReader(connection)
 
     def size(self) -> int:
@@ -215,8 +216,24 @@ class SqlStore(Store):
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         self._check_open()
-        with self._translating(), self._backend.reader.begin() as connection:
+        with self._translating(), self._begin_read() as connection:
             yield connection
+
+    def _begin_read(self) -> Connection:
+        """A connection in a transaction that has made its first read: it sees the store as it is at that, from then on.
+
+        The connection may have been lost since it was used last. Then it is one of the others, or a new one.
+        """
+        for tries_left in reversed(range(READ_TRIES)):
+            connection = self._backend.reader.connect()
+            try:
+                connection.execute(_FORMAT)
+                return connection
+            except DBAPIError as error:
+                connection.close()
+                if not tries_left or self._backend.error(error) is not StoreUnreachable:
+                    raise
+        raise AssertionError("the last try raises what it met")
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
