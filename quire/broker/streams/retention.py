@@ -8,8 +8,8 @@ Some records stay for now: those that members of groups have in flight, those th
 pinned (``pins``). The rules end at what is pinned, and while a partition can give up nothing because of that, its bytes
 do not count. What is in flight or needed by a retry is passed over, and looked at again, a step each second.
 
-Everything is done in steps (``Steps``): a bounded look at one partition, and the commit of what it removes. No body is
-read, but for a few in a search by time.
+Everything is done in steps (``Steps``): a bounded look at one partition, the commit of what it removes, a pause, so that
+there is something to remove. No body is read, but for a few in a search by time.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ STEP = 1000
 """How many records one step looks at."""
 
 PAUSE = 0.01
-"""How long what is to go is gathered before the first step, in seconds."""
+"""How long what is to go gathers between two steps, in seconds."""
 
 CHECK_PERIOD = 1.0
 """How often time is looked at, and what was passed over, in seconds."""
@@ -115,7 +115,10 @@ class Retention:
     def _wake(self) -> None:
         if not self._is_busy:
             self._is_busy = True
-            self._broker.scheduler.call_later(PAUSE, self._begin)
+            self._plan()
+
+    def _plan(self) -> None:
+        self._broker.scheduler.call_later(PAUSE, self._begin)
 
     def _begin(self) -> None:
         self._broker.steps.add(self._step, f"retention of {self._stream.destination.name}")
@@ -134,15 +137,19 @@ class Retention:
     # A step.
 
     def _step(self) -> bool:
-        """Look at the next partition that has something; whether there was one."""
+        """Look at the next partition that has something; if there is one, it goes on after the commit and a pause."""
+        self._is_busy = self._is_there and self._look_at_all()
+        if self._is_busy:
+            self._broker.after_commit(self._plan)
+        return False
+
+    def _look_at_all(self) -> bool:
         count = len(self._stream.partitions)
-        if self._is_there:
-            self._share_out()
-            for _ in range(count):
-                self._turn = (self._turn + 1) % count
-                if self._look(self._turn):
-                    return True
-        self._is_busy = False
+        self._share_out()
+        for _ in range(count):
+            self._turn = (self._turn + 1) % count
+            if self._look(self._turn):
+                return True
         return False
 
     def _look(self, index: int) -> bool:
