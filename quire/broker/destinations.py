@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.stream import Stream
 from quire.broker.topics.topic import Topic
@@ -16,8 +17,11 @@ from quire.store.base import StoredDestination
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
-SPOOL_STEP = 1000
-"""How many spooled messages of a deleted queue are removed at once."""
+REMOVED = "removed"
+"""The kind, in the store, of a destination that is being removed: nobody can reach it any more."""
+
+AT_ONCE = 1000
+"""A destination with more records than this is removed in steps."""
 
 PRIORITIES = 10
 """How many lanes a prioritized queue has."""
@@ -60,6 +64,8 @@ class Destinations:
                 self._add_topic(stored)
             elif stored.kind == DestinationKind.STREAM:
                 self._add_stream(stored)
+            elif stored.kind == REMOVED:  # a crash ended its removal
+                self._remove_in_steps(stored)
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
         """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
@@ -213,10 +219,31 @@ class Destinations:
         for call in self.created:
             call(destination)
 
+    def remove_stored(self, stored: StoredDestination, count: int) -> None:
+        """Remove a destination from the store: with the open commit if it is small, in steps that begin there if not.
+
+        Args:
+            stored: the destination as the store has it. Nobody can reach it any more.
+            count: about how many messages it has.
+        """
+        spooled = [lane for lane in stored.lanes if not self._broker.spool.is_empty(lane)]
+        if count <= AT_ONCE and not spooled:
+            self._broker.change_destination(stored.id, None)
+            return
+        removed = stored._replace(kind=REMOVED)
+        self._broker.change_destination(stored.id, removed)
+        self._remove_in_steps(removed)
+
+    def _remove_in_steps(self, stored: StoredDestination) -> None:
+        LaneRemoval(
+            self._broker, stored.lanes, f"the removal of {stored.name}",
+            lambda: self._broker.change_destination(stored.id, None),
+        )  # fmt: skip
+
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers, with its messages.
 
-        What it keeps in memory and in the spool goes at once; what is stored goes with the open commit.
+        What it keeps in memory goes at once; what is stored or spooled goes with the open commit, or in steps.
         """
         broker = self._broker
         del self.queues[queue.destination.name]
@@ -225,11 +252,8 @@ class Destinations:
             queues.pop(queue, None)
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
-        for lane in queue.lanes:
-            while links := broker.spool.links(lane.id, 0, SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
         broker.forget(queue)
-        broker.change_destination(queue.stored.id, None)
+        self.remove_stored(queue.stored, queue.depth)
         broker.advisories.destination_deleted(queue.destination)
 
     def delete_topic(self, topic: Topic) -> None:
@@ -242,7 +266,7 @@ class Destinations:
         broker.stored_bytes -= topic.bytes
         broker.forget(topic)
         broker.set_mark(topic.key, None)
-        broker.change_destination(topic.stored.id, None)
+        self.remove_stored(topic.stored, topic.depth)
         broker.advisories.destination_deleted(topic.destination)
 
     def delete_stream(self, stream: Stream) -> None:
@@ -256,7 +280,7 @@ class Destinations:
         stream.forget_marks()
         for partition in stream.partitions:
             broker.forget(partition)
-        broker.change_destination(stream.stored.id, None)
+        self.remove_stored(stream.stored, sum([partition.count for partition in stream.partitions]))
         broker.advisories.destination_deleted(stream.destination)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit
+from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.queue import GROUPED, Queue
 from quire.broker.stomp.stomp_destination import Address, Scope
@@ -28,8 +29,6 @@ FIRST_LANE = 1 << 31
 """Lanes of temporary destinations are numbered from here on; those in the store never get so far."""
 
 _EVERYTHING = 1 << 62
-
-_SPOOL_STEP = 1000
 
 
 class TemporaryQueue(Queue):
@@ -202,7 +201,6 @@ class Temporaries:
             queues.pop(queue, None)
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
-        for lane in queue.lanes:
-            while links := broker.spool.links(lane.id, 0, _SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
         broker.forget(queue)
+        if not broker.spool.is_empty(queue.lanes[0].id):
+            LaneRemoval(broker, [queue.lanes[0].id], f"the removal of {address}", lambda: None)

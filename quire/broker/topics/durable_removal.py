@@ -4,22 +4,16 @@ It is done in steps, and the definition, which says that it is being removed, go
 nothing behind that the next start would not remove.
 """
 
-import logging
 from typing import TYPE_CHECKING
 
 from quire.broker.topics.durable_subscription import definition_key, durable_keys
-from quire.errors import StoreError
-from quire.logs import event
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.topics.topic import Topic
 
-STEP = 1000
-"""How many marks are removed at once."""
-
-RETRY = 1.0
-"""After how many seconds marks are read again that could not be."""
+STEP = 200
+"""How many marks one step removes; they are read with their values, pages of ack sets of some kilobytes."""
 
 
 class DurableRemoval:
@@ -36,19 +30,16 @@ class DurableRemoval:
         self._broker = broker
         self._number = number
         if topic is None:
-            broker.after_commit(self._clear_marks)
+            broker.after_commit(self._begin)
         else:
-            topic.sweep(first, topic.next_sequence - 1, self._clear_marks)
+            topic.sweep(first, topic.next_sequence - 1, self._begin)
 
-    def _clear_marks(self) -> None:
+    def _begin(self) -> None:
+        self._broker.steps.add(self._step, "the removal of a durable subscription")
+
+    def _step(self) -> bool:
         broker, keys = self._broker, durable_keys(self._number)
-        try:
-            found = [key for prefix in (keys.pages, keys.states) for key, _ in broker.store.marks(prefix, limit=STEP)]
-        except StoreError as error:
-            event("store.unreadable", f"a removal waits: {error}", logging.WARNING, code=error.code)
-            broker.scheduler.call_later(RETRY, self._clear_marks)
-            return
+        found = [key for prefix in (keys.pages, keys.states) for key, _ in broker.store.marks(prefix, limit=STEP)]
         for key in found or (keys.progress, definition_key(self._number)):
             broker.set_mark(key, None)
-        if found:
-            broker.after_commit(self._clear_marks)
+        return bool(found)
