@@ -223,6 +223,11 @@ class Broker:
         self._open.batch.destinations[id] = stored
         self.ask_turn()
 
+    def remove_records(self, lane: int, sequences: list[int]) -> None:
+        """Remove records of a lane that no destination has any more, with the open commit; forgotten if that fails."""
+        self._open.batch.lane(lane).removals += sequences
+        self.ask_turn()
+
     def set_mark(self, key: str, value: bytes | None) -> None:
         """Store a mark with the open commit; None removes it. If the commit fails, it is stored with the next one."""
         self._open.batch.marks[key] = value

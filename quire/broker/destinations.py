@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.stream import Stream
 from quire.broker.topics.topic import Topic
@@ -17,8 +18,11 @@ from quire.store.base import IDENTITY, StoredDestination
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
-SPOOL_STEP = 1000
-"""How many spooled messages of a deleted queue are removed at once."""
+REMOVED = "removed"
+"""The kind, in the store, of a destination that is being removed: nobody can reach it any more."""
+
+AT_ONCE = 1000
+"""A destination with more records than this is removed in steps."""
 
 PRIORITIES = 10
 """How many lanes a prioritized queue has."""
@@ -61,6 +65,8 @@ class Destinations:
                 self._add_topic(stored)
             elif stored.kind == DestinationKind.STREAM:
                 self._add_stream(self._with_identity(stored))
+            elif stored.kind == REMOVED:  # a crash ended its removal
+                self._remove_in_steps(stored)
 
     def _with_identity(self, stored: StoredDestination) -> StoredDestination:
         """A stream of an older version gets an identity."""
@@ -222,10 +228,31 @@ class Destinations:
         for call in self.created:
             call(destination)
 
+    def remove_stored(self, stored: StoredDestination, count: int) -> None:
+        """Remove a destination from the store: with the open commit if it is small, in steps that begin there if not.
+
+        Args:
+            stored: the destination as the store has it. Nobody can reach it any more.
+            count: about how many messages it has.
+        """
+        spooled = [lane for lane in stored.lanes if not self._broker.spool.is_empty(lane)]
+        if count <= AT_ONCE and not spooled:
+            self._broker.change_destination(stored.id, None)
+            return
+        removed = stored._replace(kind=REMOVED)
+        self._broker.change_destination(stored.id, removed)
+        self._remove_in_steps(removed)
+
+    def _remove_in_steps(self, stored: StoredDestination) -> None:
+        LaneRemoval(
+            self._broker, stored.lanes, f"the removal of {stored.name}",
+            lambda: self._broker.change_destination(stored.id, None),
+        )  # fmt: skip
+
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers, with its messages.
 
-        What it keeps in memory goes at once, what is in the spool in steps, what is stored with the open commit.
+        What it keeps in memory goes at once; what is stored or spooled goes with the open commit, or in steps.
         """
         broker = self._broker
         del self.queues[queue.destination.name]
@@ -235,8 +262,7 @@ class Destinations:
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
         broker.forget(queue)
-        clear_spool(broker, queue)
-        broker.change_destination(queue.stored.id, None)
+        self.remove_stored(queue.stored, queue.depth)
         broker.advisories.destination_deleted(queue.destination)
 
     def delete_topic(self, topic: Topic) -> None:
@@ -249,7 +275,7 @@ class Destinations:
         broker.stored_bytes -= topic.bytes
         broker.forget(topic)
         broker.set_mark(topic.key, None)
-        broker.change_destination(topic.stored.id, None)
+        self.remove_stored(topic.stored, topic.depth)
         broker.advisories.destination_deleted(topic.destination)
 
     def delete_stream(self, stream: Stream) -> None:
@@ -263,22 +289,8 @@ class Destinations:
         stream.forget_marks()
         for partition in stream.partitions:
             broker.forget(partition)
-        broker.change_destination(stream.stored.id, None)
+        self.remove_stored(stream.stored, sum([partition.count for partition in stream.partitions]))
         broker.advisories.destination_deleted(stream.destination)
-
-
-def clear_spool(broker: "Broker", queue: Queue) -> None:
-    """Remove what the spool has of a deleted queue, in steps. The number of a lane is never used again."""
-
-    def step() -> bool:
-        for lane in queue.lanes:
-            if links := broker.spool.links(lane.id, 0, SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
-                return True
-        return False
-
-    if any([not broker.spool.is_empty(lane.id) for lane in queue.lanes]):
-        broker.steps.add(step, f"the removal of what the spool has of {queue.destination}")
 
 
 def _identity() -> dict[str, object]:

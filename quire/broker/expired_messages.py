@@ -20,6 +20,9 @@ RUN = 500
 RUN_BYTES = 1 << 20
 """How many bytes of messages are read at once, if more than one is."""
 
+UNREAD = 8
+"""Removing so many bytes of messages that are not read costs as much as reading one."""
+
 LOOK = 5000
 """How many messages are looked at at once that are in memory only."""
 
@@ -103,13 +106,14 @@ class ExpiredMessages:
         ]
         yield Cost(LANE_COST, 0, len(run) - len(free))
         if not needs_expired(self._broker, queue, persistent=persistent):
-            self._bury(queue, entries)
-            yield Cost(len(entries))
+            for portion in _portions(entries, RUN_BYTES * UNREAD):
+                self._bury(queue, portion)
+                yield Cost(len(portion), _size(portion) // UNREAD)
             return
-        for portion in _portions(entries):
+        for portion in _portions(entries, RUN_BYTES):
             messages = self._load(lane.id, [entry.sequence for entry in portion], persistent=persistent)
             self._bury(queue, messages)
-            yield Cost(2 * len(portion), sum([message.size for message in messages]), len(portion) - len(messages))
+            yield Cost(2 * len(portion), _size(messages), len(portion) - len(messages))
 
     def _bury(self, queue: Queue, messages: list[Message]) -> None:
         """Remove messages that are not in flight."""
@@ -152,17 +156,17 @@ class ExpiredMessages:
         needed = needs_expired(broker, topic, persistent=True)
         links = found_links(broker.store, topic.lane, run)
         entries = [_shell(link.sequence, link.size, 4, persistent=True) for link in links]
-        for portion in _portions(entries) if needed else [entries]:
+        for portion in _portions(entries, RUN_BYTES if needed else RUN_BYTES * UNREAD):
             sequences = [entry.sequence for entry in portion]
             records = self._load(topic.lane, sequences, persistent=True) if needed else portion
-            size = sum([record.size for record in records]) if needed else 0
+            size = _size(records) if needed else _size(records) // UNREAD
             yield Cost(len(records), size)
             stayed = 0
             for durable in list(topic.durables):
                 if broker.durables.find(*durable.key) is durable:
                     done, busy = durable.expire(records)
                     stayed = max(stayed, busy)
-                    yield Cost((1 + needed) * done + LANE_COST, size if done else 0)
+                    yield Cost((1 + needed) * done + LANE_COST, size if done and needed else 0)
             topic.expire(records)
             yield Cost(len(records), 0, stayed)
 
@@ -174,12 +178,16 @@ def _shell(sequence: int, size: int, priority: int, *, persistent: bool) -> Mess
     return message
 
 
-def _portions(entries: list[Message]) -> Iterator[list[Message]]:
-    """Split messages so that each portion may be read at once."""
+def _size(messages: list[Message]) -> int:
+    return sum([message.size for message in messages])
+
+
+def _portions(entries: list[Message], limit: int) -> Iterator[list[Message]]:
+    """Split messages into portions of so many bytes, or of one larger message."""
     portion: list[Message] = []
     size = 0
     for entry in entries:
-        if portion and size + entry.size > RUN_BYTES:
+        if portion and size + entry.size > limit:
             yield portion
             portion, size = [], 0
         portion.append(entry)

@@ -14,7 +14,15 @@ from quire.broker.management.browsing import BrowsedMessage, described, read
 from quire.broker.management.confirmation import Confirmation
 from quire.broker.management.draft import Draft
 from quire.broker.management.group_status import GroupPage, group_page
-from quire.broker.management.message_transfer import STEP, STEP_BYTES, Choice, MessageTransfer, Placed, matches
+from quire.broker.management.message_transfer import (
+    BUDGET,
+    STEP,
+    STEP_BYTES,
+    Choice,
+    MessageTransfer,
+    Placed,
+    matches,
+)
 from quire.broker.management.queue_status import QueueStatus, QueueStatusReader
 from quire.broker.queues.queue import Queue
 from quire.broker.stomp.stomp_route import route_of
@@ -116,9 +124,15 @@ class Management:
         chooser = None if wanted is None else selector(wanted)
         messages, following = read(self.broker, queue, first, STEP_BYTES, STEP if chooser else limit)
         if chooser is not None:
-            found = [message for message in messages if matches(chooser, queue, message)]
-            messages = found[:limit]
-            following = messages[-1].sequence + 1 if len(found) > limit else following
+            clock, found = self.broker.clock, list[Message]()
+            end = clock.monotonic() + BUDGET
+            for index, message in enumerate(messages):
+                if len(found) == limit or (index and clock.monotonic() >= end):
+                    following = message.sequence
+                    break
+                if matches(chooser, queue, message):
+                    found.append(message)
+            messages = found
         return BrowsePage(described(queue, messages), None if following is None else str(following))
 
     # Change.

@@ -5,6 +5,7 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 """
 
 import logging
+from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -485,6 +486,25 @@ class Queue:
         for lane in self.lanes:
             found += lane.unstored()
         return sorted(found, key=attrgetter("sequence"))
+
+    def unstored_from(self, start: int, limit: int, *, in_flight: bool) -> list[Message]:
+        """The first messages that are nowhere but in memory, in order.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many at the most.
+            in_flight: whether those that consumers have are wanted too.
+        """
+        found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]
+        if in_flight:
+            given = [message for s in self.subscriptions for message in s.in_flight.values() if not message.stored]
+            found += [message for message in given if message.sequence >= start]
+        return nsmallest(limit, found, key=attrgetter("sequence"))
+
+    def in_flight_of(self, sequences: list[int]) -> set[int]:
+        """Those of some sequences that consumers have."""
+        wanted = set(sequences)
+        return {sequence for s in self.subscriptions for sequence in s.in_flight.keys() & wanted}
 
     def note_expiry(self, expiration: int) -> None:
         """A message that is only in memory expires at a time."""

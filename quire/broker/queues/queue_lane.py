@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_left
 from collections import deque
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -223,6 +224,20 @@ class QueueLane:
     def unstored(self) -> list[Message]:
         """What is nowhere but in memory and with no consumer."""
         return [message for message in self.resident() if not message.stored]
+
+    def unstored_from(self, start: int, limit: int) -> list[Message]:
+        """The first of what is nowhere but in memory and with no consumer.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many of each of the places that they wait in.
+        """
+        beside = (*self.parking.kept.values(), *self.delayed.kept.values())
+        found = [message for message in beside if message.sequence >= start]
+        for source in (self.returned, *self.cursor.sources()):
+            first = bisect_left(source, start, key=_sequence)
+            found += islice((message for message in islice(source, first, None) if not message.stored), limit)
+        return found
 
     def _take_up(self, kept: list[Message]) -> list[Message]:
         for message in kept:
