@@ -1,7 +1,9 @@
 """The destinations of a broker: found by name, created on first use, deleted."""
 
 import secrets
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from quire.broker.lane_removal import LaneRemoval
@@ -53,6 +55,8 @@ class Destinations:
         self.created: list[Callable[[Destination], None]] = []
         self._broker = broker
         self._next_id = 1
+        self._names: dict[DestinationKind, list[str]] = {}
+        self._names_version = -1
 
     def load(self) -> None:
         """Take what the store has."""
@@ -100,6 +104,23 @@ class Destinations:
             topic.policy_changed()
         for stream in self.streams.values():
             stream.policy_changed()
+
+    def names(self, kind: DestinationKind, after: str = "") -> Iterator[str]:
+        """The names of all destinations of a kind, in order; meanwhile some may go.
+
+        Args:
+            kind: of which kind.
+            after: only names behind this one.
+        """
+        if self._names_version != self.version:
+            self._names_version, self._names = self.version, {}
+        if kind not in self._names:
+            named: Mapping[str, object] = self.streams
+            if kind is not DestinationKind.STREAM:
+                named = self.queues if kind is DestinationKind.QUEUE else self.topics
+            self._names[kind] = sorted(named)
+        names = self._names[kind]
+        return islice(names, bisect_right(names, after), None)
 
     def existing_queue(self, name: str) -> Queue:
         """The queue of a name.

@@ -37,8 +37,9 @@ from quire.console.bulk import access
 from quire.console.bulk.launcher import Launcher
 from quire.console.endpoint import Endpoint, read_call
 from quire.console.measured import Measured
-from quire.console.metrics import BrokerCollector, scrape
+from quire.console.metrics import BrokerCollector
 from quire.console.openapi import BASE, document
+from quire.console.pieced_response import PiecedResponse
 from quire.console.request_memory import RequestMemory
 from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
 from quire.settings import split_address
@@ -129,7 +130,7 @@ class Application:
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
-        return _held(request, Answer(scrape(self._collector), media_type=CONTENT_TYPE_LATEST))
+        return PiecedResponse(self._collector.scrape(), CONTENT_TYPE_LATEST)
 
 
 def _held(request: Request, answer: Answer) -> Answer:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from itertools import islice
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -24,9 +25,21 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 
+ENTRIES = 50
+"""So many entries of a list are made at once: some milliseconds."""
+
+T = TypeVar("T")
+
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of a request; one that is unknown is an error."""
+
+
+class ListQuery(Fields, frozen=True):
+    """Which part of a list to show."""
+
+    limit: PageLimit = 100
+    after: str = ""
 
 
 class DeleteQuery(Fields, frozen=True):
@@ -142,6 +155,20 @@ class Call:
                 part = "" if is_whole else " in part"
                 self.audit(name, f"{text}{part}: {total} messages", messages=total, whole=is_whole, **data)
         return total
+
+    async def gathered(self, entries: Iterable[T], limit: int | None = None) -> list[T]:
+        """The entries of a list; the event loop has its turn in between.
+
+        Args:
+            entries: makes each when it is asked for it.
+            limit: how many at the most; None for all.
+        """
+        gathered: list[T] = []
+        for entry in islice(entries, limit):
+            gathered.append(entry)
+            if len(gathered) % ENTRIES == 0:
+                await asyncio.sleep(0)
+        return gathered
 
     async def done_or_gone(self, begin: Callable[[Callable[[], None]], None]) -> bool:
         """Wait until something is done, or the caller goes away, in this request's own task.

@@ -115,7 +115,7 @@ def _place(call: Call) -> tuple[str, str]:
 
 async def _list(call: Call) -> GroupList:
     groups = _groups(call)
-    return GroupList(groups.groups(), groups.readers())
+    return GroupList(await call.gathered(groups.groups()), await call.gathered(groups.readers()))
 
 
 async def _show(call: Call) -> ConsumerGroupDetails:

@@ -1,7 +1,8 @@
 """Prometheus metrics: the core's plain counters, read when they are asked for. Nothing is counted twice."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import accumulate
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -29,6 +30,11 @@ from quire.console.queue_metrics import queue_metrics
 from quire.console.stream_metrics import stream_metrics
 from quire.console.topic_metrics import topic_metrics
 
+STATUSES = 50
+"""Of so many destinations the status is read at once."""
+
+T = TypeVar("T")
+
 
 class BrokerCollector(Collector):
     """Reads a broker's metrics.
@@ -51,16 +57,25 @@ class BrokerCollector(Collector):
         self._next_due = NextDue(service.broker)
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """The metrics of the broker as a whole, as they are now."""
         yield from self._broker()
         yield from self._held_producers()
         yield from self._disks()
         yield from self._schedule()
         yield from self._prepared()
-        yield from queue_metrics(self._management.queues())
-        yield from topic_metrics(self._topics.topics())
-        yield from stream_metrics(self._streams.streams())
-        yield from group_metrics(self._groups.groups())
+
+    def scrape(self) -> Iterator[bytes]:
+        """All metrics in Prometheus' text format, in pieces; each is as it is when it is made.
+
+        A piece takes some milliseconds at the most. It may be empty.
+        """
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        yield generate_latest(registry)
+        yield from queue_metrics((yield from _gathered(self._management.queues())))
+        yield from topic_metrics((yield from _gathered(self._topics.topics())))
+        yield from stream_metrics((yield from _gathered(self._streams.streams())))
+        yield from group_metrics((yield from _gathered(self._groups.groups())))
 
     def _broker(self) -> Iterator[Metric]:
         status, broker = broker_status(self._service), self._service.broker
@@ -150,8 +165,11 @@ class BrokerCollector(Collector):
         yield from (now, longest)
 
 
-def scrape(collector: Collector) -> bytes:
-    """All metrics of a collector in Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    return generate_latest(registry)
+def _gathered(statuses: Iterator[T]) -> Generator[bytes, None, list[T]]:
+    """All statuses, with an empty piece now and then."""
+    gathered: list[T] = []
+    for status in statuses:
+        gathered.append(status)
+        if len(gathered) % STATUSES == 0:
+            yield b""
+    return gathered

@@ -10,7 +10,7 @@ from quire.broker.management.stream_management import StreamRange
 from quire.broker.management.stream_search import FoundMessage, Wanted
 from quire.broker.streams.offsets import Start
 from quire.broker.streams.pins import MAX_TIME_TO_LIVE
-from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, Limit, Number, PageLimit, Removed
+from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, Limit, ListQuery, Number, PageLimit, Removed
 from quire.console.messages import NewMessage, Sent, send
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
@@ -18,9 +18,10 @@ from quire.units import parse_number
 
 
 class StreamList(msgspec.Struct, frozen=True):
-    """All streams, by name."""
+    """A page of the streams, by name. ``next`` is what to ask for the next one with; null at the end."""
 
     streams: list[StreamStatus]
+    next: str | None
 
 
 class NewStream(Fields, frozen=True):
@@ -109,7 +110,9 @@ class Released(msgspec.Struct, frozen=True):
 
 
 async def _list(call: Call) -> StreamList:
-    return StreamList(call.streams.streams())
+    limit = call.query.limit
+    found = await call.gathered(call.streams.streams(call.query.after), limit + 1)
+    return StreamList(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
 
 async def _show(call: Call) -> StreamDetails:
@@ -198,7 +201,7 @@ def _start(text: str | None) -> Start | None:
 _ONE = "/streams/{name}"
 
 ENDPOINTS = [
-    Endpoint("GET", "/streams", "All streams with their counts.", _list, StreamList),
+    Endpoint("GET", "/streams", "All streams with their counts.", _list, StreamList, ListQuery),
     Endpoint("GET", _ONE, "A stream: partitions, groups, pins, policy.", _show, StreamDetails),
     Endpoint("PUT", _ONE, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
     Endpoint(

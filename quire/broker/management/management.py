@@ -88,9 +88,15 @@ class Management:
 
     # Look.
 
-    def queues(self) -> list[QueueStatus]:
-        """All queues, by name."""
-        return [self.reader.status(queue) for _, queue in sorted(self.broker.queues.items())]
+    def queues(self, after: str = "") -> Iterator[QueueStatus]:
+        """All queues, by name; each is looked at when it is asked for.
+
+        Args:
+            after: only those behind this name.
+        """
+        for name in self.broker.destinations.names(DestinationKind.QUEUE, after):
+            if queue := self.broker.queues.get(name):
+                yield self.reader.status(queue)
 
     def queue(self, name: str) -> QueueStatus:
         """One queue."""
