@@ -20,6 +20,7 @@ from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
 from quire.broker.ledger.ledger import Ledger
 from quire.broker.pacing import CommitPacing
+from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import Schedule
@@ -88,6 +89,7 @@ class Broker:
         schedule: messages that are sent later.
         staged: what bulk writers have staged and not committed yet.
         steps: work that is too large for one turn.
+        producers: those that number their sends.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -129,9 +131,9 @@ class Broker:
         self._committing: Commit | None = None
         self._open = Commit(1)
         self._unwritten: dict[Session, None] = {}
-        self._producers: dict[str, int] = {}
         self.sender: Session | None = None
         self.steps = Steps(self)
+        self.producers = ProducerIds(self)
         self.routing = Routing(self)
         self.advisories = Advisories(self)
         self.ledger = Ledger(self)
@@ -141,6 +143,7 @@ class Broker:
         self.destinations.load()
         self.durables.load()
         self.groups.load()
+        self.producers.load()
         Expiry(self).start()
         self.slow_consumers = SlowConsumers(self)
         self.slow_consumers.start()
@@ -268,17 +271,16 @@ class Broker:
             producer: the producer's id, the same in every connection it makes.
             sequence: the number of its send, ascending.
         """
-        if sequence <= self.producer_sequence(producer):
-            return False
-        if len(self._producers) > 10_000 and self._committing is None and not self._open.batch.producers:
-            self._producers.clear()  # the store knows them all
-        self._producers[producer] = self._open.batch.producers[producer] = sequence
-        return True
+        return self.producers.take(producer, sequence)
 
     def producer_sequence(self, producer: str) -> int:
         """The highest number taken of a producer's sends; 0 if it is unknown."""
-        known = self._producers.get(producer)
-        return self.store.producer(producer) if known is None else known
+        return self.producers.sequence(producer)
+
+    @property
+    def numbers(self) -> dict[str, int | None]:
+        """The numbers of producers in the open commit; None for those that are forgotten."""
+        return self._open.batch.producers
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
@@ -418,7 +420,7 @@ class Broker:
     def _fail(self, commit: Commit, error: QuireError) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         self.commits_done = commit.number
-        self._producers = dict(self._open.batch.producers)
+        self.producers.failed(commit.batch, self._open.batch)
         self._failure.pass_on(commit, self._open, error)
 
     # What producers are held for.

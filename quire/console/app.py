@@ -24,6 +24,7 @@ from quire.console import (
     groups,
     messages,
     polling,
+    producers,
     queues,
     schedule,
     streams,
@@ -47,6 +48,7 @@ ENDPOINTS: list[Endpoint] = [
     for module in (
         broker,
         connections,
+        producers,
         queues,
         messages,
         transfers,

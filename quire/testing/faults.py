@@ -203,6 +203,10 @@ class _FaultyReader(StoreReader):
         self._announce()
         return self._reader.producer(producer_id)
 
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        self._announce()
+        return self._reader.producers(start, limit)
+
     def mark(self, key: str) -> bytes | None:
         self._announce()
         return self._reader.mark(key)
