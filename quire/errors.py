@@ -37,6 +37,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file only."),
     "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists what is there."),
     "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
+    "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists those that number their sends."),
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups that consumers have."),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
     "group-mismatch": ErrorEntry(409, 4, False, "Join with what the group has, or use another group."),
@@ -161,6 +162,12 @@ class UnknownMessage(QuireError):
     """There is no such message."""
 
     code = "unknown-message"
+
+
+class UnknownProducer(QuireError):
+    """There is no such producer that numbers its sends."""
+
+    code = "unknown-producer"
 
 
 class UnknownGroup(QuireError):

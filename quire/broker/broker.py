@@ -22,6 +22,7 @@ from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
 from quire.broker.ledger.ledger import Ledger
 from quire.broker.pacing import CommitPacing
+from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import Schedule
@@ -52,9 +53,6 @@ from quire.store.writer import Writer
 
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
-
-MAX_PRODUCERS = 10_000
-"""Of so many producers that number their sends the broker remembers the numbers; the store knows them all."""
 
 
 class Broker:
@@ -99,6 +97,7 @@ class Broker:
         dispatch: the part of a turn that gives out messages.
         steps: work that is too large for one turn.
         meter: measures how long the event loop is busy.
+        producers: those that number their sends.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -143,10 +142,10 @@ class Broker:
         self._committing: Commit | None = None
         self._open = Commit(1)
         self._unwritten: dict[Session, None] = {}
-        self._producers: dict[str, int] = {}
         self.sender: Session | None = None
         self.dispatch = TurnDispatch(self)
         self.steps = Steps(self)
+        self.producers = ProducerIds(self)
         self.routing = Routing(self)
         self.advisories = Advisories(self)
         self.ledger = Ledger(self)
@@ -156,6 +155,7 @@ class Broker:
         self.destinations.load()
         self.durables.load()
         self.groups.load()
+        self.producers.load()
         Expiry(self).start()
         self.slow_consumers = SlowConsumers(self)
         self.slow_consumers.start()
@@ -290,17 +290,16 @@ class Broker:
             producer: the producer's id, the same in every connection it makes.
             sequence: the number of its send, ascending.
         """
-        if sequence <= self.producer_sequence(producer):
-            return False
-        self._producers[producer] = self._open.batch.producers[producer] = sequence
-        return True
+        return self.producers.take(producer, sequence)
 
     def producer_sequence(self, producer: str) -> int:
         """The highest number taken of a producer's sends; 0 if it is unknown."""
-        known = self._producers.get(producer)
-        if known is None:
-            known = self._producers[producer] = self.store.producer(producer)
-        return known
+        return self.producers.sequence(producer)
+
+    @property
+    def numbers(self) -> dict[str, int | None]:
+        """The numbers of producers in the open commit; None for those that are forgotten."""
+        return self._open.batch.producers
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
@@ -427,8 +426,6 @@ class Broker:
         """A commit is done: tell everybody. Nothing here reads the store."""
         self.commits_done = commit.number
         self._pacing.ended(commit)
-        if len(self._producers) > MAX_PRODUCERS:
-            self._producers = dict(self._open.batch.producers)  # the store knows the others
         for part in commit.parts:
             announcement.tell(part.owner.committed, part)
         for session, receipts in commit.receipts:
@@ -441,7 +438,7 @@ class Broker:
     def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         self.commits_done = commit.number
-        self._producers = dict(self._open.batch.producers)
+        self.producers.failed(commit.batch, self._open.batch)
         self._failure.pass_on(commit, self._open, error, announcement)
 
     # What producers are held for.
@@ -459,9 +456,7 @@ class Broker:
         Args:
             stored: whether its messages go into the store.
         """
-        limit, disk = (
-            (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
-        )
+        limit, disk = (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
         if self.is_over(limit):
             return limit
         return disk if self.is_over(disk) else None

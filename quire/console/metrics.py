@@ -94,6 +94,14 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.commit_errors)
         yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.flow.held_total)
         yield from self._turns()
+        yield GaugeMetricFamily("quire_producer_ids", "Producers that number their sends.", len(broker.producers))
+        yield GaugeMetricFamily("quire_producer_ids_limit", "How many are known.", broker.producers.limit)
+        yield CounterMetricFamily(
+            "quire_producer_ids_forgotten", "Those that were forgotten, for their number or their age.",
+            broker.producers.forgotten,
+        )  # fmt: skip
+        yield GaugeMetricFamily("quire_requests_bytes", "Requests and frames under way.", broker.partial_bytes)
+        yield GaugeMetricFamily("quire_requests_limit_bytes", "How much they may hold.", broker.partial_limit)
         yield GaugeMetricFamily("quire_temporary_destinations", "Temporary queues and topics.", status.temporaries)
         yield CounterMetricFamily(
             "quire_temporary_dropped_messages", "Messages sent to temporary destinations that were gone.",

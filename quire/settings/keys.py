@@ -115,6 +115,16 @@ class ProducerSettings:
     hold_limit: float = _key(
         30.0, duration(0), "How long a producer may be held for want of room; then it gets an error."
     )
+    id_cache_size: int = _key(
+        20_000,
+        count(1),
+        "Of how many producers that number their sends the last number is known: those that sent last.",
+    )
+    id_max_age: float = _key(
+        0.0,
+        duration(0),
+        "How long a producer that numbers its sends may be silent before it is forgotten. 0: for ever.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

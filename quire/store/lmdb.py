@@ -156,12 +156,10 @@ class LmdbStore(FileLocked, Store):
             if part:
                 LaneEdit(txn, dbs, lane).apply(part)
         for producer_id, sequence in batch.producers.items():
-            txn.put(text_key(producer_id), sequence.to_bytes(8, "big"), db=dbs.producers)
+            taken = None if sequence is None else sequence.to_bytes(8, "big")
+            _set(txn, dbs.producers, text_key(producer_id), taken)
         for mark, value in batch.marks.items():
-            if value is None:
-                txn.delete(mark_key(mark), db=dbs.marks)
-            else:
-                txn.put(mark_key(mark), value, db=dbs.marks)
+            _set(txn, dbs.marks, mark_key(mark), value)
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""
@@ -308,3 +306,11 @@ def _is_for_want_of_space(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_SPACE
     return any(os.strerror(number) in str(error) for number in NO_SPACE)
+
+
+def _set(txn: lmdb.Transaction, database: "lmdb._Database", key: bytes, value: bytes | None) -> None:
+    """Set the value of a key; None removes it."""
+    if value is None:
+        txn.delete(key, db=database)
+    else:
+        txn.put(key, value, db=database)

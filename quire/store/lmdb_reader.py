@@ -117,6 +117,16 @@ class LmdbReader(StoreReader):
         data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
         return int.from_bytes(data, "big") if data else 0
 
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        found: list[tuple[str, int]] = []
+        cursor = self.txn.cursor(self.dbs.producers)
+        more = cursor.set_range(text_key(start)) if start else cursor.first()
+        while more and len(found) < limit:
+            found.append((bytes(cursor.key()).decode(), int.from_bytes(cursor.value(), "big")))
+            more = cursor.next()
+        return found
+
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         data = self.txn.get(mark_key(key), db=self.dbs.marks)

@@ -70,6 +70,11 @@ class AnnouncedReads(StoreReader):
         self._announce()
         return self._reader.producer(producer_id)
 
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers and their highest send sequences, by id."""
+        self._announce()
+        return self._reader.producers(start, limit)
+
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         self._announce()

@@ -114,6 +114,16 @@ class StoreSuite(LaneTests, MarkTests):
         store.apply(WriteBatch(producers={"ID:host-1": 1 << 40}))
         assert (store.producer("ID:host-1"), store.producer("ü" * 100), store.producer("other")) == (1 << 40, 1, 0)
 
+    def test_producers_are_listed_by_id_and_removed(self, store: Store) -> None:
+        """A page begins where it is asked to; what is removed is unknown."""
+        store.apply(WriteBatch(producers={"b": 2, "ü": 4, "a": 1, "c": 3}))
+        assert store.producers() == [("a", 1), ("b", 2), ("c", 3), ("ü", 4)]
+        assert store.producers("b", 2) == [("b", 2), ("c", 3)]
+        assert store.producers("bb") == [("c", 3), ("ü", 4)]
+        store.apply(WriteBatch(producers={"b": None, "nothing": None, "d": 5}))
+        assert store.producers() == [("a", 1), ("c", 3), ("d", 5), ("ü", 4)]
+        assert (store.producer("b"), store.producer("d")) == (0, 5)
+
     def test_destinations_are_listed_by_id(self, store: Store) -> None:
         """Names of any length allowed and settings of any JSON value come back."""
         long = StoredDestination(12, "queue", "ä" * (MAX_NAME // 2), {}, tuple(range(20, 30)))

@@ -144,6 +144,12 @@ class SqlReader(StoreReader):
         query = select(producers.c.sequence).where(producers.c.producer == producer_id)
         return self._connection.scalar(query) or 0
 
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        id = collate(producers.c.producer, _BY_BYTES[self._connection.dialect.name])
+        rows = self._connection.execute(select(producers).where(id >= start).order_by(id).limit(limit))
+        return [(row.producer, row.sequence) for row in rows]
+
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         mark_key(key)
