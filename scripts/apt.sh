@@ -11,10 +11,10 @@ apt_install() { # apt_install PACKAGE
         root=(sudo -n)
     fi
     echo "Installing the system package $1"
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$1" >/dev/null 2>&1 && return 0
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$1" >/dev/null 2>&1 && return 0
     # A fresh machine has no package lists yet, or old ones.
     "${root[@]}" apt-get update -qq >/dev/null 2>&1 || true
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$1" >/dev/null && return 0
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$1" >/dev/null && return 0
     echo "apt-get could not install $1."
     return 1
 }
