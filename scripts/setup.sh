@@ -104,8 +104,9 @@ if [ -z "$made" ] || ! grep -qsF "$PWD/$environment/bin" "$environment/bin/pip";
     make_environment "$python"
 fi
 echo "Installing Quire and its dependencies into $environment"
-# The variables, not --constraint: they hold for what builds the package as well.
-PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+# The variables, not --constraint: they hold for what builds the package as well. An old pip would build pyspark in a way that
+# it warns of; a new one knows no other way.
+PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_USE_PEP517=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     "$environment/bin/python" -m pip install --quiet --editable "$what" ||
     fail "pip could not install the dependencies; its messages above say why. Is the network there?"
 printf '%s\n' "$state" >"$environment/stamp-$kind"
