@@ -2,8 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -129,22 +129,34 @@ class Postgresql:
             DBAPIError: nothing is stored; or, without a lease, the connection was lost in the commit.
         """
         for tries_left in reversed(range(COMMIT_TRIES)):
-            with self.writer.connect() as connection:  # where there can be none, no try is left
-                is_ending = False
-                try:
+            is_begun = is_ending = False
+            try:
+                with self._connected() as connection:
+                    is_begun = True  # where there can be no connection, another try is in vain
                     self._guard(connection)
                     write(connection)
                     is_ending = True
                     connection.commit()
-                except DBAPIError as error:
-                    if not self._is_lost(error) or (is_ending and self._lease_ends is None):
+            except DBAPIError as error:
+                if not is_begun or not self._is_lost(error) or (is_ending and self._lease_ends is None):
+                    raise
+                if not is_ending or not self._has_committed():
+                    if not tries_left:
                         raise
-                    if not is_ending or not self._has_committed():
-                        if not tries_left:
-                            raise
-                        continue
+                    continue
             self._commits += 1
             return
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """A connection. One that is lost is given up and not rolled back, which would only fail once more."""
+        with self.writer.connect() as connection:
+            try:
+                yield connection
+            except DBAPIError as error:
+                if self._is_lost(error):
+                    connection.invalidate(error)
+                raise
 
     def _guard(self, connection: Connection) -> None:
         """Number the commit; until it ends the lease stays ours, if we ever took it.
@@ -173,7 +185,7 @@ class Postgresql:
         deadline = self._clock.monotonic() + LEASE_SECONDS
         while True:
             try:
-                with self.writer.begin() as connection:
+                with self._connected() as connection:
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout TO {int(_LOCK_SECONDS * 1000)}")
                     found = connection.scalar(number)
             except DBAPIError as error:
@@ -194,15 +206,15 @@ class Postgresql:
     def sync(self) -> None:
         """Put everything committed on disk: a durable commit carries all earlier ones with it."""
         for tries_left in reversed(range(COMMIT_TRIES)):
-            with self.writer.connect() as connection:
-                try:
+            try:
+                with self._connected() as connection:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit TO on")
                     connection.execute(update(meta).values(value=meta.c.value))
                     connection.commit()
                     return
-                except DBAPIError as error:
-                    if not tries_left or not self._is_lost(error):
-                        raise
+            except DBAPIError as error:
+                if not tries_left or not self._is_lost(error):
+                    raise
 
     def size(self, connection: Connection) -> int:
         """Bytes of all contents. The server knows what else is in use only after a scan of every table."""
@@ -270,8 +282,9 @@ class Postgresql:
         ends = self._clock.monotonic() + LEASE_SECONDS
         renewal = update(lease).where(lease.c.token == self._token).values(expires=_NOW + LEASE_SECONDS)
         try:
-            with self.writer.begin() as connection:
+            with self._connected() as connection:
                 renewed = connection.execute(renewal).rowcount == 1
+                connection.commit()
         except SQLAlchemyError:
             return self._clock.monotonic() < self._lease_ends
         if renewed:

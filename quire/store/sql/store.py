@@ -217,7 +217,11 @@ class SqlStore(Store):
     def _reading(self) -> Iterator[Connection]:
         self._check_open()
         with self._translating(), self._begin_read() as connection:
-            yield connection
+            try:
+                yield connection
+            except DBAPIError as error:
+                self._give_up_lost(connection, error)
+                raise
 
     def _begin_read(self) -> Connection:
         """A connection in a transaction that has made its first read: it sees the store as it is at that, from then on.
@@ -230,10 +234,18 @@ class SqlStore(Store):
                 connection.execute(_FORMAT)
                 return connection
             except DBAPIError as error:
+                is_lost = self._give_up_lost(connection, error)
                 connection.close()
-                if not tries_left or self._backend.error(error) is not StoreUnreachable:
+                if not tries_left or not is_lost:
                     raise
         raise AssertionError("the last try raises what it met")
+
+    def _give_up_lost(self, connection: Connection, error: DBAPIError) -> bool:
+        """Whether a connection is lost. Then it is not rolled back, which would only fail once more."""
+        is_lost = self._backend.error(error) is StoreUnreachable
+        if is_lost:
+            connection.invalidate(error)
+        return is_lost
 
     @contextmanager
     def _translating(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ ANSWER_SECONDS = 15.0
 CALM = 1.0
 """How often it is said how far everything is, and looked at whether the broker is there, in seconds."""
 
-_BACKENDS = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+_BACKENDS = "SELECT pid, state FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,23 @@ class Cutter:
         """Cut until the time is up."""
         began = time.monotonic()
         while time.monotonic() - began < self._cuts.seconds:
-            await asyncio.sleep(self._random.uniform(*self._cuts.every))
-            await asyncio.to_thread(self._cut_one)
-            if self._cuts.kill_every and time.monotonic() - began > (self.killed + 1) * self._cuts.kill_every:
-                await asyncio.to_thread(self._server.kill)
-                self.killed += 1
+            with contextlib.suppress(psycopg.OperationalError), self._server.connect() as connection:
+                await self._cut_over(connection, began + self._cuts.seconds)
 
-    def _cut_one(self) -> None:
-        with contextlib.suppress(psycopg.OperationalError), self._server.connect() as connection:
-            found = [pid for (pid,) in connection.execute(_BACKENDS)]
-            if found:
-                connection.execute("SELECT pg_terminate_backend(%s)", [self._random.choice(found)])
+    async def _cut_over(self, connection: psycopg.Connection, end: float) -> None:
+        """Cut others' connections over one of its own, until that is lost or the server was killed."""
+        until = min(end, time.monotonic() + (self._cuts.kill_every or self._cuts.seconds))
+        while time.monotonic() < until:
+            await asyncio.sleep(self._random.uniform(*self._cuts.every))
+            found = connection.execute(_BACKENDS).fetchall()
+            # Half of the time one that does something, if there is one: what is idle is the less interesting.
+            busy = [pid for pid, state in found if state != "idle"] if self._random.random() < 0.5 else []
+            if pids := busy or [pid for pid, _ in found]:
+                connection.execute("SELECT pg_terminate_backend(%s)", [self._random.choice(pids)])
                 self.cut += 1
+        if until < end:
+            await asyncio.to_thread(self._server.kill)
+            self.killed += 1
 
 
 async def cut_connections(
