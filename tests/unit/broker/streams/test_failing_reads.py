@@ -215,7 +215,11 @@ def test_a_settlement_whose_read_fails_changes_nothing(what: str) -> None:
     one.extend(handles[1], seconds=60.0)
     one.rig.pass_time(6.0)  # the leases of the others end, their retries wait
     group = one.rig.group()
-    calls = {"ack": one.ack, "reject": one.reject, "extend": partial(one.extend, seconds=9.0)}
+    calls: dict[str, Callable[..., Any]] = {
+        "ack": one.ack,
+        "reject": one.reject,
+        "extend": partial(one.extend, seconds=9.0),
+    }
 
     def standing() -> tuple[Any, ...]:
         (child,) = group.partitions[0].subscriptions
