@@ -217,7 +217,7 @@ class Destinations:
         lanes = self._take_ids(_checked_count(policy.partitions if partitions is None else partitions))
         stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
-        self._broker.change_destination(stored.id, stored)
+        self._broker.change_destination(stored.id, stream.stored)
         self._announce(destination)
         return stream
 
