@@ -15,6 +15,7 @@ import lmdb
 
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
 from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
+from quire.store.damage import tells_of_damage
 from quire.store.disk import NO_SPACE, allocate
 from quire.store.filelock import FileLock, FileLocked
 from quire.store.lmdb_lane import LANE, Databases, LaneEdit, drop_lane
@@ -143,6 +144,7 @@ class LmdbStore(FileLocked, Store):
         except OSError:
             return False
 
+    @tells_of_damage
     def _write(self, txn: lmdb.Transaction, batch: WriteBatch) -> None:
         dbs = self._dbs
         for number, destination in batch.destinations.items():

@@ -11,6 +11,7 @@ from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store import pages
 from quire.store.base import MAX_MARK_KEY, Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.damage import tells_of_damage
 from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
 from quire.store.marks import mark_key
 from quire.store.pages import KEY
@@ -28,16 +29,19 @@ class LmdbReader(StoreReader):
         self.txn = txn
         self.dbs = dbs
 
+    @tells_of_damage
     def destinations(self) -> list[StoredDestination]:
         """All destinations, by id."""
         return [
             read_destination(LANE.unpack(key)[0], bytes(value)) for key, value in self.txn.cursor(self.dbs.destinations)
         ]
 
+    @tells_of_damage
     def lane_state(self, lane: int) -> LaneState:
         """A lane's state."""
         return read_state(self.txn, self.dbs, lane)
 
+    @tells_of_damage
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order, within a budget."""
         messages: list[Message] = []
@@ -51,6 +55,7 @@ class LmdbReader(StoreReader):
         self._add_deliveries(lane, messages)
         return Page(messages, end=True)
 
+    @tells_of_damage
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read records by sequence."""
         messages = []
@@ -65,6 +70,7 @@ class LmdbReader(StoreReader):
         self._add_deliveries(lane, sorted(messages, key=lambda message: message.sequence))
         return messages
 
+    @tells_of_damage
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links in ascending sequence."""
         found: list[Link] = []
@@ -75,6 +81,7 @@ class LmdbReader(StoreReader):
                 found.append(Link(entry[0], entry[1], entry[2], entry[5], entry[6]))
         return found
 
+    @tells_of_damage
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states from a sequence on."""
         found: list[tuple[int, Delivery]] = []
@@ -88,6 +95,7 @@ class LmdbReader(StoreReader):
             more = cursor.next()
         return found
 
+    @tells_of_damage
     def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
         """Records that have expired, earliest first."""
         found: list[tuple[int, int]] = []
@@ -98,16 +106,19 @@ class LmdbReader(StoreReader):
             found.append((lane, sequence))
         return found
 
+    @tells_of_damage
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
         return int.from_bytes(data, "big") if data else 0
 
+    @tells_of_damage
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         data = self.txn.get(mark_key(key), db=self.dbs.marks)
         return None if data is None else bytes(data)
 
+    @tells_of_damage
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
         """Marks with their values, by key."""
         found: list[tuple[str, bytes]] = []

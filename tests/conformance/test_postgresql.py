@@ -33,6 +33,11 @@ class TestPostgresqlStore(SharedStoreSuite):
             connection.execute(f"SET search_path TO {self._server.schema_of(self._place)}")
             assert connection.execute(DAMAGE, (lane, sequence)).rowcount == 1
 
+    def break_down(self, store: Store) -> None:
+        """Drop the tables."""
+        with self._server.connect() as connection:
+            connection.execute(f"DROP SCHEMA {self._server.schema_of(self._place)} CASCADE")
+
     def test_marks_are_in_the_order_of_bytes_whatever_the_database_sorts_by(self, store: Store) -> None:
         with self._server.connect() as connection:
             if not connection.execute("SELECT FROM pg_collation WHERE collname = 'en-x-icu'").rowcount:
