@@ -438,9 +438,7 @@ class Broker:
         Args:
             stored: whether its messages go into the store.
         """
-        limit, disk = (
-            (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
-        )
+        limit, disk = (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
         if self.is_over(limit):
             return limit
         return disk if self.is_over(disk) else None

@@ -92,7 +92,7 @@ def state(service: Service) -> State:
 
 def _disk(broker: Broker, cause: HoldCause) -> DiskUse | None:
     disk = broker.disks.disks.get(cause)
-    return disk and DiskUse(disk.room, disk.limit, disk.reserved)
+    return None if disk is None else DiskUse(disk.room, disk.limit, disk.reserved)
 
 
 def broker_status(service: Service) -> BrokerStatus:

@@ -1,17 +1,12 @@
 """A store that fails under load: clients are told, consumers go on, the broker recovers by itself, nothing is lost."""
 
 import asyncio
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from quire.client.connection import Connection, connect
-from quire.errors import StoreFull
 from tests.acceptance.crash.broker_process import BrokerProcess
-from tests.acceptance.crash.conftest import embedded
 from tests.acceptance.crash.load import Load
 from tests.acceptance.crash.rounds import check_store
 

@@ -1,4 +1,4 @@
-"""LMDB's errors, and what it holds that makes no sense, are typed errors; a store that lost its environment comes back."""
+"""LMDB's errors, and values that make no sense, are typed errors; a store that lost its environment comes back."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
