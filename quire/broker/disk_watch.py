@@ -75,7 +75,7 @@ class DiskWatch:
             self._tell("disk.low", text, logging.WARNING, disk)
         elif not disk.is_low and cause in self.low:
             self.low.discard(cause)
-            text = f"{disk.room} bytes are free in {disk.directory}: producers go on"
+            text = f"{disk.room} bytes are free in {disk.directory}: its producers go on"
             self._tell("disk.recovered", text, logging.INFO, disk)
             self._broker.ask_turn()
 

@@ -36,6 +36,29 @@ def free_bytes(directory: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def allocate(file: Path, size: int) -> None:
+    """Make sure that a file has so much space on disk. It is made if it is not there; what is in it stays.
+
+    Args:
+        file: the file.
+        size: how many bytes.
+
+    Raises:
+        OSError: there is no space; it names the file.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:  # macOS
+            have = os.fstat(descriptor).st_size
+            os.pwrite(descriptor, bytes(max(size - have, 0)), have)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        os.close(descriptor)
+
+
 class Disk:
     """The disk under one store.
 
@@ -139,13 +162,10 @@ class Disk:
         return before - self.reserved
 
     def _grow(self, size: int) -> None:
-        """Allocate the reserve; if somebody was faster to take the space, it stays as it was."""
-        file = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Allocate the reserve; if another program was faster to take the space, it stays as it was."""
         try:
-            os.posix_fallocate(file, 0, size)
+            allocate(self._file, size)
             self.reserved = size
         except OSError:
-            os.ftruncate(file, self.reserved)
+            os.truncate(self._file, self.reserved)
             raise
-        finally:
-            os.close(file)

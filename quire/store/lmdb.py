@@ -15,7 +15,8 @@ import lmdb
 
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
 from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
-from quire.store.disk import NO_SPACE
+from quire.store.damage import tells_of_damage
+from quire.store.disk import NO_SPACE, allocate
 from quire.store.filelock import FileLock, FileLocked
 from quire.store.lmdb_lane import LANE, Databases, LaneEdit, drop_lane
 from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
@@ -64,7 +65,7 @@ class LmdbStore(FileLocked, Store):
         try:
             if not self._readonly:
                 self.path.mkdir(parents=True, exist_ok=True)
-                _allocate(self.path / "lock.mdb", _LOCK_BYTES)
+                allocate(self.path / "lock.mdb", _LOCK_BYTES)
             self._open_environment()
         except (OSError, lmdb.Error) as error:
             self.close()
@@ -143,6 +144,7 @@ class LmdbStore(FileLocked, Store):
         except OSError:
             return False
 
+    @tells_of_damage
     def _write(self, txn: lmdb.Transaction, batch: WriteBatch) -> None:
         dbs = self._dbs
         for number, destination in batch.destinations.items():
@@ -288,17 +290,6 @@ class LmdbStore(FileLocked, Store):
     def _wait_for_readers(self) -> None:
         with self._no_readers:
             self._no_readers.wait_for(lambda: self._readers == 0)
-
-
-def _allocate(file: Path, size: int) -> None:
-    """Make sure that a file has that much space on disk, making it if it is not there."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(file)) from error
-    finally:
-        os.close(descriptor)
 
 
 def _is_for_want_of_space(error: Exception) -> bool:

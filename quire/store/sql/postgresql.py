@@ -74,7 +74,7 @@ class Postgresql:
     open: the error is then ``StoreUnreachable``, and what is stored must be read before it is written again.
 
     Args:
-        url: as SQLAlchemy takes it.
+        url: as ``store_for_url`` takes it.
         sync: when commits are on disk.
         clock: what measures the lease while the server does not answer.
 
@@ -97,9 +97,9 @@ class Postgresql:
         self._must_read_again = False
         timeouts = {"connect_timeout": _CONNECT_SECONDS, "tcp_user_timeout": int(LEASE_SECONDS * 1000)}
         try:
-            self.writer = create_engine(url, paramstyle="format", connect_args=timeouts, max_overflow=-1)
+            self.writer = create_engine(for_driver(url), paramstyle="format", connect_args=timeouts, max_overflow=-1)
         except (ArgumentError, ValueError) as error:  # their texts may show the password
-            advice = "write postgresql+psycopg://user@host:5432/name"
+            advice = "write postgresql://user@host:5432/name"
             raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {advice}") from error
         self.reader = self.writer.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         durable = "on" if sync is Sync.ALWAYS else "off"
@@ -290,3 +290,8 @@ class Postgresql:
         if renewed:
             self._lease_ends = ends
         return renewed
+
+
+def for_driver(url: str) -> str:
+    """A URL of PostgreSQL with the driver that SQLAlchemy is to use, whichever of its names the URL begins with."""
+    return f"postgresql+psycopg:{url.partition(':')[2]}"

@@ -85,7 +85,7 @@ class Sqlite(FileLocked):
         try:
             cursor = connection.cursor()
             cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            is_busy, logged, moved = cursor.fetchone()
+            is_busy, logged, moved = cursor.fetchall()[0]
         except sqlite3.Error:
             return False
         finally:

@@ -89,7 +89,7 @@ class SqlStore(Store):
     """A store in a SQL database.
 
     Args:
-        url: ``sqlite:///absolute/path``, or ``postgresql+psycopg://...`` as SQLAlchemy takes it.
+        url: ``sqlite:///absolute/path``, or ``postgresql://...`` as ``store_for_url`` takes it.
         sync: when commits are on disk.
         clock: what measures a lease while its server does not answer.
     """

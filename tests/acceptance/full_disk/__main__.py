@@ -2,6 +2,7 @@
 
 import argparse
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.acceptance.full_disk.scenario import SIZE, FullDisk, run
@@ -13,16 +14,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.acceptance.full_disk")
     parser.add_argument("--store", choices=["lmdb", "sqlite"], default="lmdb")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="quire-full-disk-") as directory:
-        with mounted(Path(directory) / "small", SIZE) as disk:
-            full = FullDisk(Path(directory), disk, options.store)
-            try:
-                run(full, lambda text: print(text, flush=True))
-            except BaseException:
-                print(full.broker.log)
-                raise
-            finally:
-                full.broker.kill()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-full-disk-")))
+        disk = stack.enter_context(mounted(directory / "small", SIZE))
+        full = FullDisk(directory, disk, options.store)
+        stack.callback(full.broker.kill)
+        try:
+            run(full, lambda text: print(text, flush=True))
+        except AssertionError:
+            print(full.broker.log)
+            raise
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ def test_producers_are_held_before_the_disk_is_full(make_full_disk: MakeFullDisk
         producer.send("/queue/q", b"1", receipt=False)
         full.wait_until(lambda: full.held("store-disk-limit") == 1, "a producer is held")
         status = quire("broker", "status", "--url", full.broker.http, "--output", "json")
-        assert [held["cause"] for held in json.loads(status.stdout)["producers_held"]] == ["store-disk-limit"]
+        seen = json.loads(status.stdout)
+        assert [held["cause"] for held in seen["producers_held"]] == ["store-disk-limit"]
+        assert seen["store"]["disk"]["free"] < seen["store"]["disk"]["limit"] == LIMIT
         refused = quire("send", "q", "--body", "b", "--url", full.broker.http)
         assert (refused.returncode, "producer-held" in refused.stderr) == (4, True)
         full.disk.empty()

@@ -1,6 +1,7 @@
 """The disks of store and spool: producers are held while one is low, and its reserve is used when it is full."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ class Place:
 class Rig:
     """A broker with two watched disks."""
 
-    def __init__(self, directory: Path, **sections: dict[str, float]) -> None:
+    def __init__(self, directory: Path, **sections: Any) -> None:
         self.stepped = SteppedBroker(settings(**sections))
         self.store, self.spool = Place(directory / "store"), Place(directory / "spool")
         self.broker = self.stepped.broker

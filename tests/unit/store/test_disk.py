@@ -1,5 +1,6 @@
 """The disk under a store: its room, and the reserve that is cut when it is full and made whole when there is space."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -154,12 +155,22 @@ def test_a_reserve_that_cannot_be_made_stays_as_it_was(rig: Rig, monkeypatch: py
     rig.disk.release()
 
     def full(file: int, offset: int, size: int) -> None:
+        os.ftruncate(file, size - 1)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
         rig.look()
     assert (rig.disk.reserved, rig.file.stat().st_size) == (FOR_START, FOR_START)
+
+
+def test_a_system_that_cannot_allocate_writes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.look()
+    rig.disk.release()
+    monkeypatch.delattr("os.posix_fallocate")
+    rig.look()
+    assert (rig.disk.reserved, rig.file.stat().st_size) == (RESERVE, RESERVE)
+    assert rig.allocated >= RESERVE
 
 
 def test_what_is_free_is_what_the_system_says(tmp_path: Path) -> None:
