@@ -143,6 +143,7 @@ class Stream:
         self.broker.change_destination(self.stored.id, self.stored)
         for group in self._groups_and_readers():
             group.partitions_added()
+            self.broker.groups.partitions += len(lanes)
 
     def _groups_and_readers(self) -> "list[Group]":
         readers = [reader for reader in self.broker.groups.readers if reader.stream is self]

@@ -136,7 +136,9 @@ class PreparedTransaction:
         if value is None:
             raise StoreCorrupt(f"the mark {self._key} of a prepared transaction is gone", key=self._key)
         routing, sends = self._broker.routing, _decode(self._key, value).sends
-        for send, target in [(send, routing.target_of(send.destination, send.content)) for send in sends]:
+        with self._broker.limits.own_work():
+            targets = [routing.target_of(send.destination, send.content) for send in sends]
+        for send, target in zip(sends, targets, strict=True):
             if send.is_new(self._broker):
                 target.bring(send.content, send.expiration, send.priority, send.persistent)
         for hidden in self._hidden:
