@@ -49,6 +49,12 @@ ERRORS: dict[str, ErrorEntry] = {
     ),
     "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
+    "too-many-destinations": ErrorEntry(
+        409, 4, False, "Delete what is not needed, have gc_inactive_destinations do so, or raise the limit."
+    ),
+    "too-many-subscriptions": ErrorEntry(
+        409, 4, False, "Remove those that are not needed, `quire durable ls`, `quire group ls`; or raise the limit."
+    ),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
@@ -222,6 +228,18 @@ class UnknownTransaction(QuireError):
     """The connection has no such transaction, or has one of that name already."""
 
     code = "unknown-transaction"
+
+
+class TooManyDestinations(QuireError):
+    """There are as many destinations as there may be."""
+
+    code = "too-many-destinations"
+
+
+class TooManySubscriptions(QuireError):
+    """There are as many durable subscriptions and consumer groups as there may be."""
+
+    code = "too-many-subscriptions"
 
 
 class DestinationExists(QuireError):

@@ -21,6 +21,7 @@ from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
 from quire.broker.ledger.ledger import Ledger
+from quire.broker.limits import Limits
 from quire.broker.pacing import CommitPacing
 from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.queue import Queue
@@ -98,6 +99,7 @@ class Broker:
         steps: work that is too large for one turn.
         meter: measures how long the event loop is busy.
         producers: those that number their sends.
+        limits: how many destinations and stored subscriptions there may be.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -146,6 +148,7 @@ class Broker:
         self.dispatch = TurnDispatch(self)
         self.steps = Steps(self)
         self.producers = ProducerIds(self)
+        self.limits = Limits(self)
         self.routing = Routing(self)
         self.advisories = Advisories(self)
         self.ledger = Ledger(self)

@@ -43,6 +43,7 @@ class Destinations:
         queues: by name.
         topics: by name.
         streams: by name.
+        partitions: how many all streams have together.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
         created: called with each new destination.
     """
@@ -51,6 +52,7 @@ class Destinations:
         self.queues: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
         self.streams: dict[str, Stream] = {}
+        self.partitions = 0
         self.version = 0
         self.created: list[Callable[[Destination], None]] = []
         self._broker = broker
@@ -138,8 +140,10 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            TooManyDestinations: there are too many.
         """
         destination = queue_destination(name)
+        self._broker.limits.check_destinations()
         policy = self._broker.settings.policies.of(destination)
         lanes = self._take_ids(PRIORITIES if policy.prioritized_messages else 1)
         stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
@@ -176,8 +180,10 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            TooManyDestinations: there are too many.
         """
         destination = topic_destination(name)
+        self._broker.limits.check_destinations()
         lanes = self._take_ids(1)
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
         topic = self._add_topic(stored, new=True)
@@ -211,10 +217,13 @@ class Destinations:
         Raises:
             InvalidDestination: it cannot be a name.
             InvalidArgument: a stream cannot have so many partitions.
+            TooManyDestinations: there are too many.
         """
         destination = stream_destination(name)
         policy = self._broker.settings.policies.of(destination)
-        lanes = self._take_ids(_checked_count(policy.partitions if partitions is None else partitions))
+        count = _checked_count(policy.partitions if partitions is None else partitions)
+        self._broker.limits.check_destinations(count)
+        lanes = self._take_ids(count)
         stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
         self._broker.change_destination(stored.id, stream.stored)
@@ -230,16 +239,22 @@ class Destinations:
 
         Raises:
             InvalidArgument: it has more already, or cannot have so many.
+            TooManyDestinations: there are too many.
+            TooManySubscriptions: its groups would have too many.
         """
         known = len(stream.partitions)
         if _checked_count(count) < known:
             raise InvalidArgument(f"the stream has {known} partitions: there can only be more", argument="partitions")
         if count > known:
+            self._broker.limits.check_destinations(count - known)
+            self._broker.limits.check_subscriptions((count - known) * len(stream.groups))
             stream.add_partitions(self._take_ids(count - known))
+            self.partitions += count - known
             self.version += 1
 
     def _add_stream(self, stored: StoredDestination, *, new: bool = False) -> Stream:
         stream = self.streams[stored.name] = Stream(self._broker, stored, new=new)
+        self.partitions += len(stream.partitions)
         self._broker.stored_bytes += stream.stored_bytes
         return stream
 
@@ -303,6 +318,7 @@ class Destinations:
         """Delete a stream whose groups have no members, with its groups and all messages."""
         broker = self._broker
         del self.streams[stream.destination.name]
+        self.partitions -= len(stream.partitions)
         self.version += 1
         for group in list(stream.groups.values()):
             broker.groups.drop(group)

@@ -94,6 +94,13 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.commit_errors)
         yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.flow.held_total)
         yield from self._turns()
+        limits = broker.limits
+        yield GaugeMetricFamily("quire_destinations", "Queues, topics, partitions of streams.", limits.destinations)
+        yield GaugeMetricFamily("quire_destinations_limit", "How many there may be.", limits.max_destinations)
+        yield GaugeMetricFamily(
+            "quire_durable_subscriptions", "Durable subscriptions, and groups by partition.", limits.subscriptions
+        )
+        yield GaugeMetricFamily("quire_durable_subscriptions_limit", "How many there may be.", limits.max_subscriptions)
         yield GaugeMetricFamily("quire_producer_ids", "Producers that number their sends.", len(broker.producers))
         yield GaugeMetricFamily("quire_producer_ids_limit", "How many are known.", broker.producers.limit)
         yield CounterMetricFamily(

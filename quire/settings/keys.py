@@ -29,6 +29,13 @@ class BrokerSettings:
 
     name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
     expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
+    max_destinations: int = _key(
+        50_000, count(1), "How many destinations there may be: queues, topics, partitions of streams, temporary ones."
+    )
+    max_durable_subscriptions: int = _key(
+        50_000, count(1),
+        "How many durable subscriptions there may be; a consumer group counts once for each partition.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,8 +158,8 @@ class LmdbStore(FileLocked, Store):
             if part:
                 LaneEdit(txn, dbs, lane).apply(part)
         for producer_id, sequence in batch.producers.items():
-            taken = None if sequence is None else sequence.to_bytes(8, "big")
-            _set(txn, dbs.producers, text_key(producer_id), taken)
+            packed = None if sequence is None else sequence.to_bytes(8, "big")
+            _set(txn, dbs.producers, text_key(producer_id), packed)
         for mark, value in batch.marks.items():
             _set(txn, dbs.marks, mark_key(mark), value)
 

@@ -157,7 +157,11 @@ class Temporaries:
 
         Returns:
             Its address, under a name that no other one has or had, in no run of the broker.
+
+        Raises:
+            TooManyDestinations: there are too many.
         """
+        self._broker.limits.check_destinations()
         number = next(self._numbers)
         name = f"{self._run}-{number}"
         stored = StoredDestination(FIRST_LANE + number, kind, name, {}, (FIRST_LANE + number,))

@@ -153,6 +153,7 @@ class Stream:
         self.broker.change_destination(self.stored.id, self.stored)
         for group in self._groups_and_readers():
             group.partitions_added()
+            self.broker.groups.partitions += len(lanes)
 
     def _note_order(self) -> bool:
         """Put into what is stored from where on timestamps ascend; whether that is a change."""

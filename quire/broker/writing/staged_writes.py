@@ -288,7 +288,9 @@ class StagedWrites:
                 break
             ids.append(id)
             rows += self._read(id)
-        send(self._broker, rows, [target_of(self._broker, row) for row in rows], decided=True)
+        with self._broker.limits.own_work():
+            targets = [target_of(self._broker, row) for row in rows]
+        send(self._broker, rows, targets, decided=True)
         for id in ids:
             decision.stages.popleft()
             self._forget(id)
