@@ -68,6 +68,9 @@ ENDPOINTS: list[Endpoint] = [
 ]
 """All there are."""
 
+STATUS_BYTES = 1000
+"""What the status of a destination takes while metrics are written, in bytes, about."""
+
 
 class Application:
     """The ASGI application of one broker.
@@ -132,6 +135,10 @@ class Application:
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
+        destinations = self._service.broker.destinations
+        count = len(destinations.queues) + len(destinations.topics) + len(destinations.streams)
+        memory: RequestMemory = request.scope["memory"]
+        memory.take(count * STATUS_BYTES)
         return PiecedResponse(self._collector.scrape(), CONTENT_TYPE_LATEST)
 
 

@@ -66,7 +66,8 @@ class Keeping:
     def commit_failed(self, stream: Stream, durable: int) -> None:
         """A commit failed: the pins that it would have set are as they were before."""
         for name, pin in list(self.pins.items()):
-            known, was = stream.pins.by_name.get(name), pin
+            known = stream.pins.by_name.get(name)
+            was: Pinned | None = pin
             while was is not None and was.moment > durable and (known is None or known.until != was.until):
                 was = was.before
             if was is None:

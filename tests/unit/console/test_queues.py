@@ -169,7 +169,8 @@ def test_what_an_operator_changes_is_logged_with_who_did_it(api: Api, caplog: py
 def test_lists_come_in_pages_by_name(api: Api, kind: str) -> None:
     for number in range(7):
         assert api.call("PUT", f"/{kind}/n{number}").status_code == 201
-    names, after = [], ""
+    names: list[str] = []
+    after: str | None = ""
     while after is not None:
         page = api.call("GET", f"/{kind}", params={"limit": 3, "after": after}).json()
         names += [entry["name"] for entry in page[kind]]
