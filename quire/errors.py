@@ -37,18 +37,28 @@ ERRORS: dict[str, ErrorEntry] = {
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file only."),
     "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists what is there."),
     "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
+    "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists those that number their sends."),
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups that consumers have."),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
     "group-mismatch": ErrorEntry(409, 4, False, "Join with what the group has, or use another group."),
     "stale-lease": ErrorEntry(409, 4, False, "The message is somebody else's now, or done: leave it."),
     "fenced": ErrorEntry(409, 4, False, "The partition was given out anew since: leave the message."),
     "data-lost": ErrorEntry(410, 4, False, "Retention has passed it: start later, or keep messages longer."),
+    "stream-replaced": ErrorEntry(
+        410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with what is there now."
+    ),
     "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
+    "too-many-destinations": ErrorEntry(
+        409, 4, False, "Delete what is not needed, have gc_inactive_destinations do so, or raise the limit."
+    ),
+    "too-many-subscriptions": ErrorEntry(
+        409, 4, False, "Remove those that are not needed, `quire durable ls`, `quire group ls`; or raise the limit."
+    ),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
-    "producer-held": ErrorEntry(503, 4, True, "The broker is over a limit: consume, purge, or raise the limit."),
+    "producer-held": ErrorEntry(503, 4, True, "The broker is over a limit: consume, purge, free disk space or raise it."),
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit it names."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
     "wrong-transaction-state": ErrorEntry(409, 4, False, "Keep the order: start, work, end, prepare, one outcome."),
@@ -57,6 +67,8 @@ ERRORS: dict[str, ErrorEntry] = {
     "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
     "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
     "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
+    "broker-busy": ErrorEntry(503, 4, True, "Try again in a moment: others hold what there is; or raise memory.limit."),
+    "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
     "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker goes on by itself when there is room."),
     "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
@@ -158,6 +170,12 @@ class UnknownMessage(QuireError):
     code = "unknown-message"
 
 
+class UnknownProducer(QuireError):
+    """There is no such producer that numbers its sends."""
+
+    code = "unknown-producer"
+
+
 class UnknownGroup(QuireError):
     """No consumer has a message group of that name."""
 
@@ -194,6 +212,12 @@ class DataLost(QuireError):
     code = "data-lost"
 
 
+class StreamReplaced(DataLost):
+    """A stream is not the one that was read before: it was deleted and made again, or is an older copy."""
+
+    code = "stream-replaced"
+
+
 class UnknownSubscription(QuireError):
     """The connection has no such subscription."""
 
@@ -204,6 +228,18 @@ class UnknownTransaction(QuireError):
     """The connection has no such transaction, or has one of that name already."""
 
     code = "unknown-transaction"
+
+
+class TooManyDestinations(QuireError):
+    """There are as many destinations as there may be."""
+
+    code = "too-many-destinations"
+
+
+class TooManySubscriptions(QuireError):
+    """There are as many durable subscriptions and consumer groups as there may be."""
+
+    code = "too-many-subscriptions"
 
 
 class DestinationExists(QuireError):
@@ -270,6 +306,18 @@ class TooManyConnections(QuireError):
     """The limit of connections is reached."""
 
     code = "too-many-connections"
+
+
+class BrokerBusy(QuireError):
+    """Requests and frames under way hold as much memory as they may."""
+
+    code = "broker-busy"
+
+
+class RequestTimeout(QuireError):
+    """An HTTP request did not come in time."""
+
+    code = "request-timeout"
 
 
 class SlowConsumer(QuireError):

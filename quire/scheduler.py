@@ -1,7 +1,7 @@
 """One heap of deadlines over an injected clock: expiry sweeps, time limits of waits, heart-beats.
 
-The owner of the event loop (the transport) calls ``run_due`` when ``next_deadline`` has come; tests advance a
-``ManualClock`` and call it themselves.
+The owner of the event loop (the service) makes the calls that ``take_due`` gives out; tests advance a ``ManualClock``
+and call ``run_due``.
 """
 
 import heapq
@@ -60,8 +60,18 @@ class Scheduler:
     def run_due(self) -> None:
         """Make every call whose deadline has come."""
         now = self._clock.monotonic()
+        while (callback := self.take_due(now)) is not None:
+            callback()
+
+    def take_due(self, now: float) -> Callable[[], None] | None:
+        """The next call whose deadline has come, to be made by the caller; None if there is none.
+
+        Args:
+            now: the time, on the clock's monotonic time.
+        """
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)[2]
             callback, timer.callback = timer.callback, None
             if callback is not None:
-                callback()
+                return callback
+        return None

@@ -2,15 +2,41 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 MAX_DIGITS = 15
 """How many digits a number may have that says a time or an offset: enough for all of them."""
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*", re.IGNORECASE)
+LARGEST = 2**63 - 1
+"""The largest whole number that every store takes."""
+
+_SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(ms|s|m|h|d|)\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {
+    "ms": Decimal("0.001"),
+    "": Decimal(1),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_number(text: str) -> int | None:
+    """Read a whole number that a client has written.
+
+    Args:
+        text: decimal digits, and nothing else.
+
+    Returns:
+        The number, from 0 to ``LARGEST``; None if it is none, or larger.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))):
+        return None
+    number = int(text)
+    return number if number <= LARGEST else None
 
 
 def parse_size(text: str | int) -> int:
@@ -30,7 +56,7 @@ def parse_size(text: str | int) -> int:
         raise ValueError(f"{text!r} is no size: write 1024, 64MB or 1GiB")
     number, unit, binary = found.groups()
     factor: int = (1024 if binary else 1000) ** _POWERS[unit.lower()]
-    return round(float(number) * factor)
+    return round(Decimal(number) * factor)
 
 
 def parse_duration(text: str | float) -> float:
@@ -48,7 +74,7 @@ def parse_duration(text: str | float) -> float:
     found = _DURATION.fullmatch(str(text))
     if not found:
         raise ValueError(f"{text!r} is no duration: write 500ms, 30s, 5m, 1h or 7d")
-    return float(found.group(1)) * _SECONDS[found.group(2).lower()]
+    return float(Decimal(found.group(1)) * _SECONDS[found.group(2).lower()])
 
 
 def parse_time(text: str) -> int:

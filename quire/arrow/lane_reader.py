@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from quire.arrow.conditions import Condition
 from quire.arrow.records import Records
-from quire.errors import DataLost
+from quire.errors import DataLost, StreamReplaced
 from quire.message import Message
 from quire.store.base import Store, StoreReader
 from quire.store.positions import extent
@@ -50,20 +50,22 @@ def read(
         part: what to read. No record outside it is read.
         columns: which columns are made, of ``quire.arrow.columns.COLUMNS``.
         conditions: only records for which all of them hold are handed on.
-        whole: whether it is an error if the lane begins only behind the first sequence that is still to be read.
+        whole: whether it is an error if the lane begins behind the first sequence that is still to be read, or never
+            came to the last one.
 
     Yields:
         Batches of some megabytes, none empty, in the order of the lane.
 
     Raises:
         DataLost: ``whole``, and retention has taken what was to be read.
+        StreamReplaced: ``whole``, and the lane is gone, or is another one's now.
         StoreCorrupt: a record is damaged.
     """
     start = part.first
     while start < part.until:
         with store.snapshot() as reader:
             if whole:
-                _check_begin(reader, part, start)
+                _check_whole(reader, part, start)
             messages = _page(reader, part.lane, start, part.until)
         if not messages:
             return
@@ -92,11 +94,17 @@ def _page(reader: StoreReader, lane: int, start: int, until: int) -> list[Messag
     return reader.page(lane, start, PAGE_BYTES, limit).messages if limit else []
 
 
-def _check_begin(reader: StoreReader, part: LaneRange, start: int) -> None:
-    earliest = extent(reader, part.lane).earliest
-    if start < earliest:
-        lost = f"offsets {start} to {min(earliest, part.until) - 1} of partition {part.partition} of {part.destination}"
+def _check_whole(reader: StoreReader, part: LaneRange, start: int) -> None:
+    found = extent(reader, part.lane)
+    place = f"partition {part.partition} of {part.destination}"
+    if found.end < part.until:
+        raise StreamReplaced(
+            f"{place} ends at {found.end}, and was to be read to {part.until}: it was deleted, or is an older copy",
+            destination=part.destination, partition=part.partition, end=found.end,
+        )  # fmt: skip
+    if start < found.earliest:
+        lost = f"offsets {start} to {min(found.earliest, part.until) - 1} of {place}"
         raise DataLost(
             f"{lost} are gone: retention has let them go", destination=part.destination, partition=part.partition,
-            earliest=earliest,
+            earliest=found.earliest,
         )  # fmt: skip

@@ -126,8 +126,7 @@ def _extend(subscription: Subscription, first: int | None, last: int) -> None:
     sequences = _range(subscription, first if first in subscription.in_flight else None, last)
     _check(subscription, sequences, None)
     if subscription.source.policy.use_prefetch_extension:
-        subscription.extended.update(sequences)
-        subscription.source.wake()
+        subscription.extend(sequences)
 
 
 def _count_redelivery(subscription: Subscription, sequences: list[int]) -> None:

@@ -142,6 +142,10 @@ class Advisories:
             for message in messages:
                 self._send_about(name, destination, message, {}, {})
 
+    def tells_expired(self, destination: Destination, policy: Policy) -> bool:
+        """Whether anybody is told of expired messages."""
+        return policy.advisory_for_expired and bool(self._name("Expired", destination))
+
     def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
         """A message has expired (policy ``advisory_for_expired``)."""
         if policy.advisory_for_expired and (name := self._name("Expired", destination)):
@@ -204,7 +208,9 @@ class Advisories:
         lines |= {header: str(value) for header, value in headers.items()}
         start = b"%b%d\ntimestamp:%d\n" % (broker.id_prefix, broker.next_message_id(), broker.clock.now_ms())
         content = start + header_lines(lines) + b"\n" + msgspec.json.encode(body)
-        broker.topic(PREFIX + name).send(content, persistent=False)
+        with broker.limits.own_work():
+            topic = broker.topic(PREFIX + name)
+        topic.send(content, persistent=False)
 
 
 def is_advisory(destination: Destination) -> bool:

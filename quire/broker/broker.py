@@ -5,8 +5,8 @@ begins a commit if none is under way, and lets every session write once. When th
 from there.
 """
 
-import logging
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -14,17 +14,21 @@ from typing import Any
 
 from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
-from quire.broker.commit import Commit, Owner, Part
+from quire.broker.commit import Commit, Owner, Part, Parts
 from quire.broker.destinations import Destinations
+from quire.broker.disk_watch import DiskWatch
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
 from quire.broker.ledger.ledger import Ledger
+from quire.broker.limits import Limits
 from quire.broker.pacing import CommitPacing
+from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import Schedule
 from quire.broker.session import Session
+from quire.broker.shared_prefetch import SharedPrefetch
 from quire.broker.slow_consumers import SlowConsumers
 from quire.broker.steps import Steps
 from quire.broker.store_failure import StoreFailure
@@ -36,12 +40,13 @@ from quire.broker.topics.topic import Topic
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_timeouts import TransactionTimeouts
 from quire.broker.transactions.xa_registry import XaRegistry
+from quire.broker.turn_dispatch import TurnDispatch
+from quire.broker.turn_meter import TurnMeter
 from quire.broker.writing.staged_writes import StagedWrites
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.errors import QuireError, StoreError
-from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
@@ -49,9 +54,6 @@ from quire.store.writer import Writer
 
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
-
-MAX_PRODUCERS = 10_000
-"""Of so many producers that number their sends the broker remembers the numbers; the store knows them all."""
 
 
 class Broker:
@@ -69,13 +71,16 @@ class Broker:
     Attributes:
         memory: the root of the memory tree.
         flow: the held producers.
+        disks: the disks that are watched.
         ready: the queues that may have something to dispatch.
+        with_credit: the subscriptions to several destinations that may have credit for those of them that wait for it.
         watched: those that had, since consumers were last looked at.
         idle_residents: the queues nobody consumes that may keep messages in memory.
         stored_bytes: sizes of all messages in all queues.
         open_bytes: sizes of the messages and receipts in the open commit.
         transaction_bytes: sizes of the messages in open transactions.
-        partial_bytes: what sessions hold of frames that are not whole yet; at the most ``partial_limit``.
+        partial_bytes: what clients have under way: frames that are not whole, bodies of requests until they are done,
+            answers until they are read; at the most ``partial_limit``.
         commits_done: the number of the last commit that ended.
         commit_errors: how many commits failed.
         open_commit_number: the number that the open commit will have.
@@ -90,7 +95,11 @@ class Broker:
         xa: the branches of XA transactions.
         schedule: messages that are sent later.
         staged: what bulk writers have staged and not committed yet.
+        dispatch: the part of a turn that gives out messages.
         steps: work that is too large for one turn.
+        meter: measures how long the event loop is busy.
+        producers: those that number their sends.
+        limits: how many destinations and stored subscriptions there may be.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -109,11 +118,14 @@ class Broker:
         self.spool = spool
         self.clock = clock
         self.scheduler = scheduler
+        self.meter = TurnMeter(clock)
         self.memory = MemoryUsage(settings.memory.limit)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
+        self.disks = DiskWatch(self)
         self.ready: dict[Dispatching, None] = {}
+        self.with_credit: dict[SharedPrefetch, None] = {}
         self.watched: dict[Dispatching, None] = {}
-        self.idle_residents: dict[Queue, None] = {}
+        self.idle_residents: OrderedDict[Queue, None] = OrderedDict()
         self.stored_bytes = self.open_bytes = self.transaction_bytes = self.partial_bytes = 0
         self.partial_limit = settings.memory.limit + settings.stomp.max_body
         self.commits_done = self.commit_errors = 0
@@ -132,9 +144,11 @@ class Broker:
         self._committing: Commit | None = None
         self._open = Commit(1)
         self._unwritten: dict[Session, None] = {}
-        self._producers: dict[str, int] = {}
         self.sender: Session | None = None
+        self.dispatch = TurnDispatch(self)
         self.steps = Steps(self)
+        self.producers = ProducerIds(self)
+        self.limits = Limits(self)
         self.routing = Routing(self)
         self.advisories = Advisories(self)
         self.ledger = Ledger(self)
@@ -144,6 +158,7 @@ class Broker:
         self.destinations.load()
         self.durables.load()
         self.groups.load()
+        self.producers.load()
         Expiry(self).start()
         self.slow_consumers = SlowConsumers(self)
         self.slow_consumers.start()
@@ -211,6 +226,11 @@ class Broker:
         self._open.batch.destinations[id] = stored
         self.ask_turn()
 
+    def remove_records(self, lane: int, sequences: list[int]) -> None:
+        """Remove records of a lane that no destination has any more, with the open commit; forgotten if that fails."""
+        self._open.batch.lane(lane).removals += sequences
+        self.ask_turn()
+
     def set_mark(self, key: str, value: bytes | None) -> None:
         """Store a mark with the open commit; None removes it. If the commit fails, it is stored with the next one."""
         self._open.batch.marks[key] = value
@@ -273,17 +293,16 @@ class Broker:
             producer: the producer's id, the same in every connection it makes.
             sequence: the number of its send, ascending.
         """
-        if sequence <= self.producer_sequence(producer):
-            return False
-        self._producers[producer] = self._open.batch.producers[producer] = sequence
-        return True
+        return self.producers.take(producer, sequence)
 
     def producer_sequence(self, producer: str) -> int:
         """The highest number taken of a producer's sends; 0 if it is unknown."""
-        known = self._producers.get(producer)
-        if known is None:
-            known = self._producers[producer] = self.store.producer(producer)
-        return known
+        return self.producers.sequence(producer)
+
+    @property
+    def numbers(self) -> dict[str, int | None]:
+        """The numbers of producers in the open commit; None for those that are forgotten."""
+        return self._open.batch.producers
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
@@ -303,13 +322,14 @@ class Broker:
 
     def parts_of(self, owner: Owner) -> list[Any]:
         """What a queue, a topic or the schedule has in the commit under way."""
-        return [part for part in self._committing.parts if part.owner is owner] if self._committing else []
+        return self._committing.parts.of(owner) if self._committing else []
 
     # The turn.
 
     def turn(self) -> None:
         """The turn that was asked for."""
         self._turn_asked = False
+        self.meter.begin()
         self._work()
 
     def _work(self) -> None:
@@ -317,40 +337,27 @@ class Broker:
 
         A turn that was asked for stays so, or each commit would add one more to those that the event loop has already.
         """
-        self._relieve()
-        self.memory.wake()  # first, or a busy queue would take what a waiting one was promised
-        self._dispatch()
+        meter = self.meter
+        dispatch = self.dispatch
+        dispatch.relieve()
+        dispatch.wake_refused()  # first, or a busy queue would take what a waiting one was promised
+        dispatch.run()
         self.steps.run()
         while self._committing is None and self._may_begin():
             self._begin_commit()
-        self.memory.wake()
+        meter.part("the beginning of a commit")
+        dispatch.wake_refused()
         self.flow.release()
+        meter.part("what waited for room")
         unwritten, self._unwritten = self._unwritten, {}
         for session in unwritten:
             session.flush()
-
-    def _relieve(self) -> None:
-        """While somebody waits for memory: queues that nobody consumes give theirs up (rule 8)."""
-        while self.idle_residents and self.memory.is_waited_for:
-            queue = next(iter(self.idle_residents))
-            del self.idle_residents[queue]
-            try:
-                if queue.give_up_memory():
-                    return
-            except StoreError as error:
-                event("spool.failed", f"an idle queue keeps its memory: {error}", logging.WARNING, code=error.code)
-
-    def _dispatch(self) -> None:
-        ready, self.ready = self.ready, {}
-        self.watched.update(ready)
-        for queue in ready:
-            queue.dispatch()
-        if self.ready:
-            self.ask_turn()
+        meter.end("output")
 
     def planned_turn(self) -> None:
         """The turn that ``call_later`` was asked for."""
         self._turn_planned = False
+        self.meter.begin()
         self._work()
 
     def _may_begin(self) -> bool:
@@ -367,21 +374,20 @@ class Broker:
         """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
         commit, error = self._close_commit()
         self._committing = commit
+        announcement = Announcement()
         if error is not None:
-            self.committed(commit.batch, error)
+            self._end_commit(commit.batch, error, announcement)
         elif commit.batch:
             self.writer.submit(commit.batch)
         else:
             self._committing = None
-            announcement = Announcement()
             self._complete(commit, announcement)
-            announcement.end()
+        announcement.end()
 
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
         self.ledger.write(self._open.parts)
         commit, self.open_commit_number = self._open, self.open_commit_number + 1
-        listed = commit.parts
-        commit.parts = []
+        listed, commit.parts = commit.parts, Parts()
         self._open = Commit(self.open_commit_number)
         commit.size, self.open_bytes = self.open_bytes, 0
         error: QuireError | None = None
@@ -394,13 +400,22 @@ class Broker:
 
     def committed(self, batch: WriteBatch, error: QuireError | None) -> None:
         """The writer is done with a batch. Called on the event loop's thread."""
+        self.meter.begin()
+        announcement = Announcement()
+        self._end_commit(batch, error, announcement)
+        self.meter.part("the end of a commit")
+        try:
+            self._work()
+        finally:
+            announcement.end()
+
+    def _end_commit(self, batch: WriteBatch, error: QuireError | None, announcement: Announcement) -> None:
         commit, self._committing = self._committing, None
         if commit is None or commit.batch is not batch:  # a sync of the store failed between commits
             self._committing = commit
             if error is not None:
                 self._failure.refuse(error)
             return
-        announcement = Announcement()
         if error is None:
             self._failure.end()
             self._complete(commit, announcement)
@@ -409,17 +424,11 @@ class Broker:
             self._fail(commit, error, announcement)
             # What was sent meanwhile fails too: it may not overtake what has failed and is sent again.
             self._fail(self._close_commit()[0], error, announcement)
-        try:
-            self._work()
-        finally:
-            announcement.end()
 
     def _complete(self, commit: Commit, announcement: Announcement) -> None:
         """A commit is done: tell everybody. Nothing here reads the store."""
         self.commits_done = commit.number
         self._pacing.ended(commit)
-        if len(self._producers) > MAX_PRODUCERS:
-            self._producers = dict(self._open.batch.producers)  # the store knows the others
         for part in commit.parts:
             announcement.tell(part.owner.committed, part)
         for session, receipts in commit.receipts:
@@ -432,7 +441,7 @@ class Broker:
     def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         self.commits_done = commit.number
-        self._producers = dict(self._open.batch.producers)
+        self.producers.failed(commit.batch, self._open.batch)
         self._failure.pass_on(commit, self._open, error, announcement)
 
     # What producers are held for.
@@ -440,12 +449,29 @@ class Broker:
     @property
     def is_restricted(self) -> bool:
         """Whether any send may have to wait or be refused now; asked once a chunk of input."""
-        return self.store_error is not None or self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
+        if self.store_error is not None or self.disks.low:
+            return True
+        return self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
+
+    def hold_cause(self, *, stored: bool) -> HoldCause | None:
+        """Which limit keeps a producer from sending now; None if none does.
+
+        Args:
+            stored: whether its messages go into the store.
+        """
+        limit, disk = (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
+        if self.is_over(limit):
+            return limit
+        return disk if self.is_over(disk) else None
 
     def is_over(self, cause: HoldCause) -> bool:
         """Whether a limit that producers are held for is exceeded."""
         if cause is HoldCause.STORE:
             under_way = self._committing.size if self._committing else 0
-            taken = self.stored_bytes + self.staged.bytes + self.open_bytes + under_way
+            taken = self.stored_bytes + self.staged.bytes + self.open_bytes + under_way + self.transaction_bytes
             return taken >= self.settings.store.limit
-        return self.spool.used >= self.spool.limit
+        if cause is HoldCause.SPOOL:
+            return self.spool.used >= self.spool.limit
+        if cause is HoldCause.SPOOL_DISK and not self.spool.used:
+            return False  # they find memory, and a store that has filled the disk once leaves little there for ever
+        return cause in self.disks.low

@@ -1,6 +1,6 @@
 """A commit: what has gathered since the last one, and whom to tell when it is durable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -132,6 +132,35 @@ class Owner(Protocol):
         ...
 
 
+class Parts:
+    """The parts of a commit, in the order they came: one of each owner."""
+
+    __slots__ = ("_by_owner",)
+
+    def __init__(self) -> None:
+        self._by_owner: dict[Owner, Part] = {}
+
+    def append(self, part: Part) -> None:
+        """Add a part."""
+        assert part.owner not in self._by_owner
+        self._by_owner[part.owner] = part
+
+    def of(self, owner: Owner) -> list[Any]:
+        """The part of an owner, if there is one."""
+        part = self._by_owner.get(owner)
+        return [] if part is None else [part]
+
+    def forget(self, owner: object) -> None:
+        """An owner is gone: nobody has to hear what becomes of its part."""
+        self._by_owner.pop(owner, None)  # type: ignore[call-overload]
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(list(self._by_owner.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._by_owner)
+
+
 @dataclass(slots=True)
 class Commit:
     """One commit of the broker.
@@ -150,7 +179,7 @@ class Commit:
 
     number: int
     batch: WriteBatch = field(default_factory=WriteBatch)
-    parts: list[Part] = field(default_factory=list)
+    parts: Parts = field(default_factory=Parts)
     receipts: list[tuple[Session, list[bytes]]] = field(default_factory=list)
     senders: dict[Session, None] = field(default_factory=dict)
     transactions: list["Transaction"] = field(default_factory=list)
@@ -160,7 +189,7 @@ class Commit:
 
     def forget(self, owner: object) -> None:
         """A queue is deleted: nobody has to hear what becomes of its part. What the writer has of it is written."""
-        self.parts = [part for part in self.parts if part.owner is not owner]
+        self.parts.forget(owner)
         for transaction in self.transactions:
             transaction.settled = [settled for settled in transaction.settled if settled[0] is not owner]
 

@@ -51,6 +51,21 @@ class Origin(Protocol):
         ...
 
 
+def needs_expired(broker: "Broker", origin: Origin, *, persistent: bool) -> bool:
+    """Whether the contents of expired messages are needed: for dead letters, or for advisories that somebody hears.
+
+    Args:
+        broker: the broker.
+        origin: where they are.
+        persistent: whether they are persistent.
+    """
+    policy = origin.policy
+    if broker.advisories.tells_expired(origin.destination, policy):
+        return True
+    becomes_letter = policy.process_expired and policy.dead_letter_strategy != "discarding"
+    return persistent and becomes_letter and not origin.is_dead_letter_queue
+
+
 def send_dead_letters(
     broker: "Broker", origin: Origin, messages: list[Message], reason: str, cause: str, *, subscriber: str = ""
 ) -> None:
@@ -79,7 +94,8 @@ def send_dead_letters(
     if not messages or policy.dead_letter_strategy == "discarding":
         return
     address = dead_letter_destination(origin.destination, policy, subscriber)
-    letters = broker.queue(address.name) if address.kind is DestinationKind.QUEUE else broker.topic(address.name)
+    with broker.limits.own_work():
+        letters = broker.queue(address.name) if address.kind is DestinationKind.QUEUE else broker.topic(address.name)
     origin.dead_lettered += len(messages)
     lives = round(policy.dead_letter_expiration * 1000)
     for message in messages:

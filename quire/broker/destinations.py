@@ -1,8 +1,12 @@
 """The destinations of a broker: found by name, created on first use, deleted."""
 
-from collections.abc import Callable
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.stream import Stream
 from quire.broker.topics.topic import Topic
@@ -11,13 +15,16 @@ from quire.destination import queue as queue_destination
 from quire.destination import stream as stream_destination
 from quire.destination import topic as topic_destination
 from quire.errors import InvalidArgument, UnknownDestination
-from quire.store.base import StoredDestination
+from quire.store.base import IDENTITY, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
-SPOOL_STEP = 1000
-"""How many spooled messages of a deleted queue are removed at once."""
+REMOVED = "removed"
+"""The kind, in the store, of a destination that is being removed: nobody can reach it any more."""
+
+AT_ONCE = 1000
+"""A destination with more records than this is removed in steps."""
 
 PRIORITIES = 10
 """How many lanes a prioritized queue has."""
@@ -36,6 +43,7 @@ class Destinations:
         queues: by name.
         topics: by name.
         streams: by name.
+        partitions: how many all streams have together.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
         created: called with each new destination.
     """
@@ -44,10 +52,13 @@ class Destinations:
         self.queues: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
         self.streams: dict[str, Stream] = {}
+        self.partitions = 0
         self.version = 0
         self.created: list[Callable[[Destination], None]] = []
         self._broker = broker
         self._next_id = 1
+        self._names: dict[DestinationKind, list[str]] = {}
+        self._names_version = -1
 
     def load(self) -> None:
         """Take what the store has."""
@@ -59,7 +70,17 @@ class Destinations:
             elif stored.kind == DestinationKind.TOPIC:
                 self._add_topic(stored)
             elif stored.kind == DestinationKind.STREAM:
-                self._add_stream(stored)
+                self._add_stream(self._with_identity(stored))
+            elif stored.kind == REMOVED:  # a crash ended its removal
+                self._remove_in_steps(stored)
+
+    def _with_identity(self, stored: StoredDestination) -> StoredDestination:
+        """A stream of an older version gets an identity."""
+        if IDENTITY in stored.settings:
+            return stored
+        changed = stored._replace(settings={**stored.settings, **_identity()})
+        self._broker.change_destination(changed.id, changed)
+        return changed
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
         """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
@@ -86,6 +107,23 @@ class Destinations:
         for stream in self.streams.values():
             stream.policy_changed()
 
+    def names(self, kind: DestinationKind, after: str = "") -> Iterator[str]:
+        """The names of all destinations of a kind, in order; meanwhile some may go.
+
+        Args:
+            kind: of which kind.
+            after: only names behind this one.
+        """
+        if self._names_version != self.version:
+            self._names_version, self._names = self.version, {}
+        if kind not in self._names:
+            named: Mapping[str, object] = self.streams
+            if kind is not DestinationKind.STREAM:
+                named = self.queues if kind is DestinationKind.QUEUE else self.topics
+            self._names[kind] = sorted(named)
+        names = self._names[kind]
+        return islice(names, bisect_right(names, after), None)
+
     def existing_queue(self, name: str) -> Queue:
         """The queue of a name.
 
@@ -102,8 +140,10 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            TooManyDestinations: there are too many.
         """
         destination = queue_destination(name)
+        self._broker.limits.check_destinations()
         policy = self._broker.settings.policies.of(destination)
         lanes = self._take_ids(PRIORITIES if policy.prioritized_messages else 1)
         stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
@@ -140,8 +180,10 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            TooManyDestinations: there are too many.
         """
         destination = topic_destination(name)
+        self._broker.limits.check_destinations()
         lanes = self._take_ids(1)
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
         topic = self._add_topic(stored, new=True)
@@ -175,13 +217,16 @@ class Destinations:
         Raises:
             InvalidDestination: it cannot be a name.
             InvalidArgument: a stream cannot have so many partitions.
+            TooManyDestinations: there are too many.
         """
         destination = stream_destination(name)
         policy = self._broker.settings.policies.of(destination)
-        lanes = self._take_ids(_checked_count(policy.partitions if partitions is None else partitions))
-        stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, {}, lanes)
+        count = _checked_count(policy.partitions if partitions is None else partitions)
+        self._broker.limits.check_destinations(count)
+        lanes = self._take_ids(count)
+        stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
-        self._broker.change_destination(stored.id, stored)
+        self._broker.change_destination(stored.id, stream.stored)
         self._announce(destination)
         return stream
 
@@ -194,16 +239,22 @@ class Destinations:
 
         Raises:
             InvalidArgument: it has more already, or cannot have so many.
+            TooManyDestinations: there are too many.
+            TooManySubscriptions: its groups would have too many.
         """
         known = len(stream.partitions)
         if _checked_count(count) < known:
             raise InvalidArgument(f"the stream has {known} partitions: there can only be more", argument="partitions")
         if count > known:
+            self._broker.limits.check_destinations(count - known)
+            self._broker.limits.check_subscriptions((count - known) * len(stream.groups))
             stream.add_partitions(self._take_ids(count - known))
+            self.partitions += count - known
             self.version += 1
 
     def _add_stream(self, stored: StoredDestination, *, new: bool = False) -> Stream:
         stream = self.streams[stored.name] = Stream(self._broker, stored, new=new)
+        self.partitions += len(stream.partitions)
         self._broker.stored_bytes += stream.stored_bytes
         return stream
 
@@ -213,10 +264,31 @@ class Destinations:
         for call in self.created:
             call(destination)
 
+    def remove_stored(self, stored: StoredDestination, count: int) -> None:
+        """Remove a destination from the store: with the open commit if it is small, in steps that begin there if not.
+
+        Args:
+            stored: the destination as the store has it. Nobody can reach it any more.
+            count: about how many messages it has.
+        """
+        spooled = [lane for lane in stored.lanes if not self._broker.spool.is_empty(lane)]
+        if count <= AT_ONCE and not spooled:
+            self._broker.change_destination(stored.id, None)
+            return
+        removed = stored._replace(kind=REMOVED)
+        self._broker.change_destination(stored.id, removed)
+        self._remove_in_steps(removed)
+
+    def _remove_in_steps(self, stored: StoredDestination) -> None:
+        LaneRemoval(
+            self._broker, stored.lanes, f"the removal of {stored.name}",
+            lambda: self._broker.change_destination(stored.id, None),
+        )  # fmt: skip
+
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers, with its messages.
 
-        What it keeps in memory goes at once, what is in the spool in steps, what is stored with the open commit.
+        What it keeps in memory goes at once; what is stored or spooled goes with the open commit, or in steps.
         """
         broker = self._broker
         del self.queues[queue.destination.name]
@@ -226,8 +298,7 @@ class Destinations:
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
         broker.forget(queue)
-        clear_spool(broker, queue)
-        broker.change_destination(queue.stored.id, None)
+        self.remove_stored(queue.stored, queue.depth)
         broker.advisories.destination_deleted(queue.destination)
 
     def delete_topic(self, topic: Topic) -> None:
@@ -240,13 +311,14 @@ class Destinations:
         broker.stored_bytes -= topic.bytes
         broker.forget(topic)
         broker.set_mark(topic.key, None)
-        broker.change_destination(topic.stored.id, None)
+        self.remove_stored(topic.stored, topic.depth)
         broker.advisories.destination_deleted(topic.destination)
 
     def delete_stream(self, stream: Stream) -> None:
         """Delete a stream whose groups have no members, with its groups and all messages."""
         broker = self._broker
         del self.streams[stream.destination.name]
+        self.partitions -= len(stream.partitions)
         self.version += 1
         for group in list(stream.groups.values()):
             broker.groups.drop(group)
@@ -254,22 +326,12 @@ class Destinations:
         stream.forget_marks()
         for partition in stream.partitions:
             broker.forget(partition)
-        broker.change_destination(stream.stored.id, None)
+        self.remove_stored(stream.stored, sum([partition.count for partition in stream.partitions]))
         broker.advisories.destination_deleted(stream.destination)
 
 
-def clear_spool(broker: "Broker", queue: Queue) -> None:
-    """Remove what the spool has of a deleted queue, in steps. The number of a lane is never used again."""
-
-    def step() -> bool:
-        for lane in queue.lanes:
-            if links := broker.spool.links(lane.id, 0, SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
-                return True
-        return False
-
-    if any([not broker.spool.is_empty(lane.id) for lane in queue.lanes]):
-        broker.steps.add(step, f"the removal of what the spool has of {queue.destination}")
+def _identity() -> dict[str, object]:
+    return {IDENTITY: secrets.token_hex(8)}
 
 
 def _checked_count(partitions: int) -> int:

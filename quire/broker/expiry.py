@@ -1,18 +1,31 @@
-"""The expiry sweep: removes what has expired, through the store's index of expirations. No cursor moves."""
+"""The expiry sweep: removes what has expired, through the indexes of expirations. No cursor moves.
 
-import logging
+A sweep is work in steps. A step has a budget of messages, of bytes and of time; no body is read unless somebody needs
+it, for a dead letter say.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from quire.broker.dead_letter import send_dead_letters
-from quire.errors import StoreCorrupt, StoreError
-from quire.logs import event
-from quire.message import Message
+from quire.broker.expired_entries import ExpiredEntries
+from quire.broker.expired_messages import Cost, ExpiredMessages
+from quire.errors import StoreError
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
-STEP = 1000
-"""How many expired messages one sweep removes."""
+STEP = 4000
+"""What the removals of one step may cost: about as many messages."""
+
+STEP_BYTES = 2 << 20
+"""How many bytes of messages one step reads or writes, if it is about more than one message."""
+
+BUDGET = 0.006
+"""How long one step takes, in seconds; a removal that has begun ends."""
+
+GATHERED = 20_000
+"""How many entries are gathered before they are removed, one lane after the other."""
 
 
 class Expiry:
@@ -24,49 +37,60 @@ class Expiry:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._failing = False
+        self._messages = ExpiredMessages(broker)
+        self._stored = ExpiredEntries(broker.store, broker.clock)
+        self._spooled = ExpiredEntries(broker.spool, broker.clock)
+        self._work: Iterator[Cost] | None = None
+        self._is_sweeping = False
 
     def start(self) -> None:
         """Sweep from now on."""
-        self._broker.scheduler.call_later(self._broker.settings.broker.expiry_interval, self._sweep)
+        self._broker.scheduler.call_later(self._broker.settings.broker.expiry_interval, self._begin)
 
-    def _sweep(self) -> None:
+    def _begin(self) -> None:
         self.start()
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self._broker.steps.add(self._step, "the removal of expired messages")
+
+    def _step(self) -> bool:
+        """Remove some of what has expired; whether there is more."""
+        clock = self._broker.clock
+        end, messages, size = clock.monotonic() + BUDGET, 0, 0
+        work = self._work = self._work or self._sweep(clock.now_ms())
         try:
-            self._remove_expired()
-            self._failing = False
-        except StoreError as error:
-            if not self._failing:
-                text = f"expired messages wait until the store can be read: {error}"
-                event("expiry.failed", text, logging.WARNING, code=error.code)
-            self._failing = True
+            for cost in work:
+                messages, size = messages + cost.messages, size + cost.bytes
+                if messages >= STEP or size >= STEP_BYTES or clock.monotonic() >= end:
+                    return True
+        except StoreError:
+            self._work = None  # the next step begins a sweep anew
+            raise
+        self._work, self._is_sweeping = None, False
+        return False
 
-    def _remove_expired(self) -> None:
-        broker = self._broker
-        now = broker.clock.now_ms()
-        if not broker.store.expired(now, 1):  # as nearly always: then no destination is looked at
-            return
-        queues = {lane.id: queue for queue in broker.queues.values() for lane in queue.lanes}
-        topics = {topic.lane: topic for topic in broker.destinations.topics.values()}
-        # Those in flight or hidden stay in the index until they are settled; they must not hide the others.
-        limit = STEP + sum([source.in_flight for source in (*broker.queues.values(), *broker.durables)])
-        limit += sum([len(lane.cursor.excluded) for queue in queues.values() for lane in queue.lanes])
-        found: dict[int, list[int]] = {}
-        for lane, sequence in broker.store.expired(now, limit):
-            found.setdefault(lane, []).append(sequence)
-        for lane, sequences in found.items():
-            if queue := queues.get(lane):
-                messages = self._load_sound(lane, queue.take_out(sequences))
-                queue.removed(messages)
-                send_dead_letters(broker, queue, messages, "expired", "expired before it could be delivered")
-            elif topic := topics.get(lane):
-                topic.expire(sequences, self._load_sound)
+    def _sweep(self, now_ms: int) -> Iterator[Cost]:
+        yield from self._sweep_index(self._stored, now_ms, persistent=True)
+        yield from self._sweep_index(self._spooled, now_ms, persistent=False)
+        yield from self._messages.remove_unstored(now_ms)
 
-    def _load_sound(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read messages; a damaged one is left out and stays where it is."""
-        while sequences:
-            try:
-                return self._broker.store.load(lane, sequences)
-            except StoreCorrupt as damage:
-                sequences = [sequence for sequence in sequences if sequence != damage.data["sequence"]]
-        return []
+    def _sweep_index(self, entries: ExpiredEntries, now_ms: int, *, persistent: bool) -> Iterator[Cost]:
+        gathered: defaultdict[int, list[int]] = defaultdict(list)
+        count = 0
+        for found in entries.sweep(now_ms):
+            for _, lane, sequence in found:
+                gathered[lane].append(sequence)
+            count += len(found)
+            yield Cost(len(found) // 4)
+            if count >= GATHERED:
+                yield from self._remove(entries, gathered, persistent=persistent)
+                gathered.clear()
+                count = 0
+        yield from self._remove(entries, gathered, persistent=persistent)
+        entries.end()
+
+    def _remove(self, entries: ExpiredEntries, gathered: dict[int, list[int]], *, persistent: bool) -> Iterator[Cost]:
+        for lane, sequences in gathered.items():
+            for cost in self._messages.remove(lane, sorted(sequences), persistent=persistent):
+                entries.stayed += cost.stayed
+                yield cost

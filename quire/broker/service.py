@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,23 +17,32 @@ from typing import Protocol
 
 from quire import __version__, migrations
 from quire.broker.broker import Broker
+from quire.broker.flow import HoldCause
 from quire.broker.stomp.stomp_session import StompSession
 from quire.broker.transport import StompTransport
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
-from quire.errors import AddressInUse, QuireError, StoreLocked, StoreUnreachable
+from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
 from quire.logs import configure, event
 from quire.scheduler import Scheduler
 from quire.settings import Settings, broker_file, split_address, store_url
 from quire.store.base import Store, Sync, WriteBatch
+from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
 from quire.store.urls import shown, store_for_url
 from quire.store.writer import GroupCommitWriter
 
 TICK = 0.05
 """How often due timers are looked for, in seconds."""
 
+TIMERS_BUDGET = 0.01
+"""How long the timers of one turn may take together, in seconds; one that has begun ends."""
+
 LOCK_INTERVAL = 1.0
 """How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
+
+
+BACKLOG = 1024
+"""How many connections may wait to be served."""
 
 
 class HttpServer(Protocol):
@@ -56,6 +66,7 @@ class Service:
         http: serves the HTTP API; None for none.
         clock: the time.
         reload: reads the settings again; None if they come from nowhere.
+        probe: measures what is free on a disk.
 
     Attributes:
         broker: the core, once started.
@@ -69,7 +80,7 @@ class Service:
 
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
-        reload: Callable[[], Settings] | None = None,
+        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
@@ -81,6 +92,8 @@ class Service:
         self.started_at = self.clock.now_ms()
         self._http = http
         self._reload = reload
+        self._probe = probe
+        self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
         self._lock_checked = self.clock.monotonic()
@@ -107,14 +120,18 @@ class Service:
                 await asyncio.wait_for(self._stopped.wait(), LOCK_INTERVAL)
                 return
 
-    async def start(self) -> None:
-        """Open the store and the ports.
+    async def start(self, opened: Callable[[], None] = lambda: None) -> None:
+        """Open the store and the ports. A client that STOMP answers finds HTTP open too.
+
+        Args:
+            opened: called when both ports take connections, before the first client is served over STOMP.
 
         Raises:
             AddressInUse: a port is taken.
             StoreError: the store cannot be opened.
         """
         loop = asyncio.get_running_loop()
+        self._use_disk(HoldCause.STORE_DISK, self.store)
         report = migrations.prepare(self.store.url)
         if report:
             event("store.migrated", report.sentence("migrated"), **report._asdict())
@@ -127,17 +144,19 @@ class Service:
             self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
         )
         self.broker.writer = self._writer
+        self.broker.disks.watch(self._disks)
         self._writer.start()
+        http_listener = _listen(self.settings.http.address) if self._http else None
         listener = _listen(self.settings.stomp.address)
         self.stomp_address = _address(listener)
-        self._server = await loop.create_server(
-            lambda: StompTransport(self.broker, self.connections), sock=listener, backlog=1024
-        )
-        if self._http:
-            http_listener = _listen(self.settings.http.address)
+        self._tick()
+        if self._http and http_listener:
             self.http_address = _address(http_listener)
             await self._http.start(self, http_listener)
-        self._tick()
+        opened()
+        self._server = await loop.create_server(
+            lambda: StompTransport(self.broker, self.connections), sock=listener, backlog=BACKLOG
+        )
 
     def _turn_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self._turn)
@@ -156,26 +175,66 @@ class Service:
 
     def _open_spool(self) -> Spool:
         """A fresh spool beside the store; in memory if the store is."""
+        limit = self.settings.spool.limit
         if self.store.url == "memory:":
             store = store_for_url("memory:", Sync.NEVER)
-        else:
-            directory = Path(self.settings.store.data).absolute() / "spool"
-            store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
-            if not store.try_lock(_owner()):  # it has another store, and writes its spool here
+            store.open()
+            return Spool(store, limit)
+        directory = Path(self.settings.store.data).absolute() / "spool"
+        store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
+
+        def renew() -> None:
+            store.close()
+            if not store.try_lock(_owner()):  # another broker has another store, and writes its spool here
                 data = self.settings.store.data
                 raise StoreLocked(f"{store.lock_owner()} uses the data directory {data}: choose another", data=data)
             for old in directory.glob("*.mdb"):
                 old.unlink()
-        store.open()
-        return Spool(store, self.settings.spool.limit)
+            if HoldCause.SPOOL_DISK not in self._disks:
+                self._use_disk(HoldCause.SPOOL_DISK, store)
+            store.open()
+
+        renew()
+        return Spool(store, limit, renew)
+
+    def _use_disk(self, cause: HoldCause, store: Store) -> None:
+        """A store is locked and about to be opened: if its disk is full, the space for that comes from the reserve."""
+        if store.reserve_file is None or not self.settings.store.disk_free_limit:
+            return
+        disk = self._disks[cause] = Disk(store, self.settings.store.disk_free_limit, self._probe)
+        if released := disk.prepare():
+            text = f"the disk of {disk.directory} is full: {released} bytes of reserve are used for the start"
+            event("disk.reserve_used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
 
     def _tick(self) -> None:
-        self._ticking = asyncio.get_running_loop().call_later(TICK, self._tick)
-        self.scheduler.run_due()
+        """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
+        delay = TICK
+        try:
+            delay = self._run_due()
+            self._check_lock()
+        except Exception as error:  # a defect: nothing that is expected to fail does so here
+            text = f"a call that was due has failed; please report this: {error!r}\n{traceback.format_exc()}"
+            event("timer.failed", text, logging.ERROR)
+        finally:
+            self._ticking = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _check_lock(self) -> None:
         if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
             self._lock_checked = self.clock.monotonic()
             if not self.store.check_lock():
                 self.ask_stop(StoreLocked(f"the lock of {self.store_url} is lost: another broker may have it"))
+
+    def _run_due(self) -> float:
+        """Make the calls that are due, as far as the budget reaches; in how many seconds to look again."""
+        meter, clock = self.broker.meter, self.clock
+        now = clock.monotonic()
+        while (call := self.scheduler.take_due(now)) is not None:
+            meter.begin()
+            call()
+            meter.end("timer", call)
+            if clock.monotonic() - now > TIMERS_BUDGET:
+                return 0.0
+        return TICK
 
     def ask_stop(self, failure: QuireError | None = None) -> None:
         """Have ``wait`` return.
@@ -276,9 +335,8 @@ async def _main(service: Service, standby: bool) -> None:
             await service.take_store(standby=standby)
             if service.is_stopping:
                 return
-            await service.start()
             file = broker_file(service.settings.store.data)
-            _announce(service, file)
+            await service.start(lambda: _announce(service, file))
             if hasattr(signal, "SIGHUP"):
                 loop.add_signal_handler(signal.SIGHUP, service.reload)
         try:
@@ -298,16 +356,18 @@ def _telling_of_files() -> Iterator[None]:
         yield
     except OSError as error:
         path = str(error.filename)
-        raise StoreUnreachable(f"cannot use {path}: {error.strerror}", path=path) from error
+        kind = StoreFull if error.errno in NO_SPACE else StoreUnreachable
+        raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
 
 
 def _announce(service: Service, file: Path) -> None:
     """Say where it listens, to people and in a file that the command line reads."""
     facts = {"pid": os.getpid(), "stomp": service.stomp_address, "http": service.http_address}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(facts))
-    fresh.replace(file)
+    try:
+        _write(file, json.dumps(facts))
+    except OSError as error:
+        text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
+        event("broker.unannounced", text, logging.WARNING, path=str(file))
     broker = service.broker
     messages = sum([queue.depth for queue in broker.queues.values()])
     event(
@@ -325,18 +385,32 @@ def _announce(service: Service, file: Path) -> None:
     )
 
 
+def _write(file: Path, text: str) -> None:
+    """Write a file that others see whole or not at all. The one before goes first: its space may be the only one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    fresh = file.with_suffix(".new")
+    try:
+        fresh.write_text(text)
+        fresh.replace(file)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
 def _owner() -> str:
     return f"{socket.gethostname()} process {os.getpid()}"
 
 
 def _listen(address: str) -> socket.socket:
-    """A listening socket; port 0 picks a free one."""
+    """A socket that takes connections from now on, before they are served; port 0 picks a free one."""
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise AddressInUse(f"cannot listen on {address}: {error.strerror}", address=address) from error

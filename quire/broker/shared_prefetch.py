@@ -1,9 +1,14 @@
 """One prefetch and one order of acknowledgement for several consumers that are one subscription to the client."""
 
-from typing import Protocol
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from quire.broker.subscription import Subscription
 from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
 
 
 class Whole(Protocol):
@@ -22,7 +27,7 @@ class Whole(Protocol):
         ...
 
     def extended(self, child: Subscription) -> None:
-        """Messages of a child were acknowledged in a transaction."""
+        """The number of a child's messages has changed that take no credit."""
         ...
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
@@ -44,7 +49,7 @@ class ChildSubscription(Subscription):
     @property
     def credit(self) -> int:
         """How many messages it may be given now."""
-        return self.parent.credit(self) if self.session.writable else 0
+        return self.parent.credit(self)
 
     def take(self, sequences: list[int]) -> list[Message]:
         """Take settled messages out of the in-flight table."""
@@ -52,64 +57,100 @@ class ChildSubscription(Subscription):
         self.parent.settled(self, messages)
         return messages
 
+    def extend(self, sequences: Iterable[int]) -> None:
+        """Messages take no credit for now."""
+        super().extend(sequences)
+        self.parent.extended(self)
+
+    def unextend(self, sequences: Iterable[int]) -> None:
+        """Messages take credit again."""
+        super().unextend(sequences)
+        self.parent.extended(self)
+
 
 class SharedPrefetch:
     """What the children of one subscription have in flight, all together.
 
+    A child that finds no credit waits. When there is some again, children get it in the order they have waited: what is
+    done for an acknowledgement does not grow with their number.
+
     Args:
+        broker: the broker.
         prefetch: how many messages they may have.
 
     Attributes:
         prefetch: as given.
     """
 
-    def __init__(self, prefetch: int) -> None:
+    def __init__(self, broker: "Broker", prefetch: int) -> None:
         self.prefetch = prefetch
+        self._broker = broker
         self._in_flight: dict[tuple[Subscription, int], None] = {}
-        self._extended: dict[Subscription, None] = {}
-        self._waiting: dict[Subscription, None] = {}
+        self._extended: dict[Subscription, int] = {}
+        self._extension = 0
+        self._waiting: OrderedDict[Subscription, None] = OrderedDict()
 
     def credit(self, child: Subscription) -> int:
-        """How many messages a child may be given now; if none, it is woken when there is credit again."""
-        credit = self.prefetch - len(self._in_flight)
-        if self._extended:
-            for other in [other for other in self._extended if not other.extended]:
-                del self._extended[other]
-            credit += sum([len(other.extended) for other in self._extended])
-        if credit > 0:
-            self._waiting.pop(child, None)
-        else:
+        """How many messages a child may be given now; if none, it is served when there is credit again."""
+        credit = self._credit if child.session.writable else 0
+        if credit <= 0:
             self._waiting.setdefault(child)
         return credit
+
+    @property
+    def _credit(self) -> int:
+        return self.prefetch + self._extension - len(self._in_flight)
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
         """A child was given messages that it has to acknowledge."""
         self._in_flight.update([((child, message.sequence), None) for message in messages])
-        if len(self._in_flight) >= self.prefetch:  # who was given the last of the credit may not ask for more
+        if self._credit <= 0:  # who was given the last of the credit may not ask for more
             self._waiting.setdefault(child)
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
-        """Messages of a child are settled: there is credit for those that wait for it, the longest waiting first."""
+        """Messages of a child are settled: there is credit for those that wait for it."""
         for message in messages:
             self._in_flight.pop((child, message.sequence), None)
-        self._wake()
+        self._count_extension(child)
+        self.wake()
 
     def extended(self, child: Subscription) -> None:
-        """Messages of a child were acknowledged in a transaction: until it ends they take no credit."""
-        self._extended[child] = None
-        self._wake()
+        """The number of a child's messages has changed that take no credit."""
+        self._count_extension(child)
+        self.wake()
+
+    def _count_extension(self, child: Subscription) -> None:
+        if child.extended or child in self._extended:
+            self._extension += len(child.extended) - self._extended.pop(child, 0)
+            if child.extended:
+                self._extended[child] = len(child.extended)
 
     def child_left(self, child: Subscription) -> None:
         """A child is there no more: what it had in flight is not in flight any more."""
         self._waiting.pop(child, None)
-        self._extended.pop(child, None)
+        self._extension -= self._extended.pop(child, 0)
         for key in [key for key in self._in_flight if key[0] is child]:
             del self._in_flight[key]
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
-        for child in self._waiting:
-            child.source.wake()
+    def wake(self) -> None:
+        """There may be credit again: children that wait for it are served in the next turn."""
+        if self._waiting:
+            self._broker.with_credit[self] = None
+            self._broker.ask_turn()
+
+    def serve_waiting(self) -> None:
+        """While there is credit: let children have it that wait for it, the longest waiting first."""
+        broker = self._broker
+        for _ in range(len(self._waiting)):
+            child = next(iter(self._waiting))
+            if self._credit <= 0 or not child.session.writable:
+                return
+            if broker.dispatch.is_over:
+                self.wake()
+                return
+            del self._waiting[child]
+            broker.dispatch.serve(child.source)
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
         """What was given out up to and including a message, in that order, by child."""

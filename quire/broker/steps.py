@@ -54,13 +54,13 @@ class Steps:
         if self._broker.store_error is not None:  # what the failed commit had is not there yet
             self._wait_a_while()
             return
-        clock, work = self._broker.clock, self._work
-        end = clock.monotonic() + BUDGET
+        work = self._work
+        end = self._broker.clock.monotonic() + BUDGET
         for _ in range(len(work)):
             step, name = work.popleft()
             if self._take(step, name):
                 work.append((step, name))
-            if clock.monotonic() >= end:
+            if self._broker.meter.part(name) >= end:
                 break
         if work:
             self._is_waiting = True

@@ -1,5 +1,6 @@
 """A consumer of a queue or of a topic's durable subscription: its credit, and the messages it has in flight."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +23,40 @@ class AckMode(StrEnum):
     INDIVIDUAL = "client-individual"
 
 
-class Source(Protocol):
+class Dispatching(Protocol):
+    """Who gives messages to consumers, as the broker's turns and its look at slow consumers see it."""
+
+    @property
+    def destination(self) -> Destination:
+        """Whose messages they are."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """What applies to it."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How many messages it has, those in flight included."""
+        ...
+
+    @property
+    def subscriptions(self) -> list["Subscription"]:
+        """Its consumers."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages consumers have."""
+        ...
+
+    def dispatch(self) -> None:
+        """Give out now what can be given out."""
+        ...
+
+
+class Source(Dispatching, Protocol):
     """What a consumer consumes, as its session and its acknowledgements see it.
 
     Attributes:
@@ -39,10 +73,6 @@ class Source(Protocol):
 
     def wake(self) -> None:
         """Dispatch at the end of this turn, if there may be something to dispatch."""
-        ...
-
-    def dispatch(self) -> None:
-        """Give out now what can be given out."""
         ...
 
     def acknowledge(self, messages: list[Message]) -> None:
@@ -69,34 +99,6 @@ class Source(Protocol):
 
     def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None:
         """A consumer goes; ``lost`` if it vanished without a word."""
-        ...
-
-
-class Dispatching(Protocol):
-    """Who gives messages to consumers, as the broker's turns and its look at slow consumers see it."""
-
-    @property
-    def policy(self) -> Policy:
-        """What applies to it."""
-        ...
-
-    @property
-    def depth(self) -> int:
-        """How many messages it has, those in flight included."""
-        ...
-
-    @property
-    def subscriptions(self) -> list["Subscription"]:
-        """Its consumers."""
-        ...
-
-    @property
-    def in_flight(self) -> int:
-        """How many messages consumers have."""
-        ...
-
-    def dispatch(self) -> None:
-        """Give out now what can be given out."""
         ...
 
 
@@ -173,6 +175,20 @@ class Subscription:
         if self.extended:
             self.extended.difference_update(sequences)
         return [message for message in messages if message is not None]
+
+    def extend(self, sequences: Iterable[int]) -> None:
+        """Messages take no credit for now.
+
+        Args:
+            sequences: in flight.
+        """
+        self.extended.update(sequences)
+        self.source.wake()
+
+    def unextend(self, sequences: Iterable[int]) -> None:
+        """Messages take credit again."""
+        self.extended.difference_update(sequences)
+        self.source.wake()
 
     def up_to(self, sequence: int) -> list[int]:
         """The sequences in flight up to and including one, in the order they were given out; none if it is not."""

@@ -60,11 +60,14 @@ class StompTransport(asyncio.Protocol):
         """Bytes have come."""
         if self._session is None or self._closing:
             return
+        meter = self._broker.meter
+        meter.begin()
         try:
             self._session.receive(data)
         except Exception as defect:  # the client is told already; let its connection end as any other
             failure = {"message": f"the input of {self.peer} met a defect", "exception": defect, "protocol": self}
             asyncio.get_running_loop().call_exception_handler(failure)
+        meter.end("input of", self.peer)
         if self._broker.open_bytes > OPEN_BYTES:
             self.pause_reading("commit")
             self._broker.after_commit(self._commit_done)
@@ -81,14 +84,18 @@ class StompTransport(asyncio.Protocol):
         self.is_writable = True
         self.resume_reading("output")
         if self._session:
+            self._broker.meter.begin()
             self._session.output_drained()
+            self._broker.meter.end("drained output of", self.peer)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         self._closing = True
         self._connections.pop(self, None)
         if self._session:
+            self._broker.meter.begin()
             self._session.closed()
+            self._broker.meter.end("the end of", self.peer)
 
     # The session calls these.
 

@@ -54,7 +54,7 @@ def demo(context: click.Context, messages: int, seed: int) -> None:
     """Send orders to a consumer that comes and goes, and audit the ledger."""
     from quire.spark.pipelines.audit import AuditOptions, run
     from quire.spark.pipelines.audit_printing import print_report
-    from quire.spark.pipelines.audit_report import Expectations
+    from quire.spark.pipelines.audit_report import Expectations, Verdict
     from quire.spark.pipelines.command import console, start_session
     from quire.spark.pipelines.place import Place
 
@@ -70,7 +70,7 @@ def demo(context: click.Context, messages: int, seed: int) -> None:
         audited = run(spark, Place(url=broker.api.url), AuditOptions(Expectations(drained=True)))
         print_report(audited, console())
         spark.stop()
-    context.exit(counted or (0 if audited.ok else 1))
+    context.exit(counted or int(audited.verdict is Verdict.NOT_OK))
 
 
 if __name__ == "__main__":

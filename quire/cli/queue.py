@@ -42,7 +42,7 @@ def queue() -> None:
 @broker_verb
 def ls(api: Api, output: Output) -> None:
     """List the queues with their counts."""
-    output.rows(api.call("GET", path("queues"))["queues"], QUEUE_COLUMNS)
+    output.rows(pages(api, path("queues"), "queues"), QUEUE_COLUMNS)
 
 
 @queue.command()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from quire.cli.api import Api, broker_verb, path, stream_path
+from quire.cli.api import Api, broker_verb, pages, path, stream_path
 from quire.cli.output import Column, Output, confirm, output_option, printable, readable
 from quire.clock import SystemClock
 from quire.units import parse_duration
@@ -81,7 +81,7 @@ def stream() -> None:
 @broker_verb
 def ls(api: Api, output: Output) -> None:
     """List the streams with their counts."""
-    output.rows(api.call("GET", path("streams"))["streams"], STREAM_COLUMNS)
+    output.rows(pages(api, path("streams"), "streams"), STREAM_COLUMNS)
 
 
 @stream.command()

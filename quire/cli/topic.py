@@ -2,7 +2,7 @@
 
 import click
 
-from quire.cli.api import Api, broker_verb, path, topic_path
+from quire.cli.api import Api, broker_verb, pages, path, topic_path
 from quire.cli.columns import HELD_COLUMNS
 from quire.cli.output import Column, Output, confirm, output_option
 
@@ -43,7 +43,7 @@ def topic() -> None:
 @broker_verb
 def ls(api: Api, output: Output) -> None:
     """List the topics with their counts."""
-    output.rows(api.call("GET", path("topics"))["topics"], TOPIC_COLUMNS)
+    output.rows(pages(api, path("topics"), "topics"), TOPIC_COLUMNS)
 
 
 @topic.command()

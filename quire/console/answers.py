@@ -2,18 +2,37 @@
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from quire.errors import QuireError
 
 JSON = "application/json"
 
+PIECE = 64 * 1024
+"""How many bytes of an answer are given to the connection at once: the next ones go when the client has read them."""
 
-def json_answer(content: object, status: int = 200) -> Response:
+RETRY_AFTER = "1"
+"""After how many seconds a client may try again what a limit has refused."""
+
+
+class Answer(Response):
+    """An answer that is sent as fast as its client reads it: its request is done when all of it is read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body), PIECE):
+            piece = bytes(self.body[start : start + PIECE])
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def json_answer(content: object, status: int = 200) -> Answer:
     """What was asked for."""
-    return Response(msgspec.json.encode(content), status, media_type=JSON)
+    return Answer(msgspec.json.encode(content), status, media_type=JSON)
 
 
-def error_answer(error: QuireError, status: int | None = None) -> Response:
+def error_answer(error: QuireError, status: int | None = None) -> Answer:
     """An error.
 
     Args:
@@ -22,4 +41,5 @@ def error_answer(error: QuireError, status: int | None = None) -> Response:
     """
     detail = {"code": error.code, "text": str(error), "advice": error.entry.advice, "data": error.data}
     content = msgspec.json.encode({"error": detail}, enc_hook=str)
-    return Response(content, status or error.entry.http, media_type=JSON)
+    headers = {"retry-after": RETRY_AFTER} if error.entry.http == 503 and error.entry.retriable else None
+    return Answer(content, status or error.entry.http, headers, media_type=JSON)

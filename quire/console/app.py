@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -24,6 +24,7 @@ from quire.console import (
     groups,
     messages,
     polling,
+    producers,
     queues,
     schedule,
     streams,
@@ -32,12 +33,15 @@ from quire.console import (
     writes,
     xa,
 )
-from quire.console.answers import JSON, error_answer, json_answer
+from quire.console.answers import JSON, Answer, error_answer, json_answer
 from quire.console.bulk import access
 from quire.console.bulk.launcher import Launcher
 from quire.console.endpoint import Endpoint, read_call
-from quire.console.metrics import BrokerCollector, scrape
+from quire.console.measured import Measured
+from quire.console.metrics import BrokerCollector
 from quire.console.openapi import BASE, document
+from quire.console.pieced_response import PiecedResponse
+from quire.console.request_memory import RequestMemory
 from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
 from quire.settings import split_address
 
@@ -46,6 +50,7 @@ ENDPOINTS: list[Endpoint] = [
     for module in (
         broker,
         connections,
+        producers,
         queues,
         messages,
         transfers,
@@ -62,6 +67,9 @@ ENDPOINTS: list[Endpoint] = [
     for row in module.ENDPOINTS
 ]
 """All there are."""
+
+STATUS_BYTES = 1000
+"""What the status of a destination takes while metrics are written, in bytes, about."""
 
 
 class Application:
@@ -98,7 +106,15 @@ class Application:
         """Serve a request. Its path is matched as it was sent: a ``%2F`` belongs to a name, it does not end one."""
         if scope["type"] == "http" and "raw_path" in scope:
             scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        memory = scope["memory"] = RequestMemory(self._service.broker)
+        what = f"{scope['method']} {scope['path']}"
+        try:
+            await Measured(self._app(scope, receive, send), self._service.broker.meter, what)
+        finally:
+            memory.release()
 
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
@@ -106,17 +122,31 @@ class Application:
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request, self._service.http_address)
-        call = await read_call(
-            row, request, self._service, self._management, self._topics, self._streams, self.bulk, _names(request)
-        )
-        return json_answer(await row.handle(call), row.status)
+        try:
+            call = await read_call(
+                row, request, self._service, self._management, self._topics, self._streams, self.bulk, _names(request)
+            )
+        except ClientDisconnect:  # there is nobody left to answer
+            return Response(status_code=400)
+        return _held(request, json_answer(await row.handle(call), row.status))
 
     async def _openapi(self, request: Request) -> Response:
-        return Response(self._document, media_type=JSON)
+        return _held(request, Answer(self._document, media_type=JSON))
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
-        return Response(scrape(self._collector), media_type=CONTENT_TYPE_LATEST)
+        destinations = self._service.broker.destinations
+        count = len(destinations.queues) + len(destinations.topics) + len(destinations.streams)
+        memory: RequestMemory = request.scope["memory"]
+        memory.take(count * STATUS_BYTES)
+        return PiecedResponse(self._collector.scrape(), CONTENT_TYPE_LATEST)
+
+
+def _held(request: Request, answer: Answer) -> Answer:
+    """An answer that counts until it is read."""
+    memory: RequestMemory = request.scope["memory"]
+    memory.take(len(answer.body))
+    return answer
 
 
 def check_origin(request: Request, address: str) -> None:

@@ -25,7 +25,7 @@ class NewDurable(Fields, frozen=True):
 
 
 async def _list(call: Call) -> DurableList:
-    return DurableList(call.topics.durables())
+    return DurableList(await call.gathered(call.topics.durables()))
 
 
 async def _show(call: Call) -> DurableStatus:

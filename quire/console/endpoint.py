@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from itertools import islice
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -13,15 +14,32 @@ from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
 from quire.broker.writing.row_reader import MAX_BYTES
 from quire.console.bulk.launcher import Launcher
+from quire.console.request_memory import RequestMemory
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
 from quire.logs import event
+from quire.units import LARGEST, parse_number
 
-Limit = Annotated[int, msgspec.Meta(ge=1)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+"""A whole number that a client gives: every one of the API has a range, and this is the widest."""
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
+
+ENTRIES = 50
+"""So many entries of a list are made at once: some milliseconds."""
+
+T = TypeVar("T")
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of a request; one that is unknown is an error."""
+
+
+class ListQuery(Fields, frozen=True):
+    """Which part of a list to show."""
+
+    limit: PageLimit = 100
+    after: str = ""
 
 
 class DeleteQuery(Fields, frozen=True):
@@ -138,6 +156,20 @@ class Call:
                 self.audit(name, f"{text}{part}: {total} messages", messages=total, whole=is_whole, **data)
         return total
 
+    async def gathered(self, entries: Iterable[T], limit: int | None = None) -> list[T]:
+        """The entries of a list; the event loop has its turn in between.
+
+        Args:
+            entries: makes each when it is asked for it.
+            limit: how many at the most; None for all.
+        """
+        gathered: list[T] = []
+        for entry in islice(entries, limit):
+            gathered.append(entry)
+            if len(gathered) % ENTRIES == 0:
+                await asyncio.sleep(0)
+        return gathered
+
     async def done_or_gone(self, begin: Callable[[Callable[[], None]], None]) -> bool:
         """Wait until something is done, or the caller goes away, in this request's own task.
 
@@ -179,6 +211,7 @@ class Endpoint(NamedTuple):
         body: the type of what it takes, if anything.
         status: the HTTP status of success.
         packed: whether it takes MessagePack instead of JSON: rows with bodies of any bytes.
+        takes_message: whether it takes a message's body, which may be as large as ``stomp.max_body``.
     """
 
     method: str
@@ -190,6 +223,7 @@ class Endpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     status: int = 200
     packed: bool = False
+    takes_message: bool = False
 
 
 async def read_call(
@@ -200,13 +234,14 @@ async def read_call(
 
     Raises:
         InvalidArgument: it has a field that is unknown, missing, or of the wrong type.
-        LimitExceeded: its body is larger than ``stomp.max_body``, or than rows at once may be.
+        LimitExceeded: its body is larger than ``stomp.max_body``, or than anything but a message may be.
+        BrokerBusy: there is no memory for it beside other requests.
     """
     limit = service.settings.stomp.max_body
-    content = await _read_body(request, min(limit, MAX_BYTES) if endpoint.packed else limit)
+    content = await _read_body(request, limit if endpoint.takes_message else min(limit, MAX_BYTES))
     try:
         query = msgspec.convert(dict(request.query_params), endpoint.query, strict=False)
-        if endpoint.body is None and content.strip() not in (b"", b"{}"):
+        if endpoint.body is None and bytes(content.strip()) not in (b"", b"{}"):
             raise InvalidArgument(f"{endpoint.method} {endpoint.path} takes no body")
         body = None if endpoint.body is None else _decode(endpoint, endpoint.body, content)
     except (msgspec.MsgspecError, UnicodeError) as error:  # text that is no UTF-8 comes as the latter
@@ -215,23 +250,25 @@ async def read_call(
     return Call(service, management, topics, streams, bulk, path, query, body, client, request)
 
 
-def _decode(endpoint: Endpoint, kind: type[msgspec.Struct], content: bytes) -> msgspec.Struct:
+def _decode(endpoint: Endpoint, kind: type[msgspec.Struct], content: bytearray) -> msgspec.Struct:
     if endpoint.packed:
         return msgspec.msgpack.decode(content, type=kind)
     return msgspec.json.decode(content or b"{}", type=kind)
 
 
-async def _read_body(request: Request, limit: int) -> bytes:
-    """The body, refused as soon as it is known to be too large."""
+async def _read_body(request: Request, limit: int) -> bytearray:
+    """The body, refused as soon as it is known to be too large, or too much with all others."""
+    memory: RequestMemory = request.scope["memory"]
     announced = request.headers.get("content-length", "0")
-    size, parts = int(announced) if announced.isdecimal() else 0, []
+    size, body = parse_number(announced) or 0, bytearray()
     if size <= limit:
         size = 0
         async for part in request.stream():
             size += len(part)
             if size > limit:
                 break
-            parts.append(part)
+            memory.take(len(part))
+            body += part
     if size > limit:
         raise LimitExceeded(f"the request's body is larger than {limit} bytes", limit=limit)
-    return b"".join(parts)
+    return body

@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
 from quire.broker.management.consumer_group_info import ConsumerGroupStatus, GroupCounters
+from quire.console.exposition import Family, Samples, written
 
 GROUPS_SHOWN = 1000
 """How many groups have metrics of their own."""
 
-_LABELS = ["stream", "group"]
+_LABELS = ("stream", "group")
 
 
 class _Gauge(NamedTuple):
@@ -59,42 +58,51 @@ _COUNTERS = [
 ]
 
 
-def group_metrics(groups: Sequence[ConsumerGroupStatus]) -> Iterator[Metric]:
-    """All metrics of consumer groups.
+def group_metrics(groups: Sequence[ConsumerGroupStatus]) -> Iterator[bytes]:
+    """All metrics of consumer groups, written in pieces.
 
     Args:
         groups: all groups, by stream and name.
     """
     shown = groups[:GROUPS_SHOWN]
-    for row in _GAUGES:
-        gauge = GaugeMetricFamily(row.name, row.text, labels=_LABELS)
-        for group in shown:
-            if (value := row.value(group)) is not None:
-                gauge.add_metric([group.stream, group.name], value)
-        yield gauge
-    for number in _COUNTERS:
-        counter = CounterMetricFamily(number.name, number.text, labels=_LABELS)
-        for group in shown:
-            counter.add_metric([group.stream, group.name], number.value(group.counters))
-        yield counter
-    blocked = GaugeMetricFamily(
-        "quire_group_blocked_seconds", "For how long messages cannot be given out, while that is so.",
-        labels=[*_LABELS, "cause"],
-    )  # fmt: skip
-    for group in shown:
-        if group.blocked:
-            blocked.add_metric([group.stream, group.name, group.blocked.cause], group.blocked.age_seconds)
-    yield blocked
-    yield from _together(groups)
+    yield from written([_gauge(row) for row in _GAUGES], shown)
+    yield from written([_counter(row) for row in _COUNTERS], shown)
+    yield from written([_BLOCKED], shown)
+    yield from written([_LAG, _LEFT_OUT], [groups])
 
 
-def _together(groups: Sequence[ConsumerGroupStatus]) -> Iterator[Metric]:
+def _gauge(row: _Gauge) -> Family[ConsumerGroupStatus]:
+    def samples(group: ConsumerGroupStatus) -> Samples:
+        value = row.value(group)
+        return [] if value is None else [((group.stream, group.name), value)]
+
+    return Family(row.name, "gauge", row.text, _LABELS, samples)
+
+
+def _counter(row: _Counter) -> Family[ConsumerGroupStatus]:
+    def samples(group: ConsumerGroupStatus) -> Samples:
+        return [((group.stream, group.name), row.value(group.counters))]
+
+    return Family(f"{row.name}_total", "counter", row.text, _LABELS, samples)
+
+
+def _blocked(group: ConsumerGroupStatus) -> Samples:
+    return [((group.stream, group.name, group.blocked.cause), group.blocked.age_seconds)] if group.blocked else []
+
+
+def _lags(groups: Sequence[ConsumerGroupStatus]) -> Samples:
     lags: Counter[str] = Counter()
     for group in groups:
         lags[group.stream] += group.lag
-    lag = GaugeMetricFamily("quire_groups_lag_messages", "The lag of all groups of a stream.", labels=["stream"])
-    for stream, total in lags.items():
-        lag.add_metric([stream], total)
-    yield lag
-    left_out = max(len(groups) - GROUPS_SHOWN, 0)
-    yield GaugeMetricFamily("quire_groups_left_out", "Groups that have no metrics of their own.", left_out)
+    return [((stream,), total) for stream, total in lags.items()]
+
+
+_BLOCKED = Family(
+    "quire_group_blocked_seconds", "gauge", "For how long messages cannot be given out, while that is so.",
+    (*_LABELS, "cause"), _blocked,
+)  # fmt: skip
+_LAG = Family("quire_groups_lag_messages", "gauge", "The lag of all groups of a stream.", ("stream",), _lags)
+_LEFT_OUT = Family[Sequence[ConsumerGroupStatus]](
+    "quire_groups_left_out", "gauge", "Groups that have no metrics of their own.", (),
+    lambda groups: [((), max(len(groups) - GROUPS_SHOWN, 0))],
+)  # fmt: skip

@@ -1,5 +1,7 @@
 """The API's consumer groups: list, look, reset, shift, skip, clone, delete; try a strategy out."""
 
+from typing import Annotated
+
 import msgspec
 
 from quire.broker.management.consumer_group_info import (
@@ -12,7 +14,8 @@ from quire.broker.management.consumer_group_management import Assignment, Consum
 from quire.broker.streams.groups.assignment import Candidate
 from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
 from quire.broker.streams.offsets import Start
-from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields
+from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, Number
+from quire.units import LARGEST
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -38,20 +41,20 @@ class Reset(Fields, frozen=True):
     """Where to go on, in one partition, or all: ``earliest``, ``latest``, ``offset=7``, ``timestamp=T``, ``ago=1h``."""
 
     to: str
-    partition: int | None = None
+    partition: Number | None = None
 
 
 class Shift(Fields, frozen=True):
     """By how many offsets to go on, or back if it is negative; in one partition, or all."""
 
-    by: int
-    partition: int | None = None
+    by: Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+    partition: Number | None = None
 
 
 class Skip(Fields, frozen=True):
     """What to be done with: one partition, or all."""
 
-    partition: int | None = None
+    partition: Number | None = None
 
 
 class Clone(Fields, frozen=True):
@@ -65,7 +68,7 @@ class MemberDraft(Fields, frozen=True):
 
     id: str
     room: str = ""
-    partitions: tuple[int, ...] = ()
+    partitions: tuple[Number, ...] = ()
 
 
 class AssignmentDraft(Fields, frozen=True):
@@ -78,7 +81,7 @@ class AssignmentDraft(Fields, frozen=True):
 class ProgressNote(Fields, frozen=True):
     """How far a reader has come that is no member: by partition, the first offset that is not done."""
 
-    offsets: dict[int, int]
+    offsets: dict[Number, Number]
 
 
 class GroupChanged(msgspec.Struct, frozen=True):
@@ -112,7 +115,7 @@ def _place(call: Call) -> tuple[str, str]:
 
 async def _list(call: Call) -> GroupList:
     groups = _groups(call)
-    return GroupList(groups.groups(), groups.readers())
+    return GroupList(await call.gathered(groups.groups()), await call.gathered(groups.readers()))
 
 
 async def _show(call: Call) -> ConsumerGroupDetails:

@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from quire.broker.service import Service
 from quire.console.app import Application
-
-MAX_CONNECTIONS = 1000
-"""With more than this open at once, requests are refused: no number of browsers takes the broker's files away."""
+from quire.console.http_connection import HttpConnection
 
 STOP_LIMIT = 5
 """How many seconds a stop waits for answers that are under way."""
@@ -45,10 +45,10 @@ class HttpApi:
     async def start(self, service: Service, listener: socket.socket) -> None:
         """Serve a broker on a bound socket; returns when it listens."""
         self._application = Application(service)
+        connection: Any = partial(HttpConnection, service.settings.http, service.scheduler)
         config = uvicorn.Config(
-            self._application, http="h11", ws="none", lifespan="off", log_config=None, log_level="error",
-            access_log=False, server_header=False, proxy_headers=False, limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=STOP_LIMIT,
+            self._application, http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
+            access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))

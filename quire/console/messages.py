@@ -87,10 +87,10 @@ ENDPOINTS = [
     ),
     Endpoint(
         "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.", _send_to_queue, Sent,
-        body=NewMessage, status=201,
+        body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
         "POST", "/topics/{name}/messages", "Send a message; answers when it is durable for all who need it so.",
-        _send_to_topic, Sent, body=NewMessage, status=201,
+        _send_to_topic, Sent, body=NewMessage, status=201, takes_message=True,
     ),
 ]  # fmt: skip

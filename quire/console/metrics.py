@@ -1,9 +1,17 @@
 """Prometheus metrics: the core's plain counters, read when they are asked for. Nothing is counted twice."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import accumulate
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from quire import __version__
@@ -15,11 +23,17 @@ from quire.broker.management.next_due import NextDue
 from quire.broker.management.stream_management import StreamManagement
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.service import Service
+from quire.broker.turn_meter import BOUNDS
 from quire.console.broker import broker_status
 from quire.console.group_metrics import group_metrics
 from quire.console.queue_metrics import queue_metrics
 from quire.console.stream_metrics import stream_metrics
 from quire.console.topic_metrics import topic_metrics
+
+STATUSES = 50
+"""Of so many destinations the status is read at once."""
+
+T = TypeVar("T")
 
 
 class BrokerCollector(Collector):
@@ -43,15 +57,25 @@ class BrokerCollector(Collector):
         self._next_due = NextDue(service.broker)
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """The metrics of the broker as a whole, as they are now."""
         yield from self._broker()
         yield from self._held_producers()
+        yield from self._disks()
         yield from self._schedule()
         yield from self._prepared()
-        yield from queue_metrics(self._management.queues())
-        yield from topic_metrics(self._topics.topics())
-        yield from stream_metrics(self._streams.streams())
-        yield from group_metrics(self._groups.groups())
+
+    def scrape(self) -> Iterator[bytes]:
+        """All metrics in Prometheus' text format, in pieces; each is as it is when it is made.
+
+        A piece takes some milliseconds at the most. It may be empty.
+        """
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        yield generate_latest(registry)
+        yield from queue_metrics((yield from _gathered(self._management.queues())))
+        yield from topic_metrics((yield from _gathered(self._topics.topics())))
+        yield from stream_metrics((yield from _gathered(self._streams.streams())))
+        yield from group_metrics((yield from _gathered(self._groups.groups())))
 
     def _broker(self) -> Iterator[Metric]:
         status, broker = broker_status(self._service), self._service.broker
@@ -69,6 +93,22 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("quire_commits", "Commits that ended, failed ones included.", broker.commits_done)
         yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.commit_errors)
         yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.flow.held_total)
+        yield from self._turns()
+        limits = broker.limits
+        yield GaugeMetricFamily("quire_destinations", "Queues, topics, partitions of streams.", limits.destinations)
+        yield GaugeMetricFamily("quire_destinations_limit", "How many there may be.", limits.max_destinations)
+        yield GaugeMetricFamily(
+            "quire_durable_subscriptions", "Durable subscriptions, and groups by partition.", limits.subscriptions
+        )
+        yield GaugeMetricFamily("quire_durable_subscriptions_limit", "How many there may be.", limits.max_subscriptions)
+        yield GaugeMetricFamily("quire_producer_ids", "Producers that number their sends.", len(broker.producers))
+        yield GaugeMetricFamily("quire_producer_ids_limit", "How many are known.", broker.producers.limit)
+        yield CounterMetricFamily(
+            "quire_producer_ids_forgotten", "Those that were forgotten, for their number or their age.",
+            broker.producers.forgotten,
+        )  # fmt: skip
+        yield GaugeMetricFamily("quire_requests_bytes", "Requests and frames under way.", broker.partial_bytes)
+        yield GaugeMetricFamily("quire_requests_limit_bytes", "How much they may hold.", broker.partial_limit)
         yield GaugeMetricFamily("quire_temporary_destinations", "Temporary queues and topics.", status.temporaries)
         yield CounterMetricFamily(
             "quire_temporary_dropped_messages", "Messages sent to temporary destinations that were gone.",
@@ -77,6 +117,18 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "quire_slow_consumers_aborted", "Slow consumers that were ended.", broker.slow_consumers.aborted
         )
+
+    def _turns(self) -> Iterator[Metric]:
+        meter = self._service.broker.meter
+        bounds = [*map(str, BOUNDS), "+Inf"]
+        buckets = list(zip(bounds, accumulate(meter.counts), strict=True))
+        yield HistogramMetricFamily(
+            "quire_loop_turn_seconds", "How long the event loop was busy at a stretch.", buckets, meter.seconds
+        )
+        yield GaugeMetricFamily(
+            "quire_loop_longest_turn_seconds", "The longest turn since the metrics were read last.",
+            meter.take_longest(),
+        )  # fmt: skip
 
     def _schedule(self) -> Iterator[Metric]:
         schedule, due = self._service.broker.schedule, self._next_due.read()
@@ -104,6 +156,17 @@ class BrokerCollector(Collector):
             len(prepared) - len(open_ages),
         )  # fmt: skip
 
+    def _disks(self) -> Iterator[Metric]:
+        room = GaugeMetricFamily("quire_disk_free_bytes", "What is free on a watched disk.", labels=["disk"])
+        limit = GaugeMetricFamily("quire_disk_free_limit_bytes", "Where producers are held.", labels=["disk"])
+        reserve = GaugeMetricFamily("quire_disk_reserve_bytes", "What is kept in reserve.", labels=["disk"])
+        for cause, disk in self._service.broker.disks.disks.items():
+            name = "store" if cause is HoldCause.STORE_DISK else "spool"
+            room.add_metric([name], disk.room)
+            limit.add_metric([name], disk.limit)
+            reserve.add_metric([name], disk.reserved)
+        yield from (room, limit, reserve)
+
     def _held_producers(self) -> Iterator[Metric]:
         held = held_producers(self._service.broker)
         now = GaugeMetricFamily("quire_producers_held", "Producers that wait for room.", labels=["cause"])
@@ -117,8 +180,11 @@ class BrokerCollector(Collector):
         yield from (now, longest)
 
 
-def scrape(collector: Collector) -> bytes:
-    """All metrics of a collector in Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    return generate_latest(registry)
+def _gathered(statuses: Iterator[T]) -> Generator[bytes, None, list[T]]:
+    """All statuses, with an empty piece now and then."""
+    gathered: list[T] = []
+    for status in statuses:
+        gathered.append(status)
+        if len(gathered) % STATUSES == 0:
+            yield b""
+    return gathered

@@ -20,7 +20,7 @@ from quire.broker.streams.polling.polling_member import Terms
 from quire.broker.streams.polling.polling_members import PollRequest
 from quire.broker.streams.polling.settlement import Outcome
 from quire.broker.subscription import AckMode
-from quire.console.endpoint import Call, Endpoint, Fields, PageLimit
+from quire.console.endpoint import Call, Endpoint, Fields, Number, PageLimit
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.message import Message
 from quire.selectors import selector
@@ -50,7 +50,7 @@ class Receive(Fields, frozen=True):
     ack: Literal["individual", "auto"] = "individual"
     consume_timeout: Seconds | None = None
     room: str = ""
-    partitions: tuple[int, ...] = ()
+    partitions: tuple[Number, ...] = ()
     held: list[str] | None = None
     start: str | None = None
     order: Order | None = None

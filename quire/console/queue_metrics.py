@@ -1,12 +1,12 @@
 """The metrics of queues. None has a message group or a consumer as a label: there may be any number of those."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import Literal, NamedTuple
 
 from quire.broker.management.blocked import CAUSES
 from quire.broker.management.queue_status import QueueStatus
+from quire.console.exposition import Family, Samples, written
 
 
 class _Row(NamedTuple):
@@ -43,39 +43,46 @@ _COUNTERS = [
 ]
 
 
-def queue_metrics(queues: Sequence[QueueStatus]) -> Iterator[Metric]:
-    """All metrics of queues.
+def queue_metrics(queues: Sequence[QueueStatus]) -> Iterator[bytes]:
+    """All metrics of queues, written in pieces.
 
     Args:
         queues: all queues.
     """
-    for row in _GAUGES:
-        gauge = GaugeMetricFamily(row.name, row.text, labels=["queue"])
-        for queue in queues:
-            gauge.add_metric([queue.name], row.value(queue))
-        yield gauge
-    for row in _COUNTERS:
-        counter = CounterMetricFamily(row.name, row.text, labels=["queue"])
-        for queue in queues:
-            counter.add_metric([queue.name], row.value(queue))
-        yield counter
-    yield from _waits(queues)
+    yield from written([_family(row, "gauge") for row in _GAUGES], queues)
+    yield from written([_family(row._replace(name=f"{row.name}_total"), "counter") for row in _COUNTERS], queues)
+    yield from written([_PARKED, _BLOCKED], queues)
+    yield from written([_COUNT], [queues])
 
 
-def _waits(queues: Sequence[QueueStatus]) -> Iterator[Metric]:
-    parked = GaugeMetricFamily(
-        "quire_queue_parked_messages", "Messages that wait for a consumer that is busy.", labels=["queue", "cause"]
-    )
-    blocked = GaugeMetricFamily(
-        "quire_queue_blocked_seconds", "For how long its messages cannot be given out, while that is so.",
-        labels=["queue", "cause"],
-    )  # fmt: skip
-    for queue in queues:
-        parked.add_metric([queue.name, "consumer-busy"], queue.parked_for_consumers)
-        parked.add_metric([queue.name, "group-owner-busy"], queue.parked_for_groups)
-        if queue.blocked:
-            blocked.add_metric([queue.name, queue.blocked.cause], queue.blocked.age_seconds)
-    count = GaugeMetricFamily("quire_queues_blocked", "Queues whose messages cannot be given out.", labels=["cause"])
-    for cause in CAUSES:
-        count.add_metric([cause], len([q for q in queues if q.blocked and q.blocked.cause == cause]))
-    yield from (parked, blocked, count)
+def _family(row: _Row, kind: Literal["counter", "gauge"]) -> Family[QueueStatus]:
+    return Family(row.name, kind, row.text, ("queue",), lambda queue: [((queue.name,), row.value(queue))])
+
+
+def _parked(queue: QueueStatus) -> Samples:
+    return [
+        ((queue.name, "consumer-busy"), queue.parked_for_consumers),
+        ((queue.name, "group-owner-busy"), queue.parked_for_groups),
+    ]
+
+
+def _blocked(queue: QueueStatus) -> Samples:
+    return [((queue.name, queue.blocked.cause), queue.blocked.age_seconds)] if queue.blocked else []
+
+
+def _count_blocked(queues: Sequence[QueueStatus]) -> Samples:
+    counts = Counter([queue.blocked.cause for queue in queues if queue.blocked])
+    return [((cause,), counts[cause]) for cause in CAUSES]
+
+
+_PARKED = Family(
+    "quire_queue_parked_messages", "gauge", "Messages that wait for a consumer that is busy.", ("queue", "cause"),
+    _parked,
+)  # fmt: skip
+_BLOCKED = Family(
+    "quire_queue_blocked_seconds", "gauge", "For how long its messages cannot be given out, while that is so.",
+    ("queue", "cause"), _blocked,
+)  # fmt: skip
+_COUNT = Family(
+    "quire_queues_blocked", "gauge", "Queues whose messages cannot be given out.", ("cause",), _count_blocked
+)

@@ -4,20 +4,14 @@ import msgspec
 
 from quire.broker.management.group_status import GroupPage
 from quire.broker.management.queue_status import QueueStatus
-from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, PageLimit, Removed
+from quire.console.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed
 
 
 class QueueList(msgspec.Struct, frozen=True):
-    """All queues, by name."""
+    """A page of the queues, by name. ``next`` is what to ask for the next one with; null at the end."""
 
     queues: list[QueueStatus]
-
-
-class GroupsQuery(Fields, frozen=True):
-    """Which part of the groups to show."""
-
-    limit: PageLimit = 100
-    after: str = ""
+    next: str | None
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -27,7 +21,9 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 async def _list(call: Call) -> QueueList:
-    return QueueList(call.management.queues())
+    limit = call.query.limit
+    found = await call.gathered(call.management.queues(call.query.after), limit + 1)
+    return QueueList(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
 
 async def _show(call: Call) -> QueueStatus:
@@ -73,13 +69,13 @@ async def _close_group(call: Call) -> Closed:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/queues", "All queues with their counts.", _list, QueueList),
+    Endpoint("GET", "/queues", "All queues with their counts.", _list, QueueList, ListQuery),
     Endpoint("GET", "/queues/{name}", "A queue: counts, consumers, who waits and why.", _show, QueueStatus),
     Endpoint("PUT", "/queues/{name}", "Create a queue, as sending to it does.", _create, QueueStatus, status=201),
     Endpoint("DELETE", "/queues/{name}", "Delete a queue with all its messages.", _delete, Removed, DeleteQuery),
     Endpoint("POST", "/queues/{name}/pause", "Stop deliveries, also over a restart.", _pause, QueueStatus),
     Endpoint("POST", "/queues/{name}/resume", "Let deliveries go on.", _resume, QueueStatus),
-    Endpoint("GET", "/queues/{name}/groups", "Message groups and who has them.", _groups, GroupPage, GroupsQuery),
+    Endpoint("GET", "/queues/{name}/groups", "Message groups and who has them.", _groups, GroupPage, ListQuery),
     Endpoint(
         "DELETE", "/queues/{name}/groups/{group}", "Take a message group from its consumer.", _close_group, Closed
     ),

@@ -3,8 +3,9 @@
 import msgspec
 
 from quire.broker.scheduling.scheduled_message import ScheduledMessage
-from quire.console.endpoint import Call, Endpoint, Fields, PageLimit, Removed
+from quire.console.endpoint import Call, Endpoint, Fields, Number, PageLimit, Removed
 from quire.errors import InvalidArgument
+from quire.units import parse_number
 
 ALWAYS = 1 << 62
 
@@ -48,8 +49,8 @@ class ScheduleQuery(Fields, frozen=True):
 class CancelQuery(Fields, frozen=True):
     """Which messages to cancel: those that are due next between two times, in milliseconds since the epoch."""
 
-    earliest: int = 0
-    latest: int = ALWAYS
+    earliest: Number = 0
+    latest: Number = ALWAYS
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -59,10 +60,11 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 async def _list(call: Call) -> SchedulePage:
-    after = call.query.after
-    if not (after.isascii() and after.isdecimal() and len(after) < 20):
-        raise InvalidArgument(f"after is {after[:60]!r}: give what a page before had as next", argument="after")
-    page = call.service.broker.schedule.browse(int(after), call.query.limit)
+    after = parse_number(call.query.after)
+    if after is None:
+        text = f"after is {call.query.after[:60]!r}: give what a page before had as next"
+        raise InvalidArgument(text, argument="after")
+    page = call.service.broker.schedule.browse(after, call.query.limit)
     following = None if page.next is None else str(page.next)
     return SchedulePage([_described(message) for message in page.messages], following)
 

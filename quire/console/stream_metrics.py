@@ -1,11 +1,10 @@
 """The metrics of streams. None has a member, a key or a pin as a label: there may be any number of those."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import Literal, NamedTuple
 
 from quire.broker.management.stream_info import StreamStatus
+from quire.console.exposition import Family, written
 
 
 class _Row(NamedTuple):
@@ -28,19 +27,18 @@ _GAUGES = [
 ]
 
 
-def stream_metrics(streams: Sequence[StreamStatus]) -> Iterator[Metric]:
-    """All metrics of streams.
+_COUNTERS = [_Row("quire_stream_appended_messages_total", "Messages that were sent to it.", lambda s: s.appended)]
+
+
+def stream_metrics(streams: Sequence[StreamStatus]) -> Iterator[bytes]:
+    """All metrics of streams, written in pieces.
 
     Args:
         streams: all streams.
     """
-    for row in _GAUGES:
-        gauge = GaugeMetricFamily(row.name, row.text, labels=["stream"])
-        for stream in streams:
-            gauge.add_metric([stream.name], row.value(stream))
-        yield gauge
-    name, text = "quire_stream_appended_messages", "Messages that were sent to it."
-    appended = CounterMetricFamily(name, text, labels=["stream"])
-    for stream in streams:
-        appended.add_metric([stream.name], stream.appended)
-    yield appended
+    yield from written([_family(row, "gauge") for row in _GAUGES], streams)
+    yield from written([_family(row, "counter") for row in _COUNTERS], streams)
+
+
+def _family(row: _Row, kind: Literal["counter", "gauge"]) -> Family[StreamStatus]:
+    return Family(row.name, kind, row.text, ("stream",), lambda stream: [((stream.name,), row.value(stream))])

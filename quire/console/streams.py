@@ -9,28 +9,31 @@ from quire.broker.management.stream_info import PartitionOffsets, StreamDetails,
 from quire.broker.management.stream_management import StreamRange
 from quire.broker.management.stream_search import FoundMessage, Wanted
 from quire.broker.streams.offsets import Start
-from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, Limit, PageLimit, Removed
+from quire.broker.streams.pins import MAX_TIME_TO_LIVE
+from quire.console.endpoint import Call, DeleteQuery, Endpoint, Fields, Limit, ListQuery, Number, PageLimit, Removed
 from quire.console.messages import NewMessage, Sent, send
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
+from quire.units import parse_number
 
 
 class StreamList(msgspec.Struct, frozen=True):
-    """All streams, by name."""
+    """A page of the streams, by name. ``next`` is what to ask for the next one with; null at the end."""
 
     streams: list[StreamStatus]
+    next: str | None
 
 
 class NewStream(Fields, frozen=True):
     """A stream to be: how many partitions it has, if not as many as the policy says."""
 
-    partitions: int | None = None
+    partitions: Number | None = None
 
 
 class Partitions(Fields, frozen=True):
     """How many partitions a stream is to have in all."""
 
-    count: int
+    count: Number
 
 
 class OffsetsQuery(Fields, frozen=True):
@@ -53,7 +56,7 @@ class RangeQuery(Fields, frozen=True):
     """
 
     start: str = msgspec.field(default="earliest", name="from")
-    until: int | None = None
+    until: Number | None = None
     limit: PageLimit = 100
     max_bytes: Limit = 1 << 20
     strict: bool = False
@@ -66,11 +69,11 @@ class FindQuery(Fields, frozen=True):
     """
 
     id: str | None = None
-    partition: int | None = None
-    offset: int | None = None
+    partition: Number | None = None
+    offset: Number | None = None
     key: str | None = None
-    since: int = 0
-    until: int | None = None
+    since: Number = 0
+    until: Number | None = None
     limit: PageLimit = 100
     dead_letters: bool = False
 
@@ -89,8 +92,8 @@ class NewPin(Fields, frozen=True):
     ``time_to_live`` is in seconds.
     """
 
-    time_to_live: Annotated[float, msgspec.Meta(gt=0)]
-    offsets: dict[int, int] | None = None
+    time_to_live: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_TO_LIVE / 1000)]
+    offsets: dict[Number, Number] | None = None
     start: str | None = None
 
 
@@ -107,7 +110,9 @@ class Released(msgspec.Struct, frozen=True):
 
 
 async def _list(call: Call) -> StreamList:
-    return StreamList(call.streams.streams())
+    limit = call.query.limit
+    found = await call.gathered(call.streams.streams(call.query.after), limit + 1)
+    return StreamList(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
 
 async def _show(call: Call) -> StreamDetails:
@@ -144,11 +149,11 @@ async def _offsets(call: Call) -> Offsets:
 
 
 async def _read(call: Call) -> StreamRange:
-    query, partition = call.query, call.path["partition"]
-    if not (partition.isascii() and partition.isdecimal() and len(partition) < 10):
-        raise InvalidArgument(f"partition is {partition[:60]!r}: write its number", argument="partition")
+    query, partition = call.query, parse_number(call.path["partition"])
+    if partition is None:
+        raise InvalidArgument(f"partition is {call.path['partition'][:60]!r}: write its number", argument="partition")
     return call.streams.read(
-        call.name, int(partition), query.start, query.until, limit=query.limit, max_bytes=query.max_bytes,
+        call.name, partition, query.start, query.until, limit=query.limit, max_bytes=query.max_bytes,
         strict=query.strict,
     )  # fmt: skip
 
@@ -196,7 +201,7 @@ def _start(text: str | None) -> Start | None:
 _ONE = "/streams/{name}"
 
 ENDPOINTS = [
-    Endpoint("GET", "/streams", "All streams with their counts.", _list, StreamList),
+    Endpoint("GET", "/streams", "All streams with their counts.", _list, StreamList, ListQuery),
     Endpoint("GET", _ONE, "A stream: partitions, groups, pins, policy.", _show, StreamDetails),
     Endpoint("PUT", _ONE, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
     Endpoint(
@@ -205,7 +210,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "POST", _ONE + "/messages", "Send a message; answers when it is durable.", _send, Sent, body=NewMessage,
-        status=201,
+        status=201, takes_message=True,
     ),
     Endpoint(
         "POST", _ONE + "/partitions", "Give a stream more partitions.", _add_partitions, StreamDetails, body=Partitions

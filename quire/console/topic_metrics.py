@@ -1,11 +1,10 @@
 """The metrics of topics. Durable subscriptions are counted by topic: nobody's client id is a label."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import Literal, NamedTuple
 
 from quire.broker.management.topic_status import TopicStatus
+from quire.console.exposition import Family, Samples, written
 
 
 class _Row(NamedTuple):
@@ -40,26 +39,29 @@ _COUNTERS = [
 ]
 
 
-def topic_metrics(topics: Sequence[TopicStatus]) -> Iterator[Metric]:
-    """All metrics of topics.
+def topic_metrics(topics: Sequence[TopicStatus]) -> Iterator[bytes]:
+    """All metrics of topics, written in pieces.
 
     Args:
         topics: all topics.
     """
-    for row in _GAUGES:
-        gauge = GaugeMetricFamily(row.name, row.text, labels=["topic"])
-        for topic in topics:
-            gauge.add_metric([topic.name], row.value(topic))
-        yield gauge
-    for row in _COUNTERS:
-        counter = CounterMetricFamily(row.name, row.text, labels=["topic"])
-        for topic in topics:
-            counter.add_metric([topic.name], row.value(topic))
-        yield counter
-    discarded = CounterMetricFamily(
-        "quire_topic_discarded_messages", "Messages discarded for slow plain subscriptions.", labels=["topic", "cause"]
-    )
-    for topic in topics:
-        discarded.add_metric([topic.name, "pending-limit"], topic.discarded_for_pending_limit)
-        discarded.add_metric([topic.name, "memory-limit"], topic.discarded_for_memory_limit)
-    yield discarded
+    yield from written([_family(row, "gauge") for row in _GAUGES], topics)
+    yield from written([_family(row._replace(name=f"{row.name}_total"), "counter") for row in _COUNTERS], topics)
+    yield from written([_DISCARDED], topics)
+
+
+def _family(row: _Row, kind: Literal["counter", "gauge"]) -> Family[TopicStatus]:
+    return Family(row.name, kind, row.text, ("topic",), lambda topic: [((topic.name,), row.value(topic))])
+
+
+def _discarded(topic: TopicStatus) -> Samples:
+    return [
+        ((topic.name, "pending-limit"), topic.discarded_for_pending_limit),
+        ((topic.name, "memory-limit"), topic.discarded_for_memory_limit),
+    ]
+
+
+_DISCARDED = Family(
+    "quire_topic_discarded_messages_total", "counter", "Messages discarded for slow plain subscriptions.",
+    ("topic", "cause"), _discarded,
+)  # fmt: skip

@@ -3,17 +3,20 @@
 import msgspec
 
 from quire.broker.management.topic_status import TopicStatus
-from quire.console.endpoint import Call, DeleteQuery, Endpoint, Removed
+from quire.console.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed
 
 
 class TopicList(msgspec.Struct, frozen=True):
-    """All topics, by name."""
+    """A page of the topics, by name. ``next`` is what to ask for the next one with; null at the end."""
 
     topics: list[TopicStatus]
+    next: str | None
 
 
 async def _list(call: Call) -> TopicList:
-    return TopicList(call.topics.topics())
+    limit = call.query.limit
+    found = await call.gathered(call.topics.topics(call.query.after), limit + 1)
+    return TopicList(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
 
 async def _show(call: Call) -> TopicStatus:
@@ -33,7 +36,7 @@ async def _delete(call: Call) -> Removed:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/topics", "All topics with their counts.", _list, TopicList),
+    Endpoint("GET", "/topics", "All topics with their counts.", _list, TopicList, ListQuery),
     Endpoint("GET", "/topics/{name}", "A topic: counts, subscriptions, what they lost.", _show, TopicStatus),
     Endpoint("PUT", "/topics/{name}", "Create a topic, as sending to it does.", _create, TopicStatus, status=201),
     Endpoint(

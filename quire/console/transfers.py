@@ -11,6 +11,9 @@ from quire.console.endpoint import Call, Endpoint, Fields, Limit
 PACE = 0.1
 """A redrive at a rate sends what it may send in so many seconds at once."""
 
+MAX_RATE = 1e9
+"""The highest rate of a redrive, in messages a second: more than any store takes."""
+
 
 class Chosen(Fields, frozen=True, kw_only=True):
     """Which messages: all, or those that a selector matches, or with some ids (message ids or sequences).
@@ -38,7 +41,7 @@ class Redrive(Chosen, frozen=True, kw_only=True):
     """Which dead letters to send back; ``to`` sends them somewhere else, ``rate`` so many a second."""
 
     to: str | None = None
-    rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    rate: Annotated[float, msgspec.Meta(gt=0, le=MAX_RATE)] | None = None
 
 
 class Purged(msgspec.Struct, frozen=True):

@@ -164,6 +164,10 @@ class AckSet:
         self._outdated.clear()
         return pages
 
+    def page_keys(self) -> set[int]:
+        """The keys of all pages that were told, or will be: who has stored them removes these."""
+        return {*[page.key for page in self._pages], *self._outdated}
+
     @classmethod
     def from_pages(cls, pages: Mapping[int, bytes]) -> "AckSet":
         """Read a set from all its pages.

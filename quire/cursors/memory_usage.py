@@ -4,6 +4,7 @@ A cursor reserves before it admits a message and releases when the message is do
 here; any release anywhere in the tree wakes the waiting cursors, in the order of their refusal.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 Waiter = Callable[[], bool]
@@ -26,7 +27,7 @@ class MemoryUsage:
         peak: the most bytes that ever were.
     """
 
-    __slots__ = ("_released", "_waiters", "limit", "parent", "peak", "used")
+    __slots__ = ("_released", "_untried", "_waiters", "limit", "parent", "peak", "used")
 
     def __init__(self, limit: int = 0, parent: "MemoryUsage | None" = None) -> None:
         self.limit = limit
@@ -34,6 +35,7 @@ class MemoryUsage:
         self.used = 0
         self.peak = 0
         self._waiters: dict[Waiter, None] = {}
+        self._untried: deque[Waiter] = deque()
         self._released = False
 
     def available(self) -> int:
@@ -88,18 +90,31 @@ class MemoryUsage:
         """Whether a cursor anywhere in the tree waits for a release."""
         return bool(self._root()._waiters)
 
-    def wake(self) -> None:
-        """After a release: let every waiter try again, in the order of refusal. The broker calls it once a turn."""
+    def wake(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """After a release: let every waiter try again, in the order of refusal. The broker calls it once a turn.
+
+        Args:
+            is_over: whether the time is up; the next call goes on with the waiters that are left.
+
+        Returns:
+            Whether some are left.
+        """
         root, in_vain = self._root(), 0
-        while root._released and root._waiters and in_vain < ROUNDS:
-            root._released = False
+        while root._untried or (root._released and root._waiters and in_vain < ROUNDS):
+            if not root._untried:
+                root._released = False
+                root._untried.extend(root._waiters)
             before, waiting = root.used, len(root._waiters)
-            for waiter in list(root._waiters):
+            while root._untried:
+                waiter = root._untried.popleft()
                 if waiter in root._waiters and waiter():
                     root._waiters.pop(waiter, None)
+                if is_over():
+                    return bool(root._untried or root._released)
             # What they give back that they had taken themselves must not wake them for ever.
             in_vain = in_vain + 1 if root.used >= before and len(root._waiters) >= waiting else 0
         root._released = False
+        return False
 
     def _root(self) -> "MemoryUsage":
         node = self

@@ -17,6 +17,7 @@ from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.source_part import SourcePart, read_part
 from quire.cursors.spool import Spool
+from quire.cursors.take_from import take_from
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Link, StoreReader
 
@@ -268,11 +269,9 @@ class QueueCursor:
         Returns:
             Those that were resident, their memory released.
         """
-        kept = [m for m in self._kept if m.sequence in sequences]
-        gone = [m for m in self.window if m.sequence in sequences] + kept
+        kept = take_from(self._kept, sequences)
+        gone = take_from(self.window, sequences) + kept
         if gone:
-            self.window = deque([m for m in self.window if m.sequence not in sequences])
-            self._kept = deque([m for m in self._kept if m.sequence not in sequences])
             self._kept_bytes -= _charge(kept)
             self.release(gone)
         self.excluded |= sequences
@@ -281,6 +280,10 @@ class QueueCursor:
     def resident(self) -> list[Message]:
         """What is in the window or kept."""
         return [*self.window, *self._kept]
+
+    def sources(self) -> tuple[deque[Message], deque[Message]]:
+        """The window and what is kept, each in order. Not to be changed."""
+        return self.window, self._kept
 
     @property
     def last(self) -> int:

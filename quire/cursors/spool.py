@@ -5,12 +5,16 @@ sender agreed. Its lanes have the numbers and sequences of the destinations' lan
 """
 
 import heapq
+from collections.abc import Callable
 from operator import attrgetter
 
 from quire.message import Message
-from quire.store.base import Delivery, Link, Page, Store, WriteBatch
+from quire.store.base import FIRST_EXPIRATION, Delivery, Expiration, Link, Page, Store, WriteBatch
 
 _sequence = attrgetter("sequence")
+
+SHRINK_BYTES = 16 << 20
+"""With more than this much left free in the files of an empty spool, in bytes, it gives it back to the disk."""
 
 EARLIER = 1 << 30
 """What the number of a lane's second part is above its own."""
@@ -25,13 +29,15 @@ class Spool:
     Args:
         store: an open, empty store without ``Sync.ALWAYS``.
         limit: how many bytes of messages it may hold.
+        renew: makes the store new, without what it has and without its free space.
 
     Attributes:
         used: bytes of messages in it.
     """
 
-    def __init__(self, store: Store, limit: int) -> None:
+    def __init__(self, store: Store, limit: int, renew: Callable[[], None] = lambda: None) -> None:
         self._store = store
+        self._renew = renew
         self.limit = limit
         self.used = 0
         self._counts: dict[int, int] = {}
@@ -71,6 +77,8 @@ class Spool:
             batch = WriteBatch()
             batch.lane(part).removals.extend(sequences)
             self._apply(part, batch)
+            if self.used == 0 and self._store.free() > SHRINK_BYTES:
+                self._renew()
 
     def set_deliveries(self, lane: int, deliveries: dict[int, Delivery]) -> None:
         """Remember how often messages were given out, by sequence, so that they come out flagged when read again."""
@@ -102,6 +110,14 @@ class Spool:
         """Read links in order, as a store does; what they link to is of no use if the lane has two parts."""
         found = [self._store.links(part, start, limit) for part in self._parts(lane)]
         return list(heapq.merge(*found))[:limit]
+
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
+        """Messages that have expired, as a store tells them; ``lane_of`` says whose part they are in."""
+        return self._store.expired(now_ms, limit, after) if self.used else []
+
+    def lane_of(self, part: int) -> int:
+        """The lane that a part belongs to."""
+        return part & ~EARLIER
 
     def close(self) -> None:
         """Close the store underneath."""

@@ -41,7 +41,7 @@ def _of_the_content(name: str) -> Callable[[Message], Value]:
     # A name that is no UTF-8 (a lone surrogate) can be written in a selector, but is in no message.
     line = re.escape(escape(name.encode("utf-8", "surrogatepass")))
     # As few lines as need be, none of them empty, then the header's: the first one of its name counts.
-    find = re.compile(rb"(?:.++\n)*?" + line + rb":(.*)").match
+    find = re.compile(rb"(?:.+\n)*?" + line + rb":(.*)").match
 
     def read(message: Message) -> str | None:
         found = find(message.content)

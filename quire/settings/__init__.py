@@ -7,7 +7,7 @@ destination is treated, its policy says: ``Settings.policies``.
 
 from quire.settings.composites import Composite, Forward
 from quire.settings.key import Key, Setting
-from quire.settings.keys import KEYS, Settings, broker_file, store_url
+from quire.settings.keys import KEYS, HttpSettings, Settings, broker_file, store_url
 from quire.settings.kinds import split_address
 from quire.settings.load import commented_file, explain, load
 from quire.settings.policies import Policies
@@ -17,6 +17,7 @@ __all__ = [
     "KEYS",
     "Composite",
     "Forward",
+    "HttpSettings",
     "Key",
     "Policies",
     "Policy",

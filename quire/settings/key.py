@@ -15,7 +15,8 @@ class Setting(NamedTuple):
     Attributes:
         key: ``section.key``.
         value: sizes in bytes, durations in seconds.
-        origin: ``default``, ``file NAME``, ``environment NAME``, ``flag``, or ``policy PATTERN (file NAME, entry N)``.
+        origin: ``default``, ``file NAME``, ``environment NAME``, ``flag``, ``policy PATTERN (file NAME, entry N)``, or
+            the key of the setting that it follows.
     """
 
     key: str

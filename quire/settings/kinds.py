@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from quire.destination import queue
@@ -103,6 +104,12 @@ def _exact(amount: int, units: Mapping[str, int], smallest: str) -> str:
     return json.dumps(f"{amount}{smallest if amount else ''}")
 
 
+def _written_duration(seconds: float) -> str:
+    exact = Decimal(repr(seconds))
+    milliseconds = exact * 1000
+    return _exact(int(milliseconds), _DURATIONS, "ms") if milliseconds % 1 == 0 else f'"{exact:f}s"'
+
+
 def _number(value: object) -> int | float | str:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(value)
@@ -150,9 +157,7 @@ def size(minimum: int) -> Kind:
 def duration(minimum: float) -> Kind:
     """Durations in seconds, from a minimum on."""
     allowed = "a duration such as 500ms, 30s, 5m, 1h or 7d" + (f", at least {minimum:g} s" if minimum else "")
-    return Kind(
-        allowed, _at_least(minimum, parse_duration), lambda seconds: _exact(round(seconds * 1000), _DURATIONS, "ms")
-    )
+    return Kind(allowed, _at_least(minimum, parse_duration), _written_duration)
 
 
 def unless_none(kind: Kind) -> Kind:

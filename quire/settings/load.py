@@ -90,6 +90,9 @@ def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, o
         if name not in KEYS:
             raise unknown(name, origin, (*KEYS, *ENTRIES))
         found[name] = KEYS[name].read(value, origin)
+    bulk, http = found["bulk.address"], found["http.address"]
+    if bulk.origin == "default" and http.origin != "default":  # clients of one are clients of the other
+        found[bulk.key] = bulk._replace(value=http.value.rpartition(":")[0] + ":0", origin=http.key)
     return list(found.values())
 
 

@@ -9,10 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from quire.arrow.conditions import Condition
 from quire.arrow.lane_reader import LaneRange
 from quire.destination import DestinationKind
+from quire.errors import UnknownDestination
 from quire.spark.explaining import explaining
 from quire.spark.filters import condition_of
 from quire.spark.offline.bounds import bounds
-from quire.spark.offline.selection import select
+from quire.spark.offline.selection import named, select
 from quire.spark.offline.tasks import tasks
 from quire.spark.options import Options
 from quire.spark.sources import source_of
@@ -47,9 +48,16 @@ class BatchReader(DataSourceReader):
         self.conditions: tuple[Condition, ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks: about as many messages each, decided from the state of the lanes and some links."""
+        """The tasks: about as many messages each, decided from the state of the lanes and some links.
+
+        Raises:
+            UnknownDestination: there is no such destination, or nothing matches the pattern, and that is an error.
+        """
         with explaining(), self._source.lanes() as lanes:
             chosen = select(lanes, self._options)
+            if not chosen and self._options.fail_on_no_match:
+                text = f"nothing matches subscribePattern {self._options.subscribe_pattern}, of {named(lanes)}"
+                raise UnknownDestination(f"{text}; with failOnNoMatch=false nothing is read")
             found = [(part, bounds(lanes, part, self._options, self.conditions)) for part in chosen]
             return [Task(parts) for parts in tasks(lanes, found, self._options.min_partitions)] or [Task(())]
 

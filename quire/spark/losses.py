@@ -2,7 +2,7 @@
 
 import logging
 
-from quire.errors import DataLost
+from quire.errors import DataLost, StreamReplaced
 from quire.logs import event
 
 
@@ -29,6 +29,22 @@ class Losses:
         if self._is_fatal:
             advice = "Set failOnDataLoss=false to go on without them; a longer pinTtl keeps them while a query is away"
             raise DataLost(f"{text}. {advice}")
+        self._tell(f"{text}; the query goes on without them")
+
+    def replaced(self, text: str) -> None:
+        """A stream is not the one that the query has read.
+
+        Args:
+            text: what says so.
+
+        Raises:
+            StreamReplaced: that ends the query.
+        """
+        if self._is_fatal:
+            raise StreamReplaced(text)
+        self._tell(f"{text}; the query goes on at the beginning of what is there now")
+
+    def _tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            event("spark.data_lost", f"{text}; the query goes on without them", logging.WARNING)
+            event("spark.data_lost", text, logging.WARNING)

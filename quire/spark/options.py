@@ -85,6 +85,11 @@ class Options:
         "subscribePattern", NAMES_PATTERN, _READS,
         "Which destinations are read: all that match, of one kind or of any. New ones are found while a query runs.",
     )  # fmt: skip
+    fail_on_no_match: bool = _option(
+        "failOnNoMatch", SWITCH, (Use.READ,),
+        "Whether it is an error that nothing matches `subscribePattern`. Else nothing is read. A streaming read warns, "
+        "and waits.", True,
+    )  # fmt: skip
     assign: Assignment | None = _option("assign", ASSIGNMENT, _READS, "Which partitions are read.")
     starting_offsets: Offsets | None = _option(
         "startingOffsets", STARTING_OFFSETS, _READS,
@@ -134,9 +139,12 @@ class Options:
         "pinTtl", duration(1), (Use.STREAM,),
         "How long a query that has stopped keeps retention from taking what it has not read yet.", 3600.0,
     )  # fmt: skip
-    fetch_retries: int = _option("fetchRetries", count(0), _READS, "How often a request to the broker is repeated.", 3)
+    read_timeout: float = _option(
+        "readTimeout", duration(0), _READS,
+        "How long the driver or a task goes on trying to read while the broker is away; then it fails.", 60.0,
+    )  # fmt: skip
     fetch_timeout: float = _option(
-        "fetchTimeout", duration(0.001), _READS, "How long a request to the broker may take.", 30.0
+        "fetchTimeout", duration(0.001), _READS, "How long each part of an answer of the broker may take.", 30.0
     )
     destination: Name | None = _option(
         "destination", NAME, _WRITES,

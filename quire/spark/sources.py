@@ -87,4 +87,4 @@ def source_of(options: Options) -> Source:
     if options.store_url is not None:
         return StoreSource(options.store_url)
     assert options.broker_url is not None
-    return BrokerSource(Broker(options.broker_url, options.fetch_retries, options.fetch_timeout))
+    return BrokerSource(Broker(options.broker_url, options.read_timeout, options.fetch_timeout))

@@ -1,7 +1,5 @@
 """The partitions of the streams that a query reads, as they are at one moment, and where they begin and end."""
 
-from collections.abc import Mapping
-
 from quire.arrow.bulk_requests import LaneStates
 from quire.destination import DestinationKind
 from quire.errors import InvalidArgument
@@ -12,8 +10,11 @@ from quire.spark.offline.selection import Partition, select
 from quire.spark.online.broker import Broker
 from quire.spark.option_kinds import EARLIEST, LATEST
 from quire.spark.options import Options
-from quire.spark.stream_offsets import Offsets, Place
+from quire.spark.stream_offsets import Offsets, Place, Position
+from quire.store.base import IDENTITY
 from quire.store.positions import Extent
+
+_OTHER = "another stream of that name, or an older copy of the store, is there now"
 
 FIRST = 1
 """The first offset that a partition ever had: where one begins that was added while a query ran, or stood still."""
@@ -35,6 +36,7 @@ class StreamLanes:
         lanes: for planning.
         partitions: the partitions.
         extents: what of them can be read.
+        identities: the identities of the streams, by name.
     """
 
     def __init__(self, broker: Broker, states: LaneStates, options: Options, losses: Losses) -> None:
@@ -44,6 +46,12 @@ class StreamLanes:
         self.partitions = {Place(part.destination.name, part.number): part for part in select(self.lanes, options)}
         self.extents: dict[Place, Extent] = {
             place: self.lanes.extent(part.lane) for place, part in self.partitions.items()
+        }
+        streams = {place.stream for place in self.partitions}
+        self.identities: dict[str, str] = {
+            stored.name: str(stored.settings[IDENTITY])
+            for stored in self.lanes.destinations()
+            if stored.name in streams and IDENTITY in stored.settings
         }
 
     # Where a new query begins.
@@ -74,38 +82,70 @@ class StreamLanes:
 
     # Where a micro-batch begins and ends.
 
-    def backlogs(self, start: Offsets, end: Mapping[Place, int] | None = None) -> dict[Place, Backlog]:
+    def begun(self, position: Position) -> Offsets:
+        """Where a query goes on that has come to a position. Partitions that it does not know were added since.
+
+        Raises:
+            DataLost: what is there is gone, and that is an error.
+        """
+        self._check_known(position)
+        return {place: self._begin(place, position) for place in self.partitions}
+
+    def _check_known(self, position: Position) -> None:
+        for place in position.offsets.keys() - self.partitions.keys():
+            self._losses.found(
+                f"partition {place.partition} of the stream {place.stream} is not there, or not read, any more"
+            )
+
+    def _begin(self, place: Place, position: Position) -> int:
+        if self._is_replaced(place.stream, position):
+            self._losses.replaced(f"the stream {place.stream} was deleted and made again since the query read it")
+            return self.extents[place].earliest
+        return self._sound(place, position.offsets.get(place, FIRST))
+
+    def _is_replaced(self, stream: str, position: Position) -> bool:
+        """Whether a position is about another stream of that name. Where an identity is missing, it is not known."""
+        now = self.identities.get(stream)
+        return now is not None and position.identities.get(stream, now) != now
+
+    def is_current(self, position: Position, begun: Offsets) -> bool:
+        """Whether a position says where a query goes on, and of which streams."""
+        return all(
+            begun[place] == offset and position.identities.get(place.stream) == self.identities.get(place.stream)
+            for place, offset in position.offsets.items()
+            if place in begun
+        )
+
+    def backlogs(self, begun: Offsets, goal: Position | None = None) -> dict[Place, Backlog]:
         """What there is to read of each partition; those that have nothing are left out.
 
         Args:
-            start: how far the query is. A partition it does not know was added since, and begins with its first offset.
-            end: where to end; None for the ends of the partitions there are.
+            begun: where to begin.
+            goal: where to end; None for the ends of the partitions there are.
 
         Raises:
             DataLost: some of it is gone, and that is an error.
         """
-        self._check_known(start)
-        ends = {place: extent.end for place, extent in self.extents.items()} if end is None else end
+        if goal is not None:
+            self._check_known(goal)
         found = {}
-        for place, until in ends.items():
-            if place not in self.partitions:  # the query has been told
-                continue
-            first = self._sound(place, start.get(place, FIRST))
-            state = self.lanes.lane_state(self.partitions[place].lane)
+        for place, first in begun.items():
+            until = self.extents[place].end if goal is None else self._end(place, goal)
             if first < until:
+                state = self.lanes.lane_state(self.partitions[place].lane)
                 found[place] = Backlog(first, until, state.bytes / max(state.count, 1))
         return found
 
-    def _check_known(self, start: Offsets) -> None:
-        """What a query has read of must be there still.
-
-        Raises:
-            DataLost: it is not, and that is an error.
-        """
-        for place in start.keys() - self.partitions.keys():
-            self._losses.found(
-                f"partition {place.partition} of the stream {place.stream} is not there, or not read, any more"
-            )
+    def _end(self, place: Place, goal: Position) -> int:
+        """Where a partition ends that is to be read to a goal: of another stream of that name nothing is read."""
+        if self._is_replaced(place.stream, goal):
+            self._losses.replaced(f"the stream {place.stream} was deleted and made again since the query read it")
+            return 0
+        wanted, end = goal.offsets.get(place, 0), self.extents[place].end
+        if wanted > end:
+            text = f"partition {place.partition} of the stream {place.stream} ends at {end}"
+            self._losses.replaced(f"{text}, and was to be read to {wanted}: {_OTHER}")
+        return min(wanted, end)
 
     def _sound(self, place: Place, first: int) -> int:
         """The first offset from one on that can be read.
@@ -116,7 +156,7 @@ class StreamLanes:
         earliest, end = self.extents[place].earliest, self.extents[place].end
         if first > end:
             text = f"partition {place.partition} of the stream {place.stream} ends at {end}, and {first} was next"
-            self._losses.found(f"{text}: another stream of that name, or an older copy of the store, is there now")
+            self._losses.replaced(f"{text}: {_OTHER}")
             return earliest
         if first < earliest:
             text = f"offsets {first} to {earliest - 1} of partition {place.partition} of the stream {place.stream}"

@@ -1,14 +1,20 @@
-"""How far a streaming query is, as Spark keeps it in the checkpoint: ``{"events": {"0": 12, "1": 7}}``.
+"""How far a streaming query is, as Spark keeps it in the checkpoint.
 
-The offsets are those of the next messages. Beside them stands, under a name that no stream can have, the consumer group
-that shows the progress: so a query keeps its group over restarts.
+``{"?group": "job", "?identity": {"events": "5f0c"}, "?start": {...}, "events": {"0": 12, "1": 7}}``: the offsets are
+those of the next messages. What else there is stands under names that no stream can have.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 GROUP = "?group"
-"""The name of the entry that says what the group is called."""
+"""The entry with the name of the consumer group that shows the progress: so a query keeps its group over restarts."""
+
+IDENTITY = "?identity"
+"""The entry with the identity of each stream: one that is deleted and made again has another."""
+
+START = "?start"
+"""The entry with the position where the query began; that position itself has none."""
 
 
 class Place(NamedTuple):
@@ -22,22 +28,51 @@ Offsets = dict[Place, int]
 """The offset of the next message of each partition."""
 
 
-def decoded(kept: Mapping[str, Any]) -> Offsets:
-    """The offsets, out of what Spark keeps."""
-    return {
-        Place(stream, int(partition)): offset
-        for stream, partitions in kept.items()
-        if stream != GROUP
-        for partition, offset in partitions.items()
-    }
+class Position(NamedTuple):
+    """How far a query is.
 
+    Attributes:
+        offsets: by partition.
+        group: the consumer group that shows it.
+        identities: the streams' identities, by name; without those of streams that have none, or had none when an older
+            version wrote the checkpoint.
+        start: where the query began; None if it has not read anything yet, or an older version wrote the checkpoint.
+    """
 
-def encoded(offsets: Offsets, group: str) -> dict[str, Any]:
-    """What Spark keeps. The order is always the same: Spark compares texts to see whether there is something new."""
-    kept: dict[str, Any] = {GROUP: group}
-    for place in sorted(offsets):
-        kept.setdefault(place.stream, {})[str(place.partition)] = offsets[place]
-    return kept
+    offsets: Offsets
+    group: str
+    identities: dict[str, str]
+    start: "Position | None" = None
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> Self:
+        """The position, out of what Spark keeps."""
+        offsets = {
+            Place(stream, int(partition)): offset
+            for stream, partitions in kept.items()
+            if not stream.startswith("?")
+            for partition, offset in partitions.items()
+        }
+        start = cls.of(kept[START]) if START in kept else None
+        return cls(offsets, str(kept[GROUP]), dict(kept.get(IDENTITY, {})), start)
+
+    def encoded(self) -> dict[str, Any]:
+        """What Spark keeps. The order is always the same: Spark compares texts to see whether something is new."""
+        kept: dict[str, Any] = {GROUP: self.group, IDENTITY: dict(sorted(self.identities.items()))}
+        if self.start is not None:
+            kept[START] = self.start.encoded()
+        for place in sorted(self.offsets):
+            kept.setdefault(place.stream, {})[str(place.partition)] = self.offsets[place]
+        return kept
+
+    def moved(self, offsets: Offsets, identities: dict[str, str]) -> "Position":
+        """The position of the same query after a micro-batch.
+
+        Args:
+            offsets: the next messages.
+            identities: the streams' identities now.
+        """
+        return Position(offsets, self.group, identities, self.start or self)
 
 
 def by_stream(offsets: Offsets) -> dict[str, dict[int, int]]:

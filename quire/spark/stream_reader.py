@@ -19,11 +19,12 @@ from quire.spark.admission import Backlog, Limits, default_limit
 from quire.spark.batch_reader import Task
 from quire.spark.explaining import explaining
 from quire.spark.losses import Losses
+from quire.spark.offline.selection import named
 from quire.spark.offline.tasks import tasks
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
 from quire.spark.stream_lanes import StreamLanes, check_streams
-from quire.spark.stream_offsets import GROUP, Offsets, by_stream, decoded, encoded
+from quire.spark.stream_offsets import Offsets, Position, by_stream
 
 REST = 0.1
 """How long the broker is left alone when it had nothing new, in seconds; Spark would ask again after 10 ms."""
@@ -44,22 +45,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._clock = clock or SystemClock()
-        self._broker = Broker(options.broker_url, options.fetch_retries, options.fetch_timeout)
-        self._target: Offsets | None = None
+        self._broker = Broker(options.broker_url, options.read_timeout, options.fetch_timeout)
+        self._initial: dict[str, Any] | None = None
+        self._target: Position | None = None
         self._seen: Offsets = {}
+        self._is_waiting_for_match = False
         self._losses = Losses(is_fatal=options.fail_on_data_loss)
         self._rest_until = self._clock.monotonic()
         self._waiting_since = self._clock.monotonic()
-        self._shown: Offsets | None = None
+        self._shown: Position | None = None
         self._shown_at = 0.0
 
     # Where it begins and how far it goes.
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
-        with explaining():
-            group = self._options.group_id or f"spark-{uuid.uuid4()}"
-            return encoded(self._look().starts(), group)
+        """Where a query without a checkpoint begins. Spark asks several times until its first micro-batch is done."""
+        if self._initial is None:
+            with explaining():
+                group = self._options.group_id or f"spark-{uuid.uuid4()}"
+                look = self._look()
+                self._initial = Position(look.starts(), group, look.identities).encoded()
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say of how much a micro-batch reads."""
@@ -69,21 +75,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; ``start`` itself if there is to be none."""
         with explaining():
             time.sleep(max(0.0, self._rest_until - self._clock.monotonic()))
-            look, begun = self._look(), decoded(start)
-            self._show_progress(begun, self._group(start))
+            look, position = self._look(), Position.of(start)
+            begun = look.begun(position)
+            self._show_progress(position._replace(offsets=begun))
             backlogs = look.backlogs(begun, self._target)
             limits = Limits.of(self._options, limit)
-            if not backlogs or self._waits_for_more(backlogs, limits):
-                self._rest_until = self._clock.monotonic() + REST
-                return start
-            self._waiting_since = self._clock.monotonic()
-            known = {place: offset for place, offset in begun.items() if place in look.partitions}
-            return encoded(known | limits.ends(backlogs), self._group(start))
+            if backlogs and not self._waits_for_more(backlogs, limits):
+                self._waiting_since = self._clock.monotonic()
+                return position.moved(begun | limits.ends(backlogs), look.identities).encoded()
+            if not look.is_current(position, begun):
+                return position.moved(begun, look.identities).encoded()
+            self._rest_until = self._clock.monotonic() + REST
+            return start
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing is new."""
         with explaining():
-            self._target = {place: extent.end for place, extent in self._look().extents.items()}
+            look = self._look()
+            self._target = Position({place: extent.end for place, extent in look.extents.items()}, "", look.identities)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the partitions when they were looked at last."""
@@ -93,6 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         states = self._broker.lanes(DestinationKind.STREAM)
         look = StreamLanes(self._broker, states, self._options, self._losses)
         self._seen = {place: extent.end for place, extent in look.extents.items()}
+        if not look.partitions and not self._is_waiting_for_match:
+            text = f"no stream matches subscribePattern {self._options.subscribe_pattern}, of {named(look.lanes)}"
+            event("spark.no_match", f"{text}: the query waits for one", logging.WARNING)
+        self._is_waiting_for_match = not look.partitions
         return look
 
     def _waits_for_more(self, backlogs: dict[Any, Backlog], limits: Limits) -> bool:
@@ -106,9 +119,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch: at least one for each partition that has something."""
         with explaining():
-            begun, look = decoded(start), self._look()
-            self._show_progress(begun, self._group(start))
-            backlogs = look.backlogs(begun, decoded(end))
+            look, position, goal = self._look(), Position.of(start), Position.of(end)
+            if position.start is None and goal.start is not None:
+                # Another driver runs the first micro-batch again: it begins where it began, not where one begins now.
+                position = goal.start
+            begun = look.begun(position)
+            self._show_progress(position._replace(offsets=begun))
+            backlogs = look.backlogs(begun, goal)
             found = [(look.partitions[place], [range(part.first, part.end)]) for place, part in backlogs.items()]
             number = max(self._options.min_partitions, len(found))
             return [Task(parts) for parts in tasks(look.lanes, found, number)]
@@ -124,24 +141,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is done. Spark says so when the next one begins; ``latestOffset`` hears of the last one too."""
-        self._show_progress(decoded(end), self._group(end))
+        self._show_progress(Position.of(end))
 
-    def _group(self, kept: dict[str, Any]) -> str:
-        return self._options.group_id or str(kept[GROUP])
+    def _show_progress(self, position: Position) -> None:
+        """Pin what the query has not read, and show how far it is; once, and again before the pin ends.
 
-    def _show_progress(self, offsets: Offsets, group: str) -> None:
-        """Show how far the query is, and pin what it has not read; once, and again before the pin ends."""
+        Before the first micro-batch is done there is nothing to show: a query that ends before leaves a pin only, which
+        has an end.
+        """
         now = self._clock.monotonic()
-        if offsets == self._shown and now - self._shown_at < self._options.pin_ttl / 2:
+        if position == self._shown and now - self._shown_at < self._options.pin_ttl / 2:
             return
-        self._shown, self._shown_at = offsets, now
-        for stream, next_offsets in by_stream(offsets).items():
+        self._shown, self._shown_at = position, now
+        group = self._options.group_id or position.group
+        for stream, next_offsets in by_stream(position.offsets).items():
             path = f"/streams/{quote(stream, safe='')}"
             pin = {"time_to_live": self._options.pin_ttl, "offsets": next_offsets}
             without = f"retention may take messages of {stream} before they are read"
             self._tell(f"{path}/pins/{quote(group, safe='')}", pin, without)
-            without = f"the group {group} of {stream} does not show how far the query is"
-            self._tell(f"{path}/groups/{quote(group, safe='')}/progress", {"offsets": next_offsets}, without)
+            if position.start is not None:
+                without = f"the group {group} of {stream} does not show how far the query is"
+                self._tell(f"{path}/groups/{quote(group, safe='')}/progress", {"offsets": next_offsets}, without)
 
     def _tell(self, path: str, body: dict[str, Any], otherwise: str) -> None:
         """Tell the broker something; the query goes on without it too: what it needs is in its checkpoint."""

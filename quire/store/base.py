@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from quire.message import Message
@@ -87,6 +88,24 @@ class Link(NamedTuple):
     checksum: int
 
 
+class Expiration(NamedTuple):
+    """An entry of the index of expirations. Entries sort by time, then lane, then sequence.
+
+    Attributes:
+        time: when the record expires, in milliseconds since the epoch.
+        lane: the record's lane.
+        sequence: the record's sequence.
+    """
+
+    time: int
+    lane: int
+    sequence: int
+
+
+FIRST_EXPIRATION = Expiration(0, 0, 0)
+"""Before all entries of the index of expirations."""
+
+
 class Page(NamedTuple):
     """What one read brought.
 
@@ -98,6 +117,10 @@ class Page(NamedTuple):
 
     messages: list[Message]
     end: bool
+
+
+IDENTITY = "identity"
+"""The setting of a stream that tells it from any other that had or will have its name, in this store or in another."""
 
 
 class StoredDestination(NamedTuple):
@@ -157,13 +180,14 @@ class WriteBatch:
     Attributes:
         lanes: by lane id.
         destinations: to create or to replace, by id; None removes the destination, its lanes and all their records.
-        producers: the highest send sequence taken of each producer, by producer id (exact de-duplication).
+        producers: the highest send sequence taken of each producer, by producer id (exact de-duplication); None removes
+            it.
         marks: marks to set, by key; None removes one.
     """
 
     lanes: dict[int, LaneBatch] = field(default_factory=dict)
     destinations: dict[int, StoredDestination | None] = field(default_factory=dict)
-    producers: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, int | None] = field(default_factory=dict)
     marks: dict[str, bytes | None] = field(default_factory=dict)
 
     def lane(self, lane: int) -> LaneBatch:
@@ -229,12 +253,29 @@ class StoreReader(ABC):
         """Delivery states of a lane from a sequence on, in ascending sequence."""
 
     @abstractmethod
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
-        """The (lane, sequence) of records that expire at or before a time, earliest first."""
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
+        """Read the index of expirations in its order.
+
+        Args:
+            now_ms: records that expire at or before this time, in milliseconds since the epoch.
+            limit: how many at the most.
+            after: only entries behind this one, which need not be there: the last one of the read before.
+        """
 
     @abstractmethod
     def producer(self, producer_id: str) -> int:
         """The highest send sequence taken of a producer; 0 if it is unknown."""
+
+    @abstractmethod
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, in ascending order of their ids' bytes of UTF-8.
+
+        LMDB knows only a digest of an id that is longer than 448 bytes.
+
+        Args:
+            start: the first id wanted; it need not be there.
+            limit: how many at the most.
+        """
 
     @abstractmethod
     def mark(self, key: str) -> bytes | None:
@@ -260,9 +301,11 @@ class Store(StoreReader):
 
     Attributes:
         url: where it is, as the user writes it.
+        reserve_file: a file beside it that nothing else uses, on the disk that it fills; None if it fills no disk here.
     """
 
     url: str
+    reserve_file: Path | None = None
 
     @abstractmethod
     def open(self) -> None:
@@ -301,6 +344,10 @@ class Store(StoreReader):
     @abstractmethod
     def size(self) -> int:
         """Bytes in use, without what removed records left free."""
+
+    def free(self) -> int:
+        """Bytes that removed records left free in its files, and that new ones take first."""
+        return 0
 
     @abstractmethod
     def try_lock(self, owner: str) -> bool:
@@ -352,15 +399,20 @@ class Store(StoreReader):
         with self.snapshot() as reader:
             return reader.deliveries(lane, start, limit)
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
         with self.snapshot() as reader:
-            return reader.expired(now_ms, limit)
+            return reader.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         with self.snapshot() as reader:
             return reader.producer(producer_id)
+
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        with self.snapshot() as reader:
+            return reader.producers(start, limit)
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""

@@ -10,7 +10,18 @@ import lmdb
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store import pages
-from quire.store.base import MAX_MARK_KEY, Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    MAX_MARK_KEY,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    StoredDestination,
+    StoreReader,
+)
+from quire.store.damage import tells_of_damage
 from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
 from quire.store.marks import mark_key
 from quire.store.pages import KEY
@@ -28,16 +39,19 @@ class LmdbReader(StoreReader):
         self.txn = txn
         self.dbs = dbs
 
+    @tells_of_damage
     def destinations(self) -> list[StoredDestination]:
         """All destinations, by id."""
         return [
             read_destination(LANE.unpack(key)[0], bytes(value)) for key, value in self.txn.cursor(self.dbs.destinations)
         ]
 
+    @tells_of_damage
     def lane_state(self, lane: int) -> LaneState:
         """A lane's state."""
         return read_state(self.txn, self.dbs, lane)
 
+    @tells_of_damage
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order, within a budget."""
         messages: list[Message] = []
@@ -51,6 +65,7 @@ class LmdbReader(StoreReader):
         self._add_deliveries(lane, messages)
         return Page(messages, end=True)
 
+    @tells_of_damage
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read records by sequence."""
         messages = []
@@ -65,6 +80,7 @@ class LmdbReader(StoreReader):
         self._add_deliveries(lane, sorted(messages, key=lambda message: message.sequence))
         return messages
 
+    @tells_of_damage
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links in ascending sequence."""
         found: list[Link] = []
@@ -75,6 +91,7 @@ class LmdbReader(StoreReader):
                 found.append(Link(entry[0], entry[1], entry[2], entry[5], entry[6]))
         return found
 
+    @tells_of_damage
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states from a sequence on."""
         found: list[tuple[int, Delivery]] = []
@@ -88,26 +105,45 @@ class LmdbReader(StoreReader):
             more = cursor.next()
         return found
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    @tells_of_damage
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
-        found: list[tuple[int, int]] = []
-        for key in self.txn.cursor(self.dbs.expirations).iternext(values=False):
-            expiration, lane, sequence = EXPIRATION.unpack(key)
-            if expiration > now_ms or len(found) >= limit:
+        found: list[Expiration] = []
+        cursor = self.txn.cursor(self.dbs.expirations)
+        if not cursor.set_range(EXPIRATION.pack(*after)):
+            return found
+        for key in cursor.iternext(values=False):
+            entry = Expiration._make(EXPIRATION.unpack(key))
+            if entry.time > now_ms or len(found) >= limit:
                 break
-            found.append((lane, sequence))
+            if entry > after:
+                found.append(entry)
         return found
 
+    @tells_of_damage
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
         return int.from_bytes(data, "big") if data else 0
 
+    @tells_of_damage
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        found: list[tuple[str, int]] = []
+        cursor = self.txn.cursor(self.dbs.producers)
+        more = cursor.set_range(text_key(start)) if start else cursor.first()
+        while more and len(found) < limit:
+            found.append((bytes(cursor.key()).decode(), int.from_bytes(cursor.value(), "big")))
+            more = cursor.next()
+        return found
+
+    @tells_of_damage
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         data = self.txn.get(mark_key(key), db=self.dbs.marks)
         return None if data is None else bytes(data)
 
+    @tells_of_damage
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
         """Marks with their values, by key."""
         found: list[tuple[str, bytes]] = []

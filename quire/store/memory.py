@@ -1,17 +1,20 @@
 """The memory store: for tests and for brokers that keep nothing. It behaves as the others do and forgets at its end."""
 
+import heapq
 import threading
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Generic, NamedTuple, TypeVar
 
 from quire.errors import StoreError
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import (
+    FIRST_EXPIRATION,
     Delivery,
+    Expiration,
     LaneBatch,
     LaneState,
     Link,
@@ -208,20 +211,22 @@ class MemoryReader(StoreReader):
             sequences = sorted(sequence for sequence in found.deliveries if sequence >= start)
             return [(sequence, found.deliveries[sequence]) for sequence in sequences[:limit]]
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
-        found: list[tuple[int, int]] = []
+        time, lane, sequence = after
         with self._reading() as content:
-            for expiration, lane, sequence in islice(content.expirations.iterate((0, 0, 0)), limit):
-                if expiration > now_ms:
-                    break
-                found.append((lane, sequence))
-        return found
+            following = content.expirations.iterate((time, lane, sequence + 1))
+            return [Expiration._make(key) for key in takewhile(lambda key: key[0] <= now_ms, islice(following, limit))]
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         with self._reading() as content:
             return content.producers.get(producer_id, 0)
+
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        with self._reading() as content:
+            return heapq.nsmallest(limit, [entry for entry in content.producers.items() if entry[0] >= start])
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
@@ -280,7 +285,11 @@ class MemoryStore(MemoryReader, Store):
                 if part:
                     _change_lane(content, lane, part, checksums[lane])
             _replace_destinations(content, batch.destinations)
-            content.producers.update(batch.producers)
+            for producer_id, sequence in batch.producers.items():
+                if sequence is None:
+                    content.producers.pop(producer_id, None)
+                else:
+                    content.producers[producer_id] = sequence
             for key, value in batch.marks.items():
                 if value is None:
                     content.marks.pop(key, None)

@@ -4,7 +4,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from quire.message import Message
-from quire.store.base import Delivery, LaneState, Link, Page, Store, StoredDestination, StoreReader, WriteBatch
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    Store,
+    StoredDestination,
+    StoreReader,
+    WriteBatch,
+)
 
 
 class AnnouncedReads(StoreReader):
@@ -49,15 +60,20 @@ class AnnouncedReads(StoreReader):
         self._announce()
         return self._reader.deliveries(lane, start, limit)
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
         self._announce()
-        return self._reader.expired(now_ms, limit)
+        return self._reader.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         self._announce()
         return self._reader.producer(producer_id)
+
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers and their highest send sequences, by id."""
+        self._announce()
+        return self._reader.producers(start, limit)
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
@@ -81,6 +97,7 @@ class StoreOnTop(AnnouncedReads, Store):
     def __init__(self, store: Store, announce: Callable[[], None]) -> None:
         super().__init__(store, announce)
         self.url = store.url
+        self.reserve_file = store.reserve_file
         self._store = store
 
     def open(self) -> None:
@@ -108,6 +125,10 @@ class StoreOnTop(AnnouncedReads, Store):
     def size(self) -> int:
         """Bytes in use underneath."""
         return self._store.size()
+
+    def free(self) -> int:
+        """Bytes left free underneath."""
+        return self._store.free()
 
     def try_lock(self, owner: str) -> bool:
         """Lock the store underneath."""

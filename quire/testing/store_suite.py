@@ -5,6 +5,7 @@ Failed assertions show their values only if pytest rewrites them: call ``pytest.
 """
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,17 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from quire.destination import MAX_NAME
-from quire.errors import StoreCorrupt, StoreError
-from quire.store.base import Delivery, LaneState, Store, StoredDestination, WriteBatch, walk
+from quire.errors import QuireError, StoreCorrupt, StoreError
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Store,
+    StoredDestination,
+    WriteBatch,
+    walk,
+)
 from quire.testing.store_case import PLENTY, append, charge, fill, remove, sequences
 from quire.testing.store_lane_tests import LaneTests
 from quire.testing.store_mark_tests import MarkTests
@@ -64,9 +74,27 @@ class StoreSuite(LaneTests, MarkTests):
         append(store, 2, make_message(1, expiration=300), make_message(2), make_message(3, expiration=100))
         append(store, 1, make_message(1, expiration=200), make_message(2, expiration=400))
         assert store.expired(99, 10) == []
-        assert store.expired(100, 10) == [(2, 3)]
-        assert store.expired(399, 10) == [(2, 3), (1, 1), (2, 1)]
-        assert store.expired(1000, 2) == [(2, 3), (1, 1)]
+        assert store.expired(100, 10) == [(100, 2, 3)]
+        assert store.expired(399, 10) == [(100, 2, 3), (200, 1, 1), (300, 2, 1)]
+        assert store.expired(1000, 2) == [(100, 2, 3), (200, 1, 1)]
+
+    def test_expired_goes_on_behind_an_entry(self, store: Store) -> None:
+        """In the order of time, lane and sequence, whether the entry is there or not, and to the end."""
+        append(store, 1, *[make_message(sequence, expiration=100) for sequence in (1, 2, 3)])
+        append(
+            store, 2, *[make_message(sequence, expiration=100) for sequence in (1, 2)], make_message(3, expiration=7)
+        )
+        every = [(7, 2, 3), (100, 1, 1), (100, 1, 2), (100, 1, 3), (100, 2, 1), (100, 2, 2)]
+        found, after = [], FIRST_EXPIRATION
+        while entries := store.expired(100, 2, after):
+            found += entries
+            after = entries[-1]
+        assert found == every
+        remove(store, 1, 2)
+        assert store.expired(100, 1, Expiration(100, 1, 2)) == [(100, 1, 3)]
+        assert store.expired(100, 10, Expiration(100, 1, 1 << 40)) == every[4:]
+        assert store.expired(99, 10, Expiration(8, 0, 0)) == []
+        assert store.expired(1000, 10, Expiration(101, 0, 0)) == []
 
     def test_removed_records_do_not_expire(self, store: Store) -> None:
         """They are not found any more, whether removed one by one or with their destination."""
@@ -77,7 +105,7 @@ class StoreSuite(LaneTests, MarkTests):
         store.apply(batch)
         remove(store, 1, 1, 3, 4)
         store.apply(WriteBatch(destinations={1: None}))
-        assert store.expired(10, 10) == [(1, 2), (1, 5)]
+        assert store.expired(10, 10) == [(2, 1, 2), (5, 1, 5)]
 
     # What belongs to no lane
 
@@ -86,6 +114,16 @@ class StoreSuite(LaneTests, MarkTests):
         store.apply(WriteBatch(producers={"ID:host-1": 5, "ü" * 100: 1}))
         store.apply(WriteBatch(producers={"ID:host-1": 1 << 40}))
         assert (store.producer("ID:host-1"), store.producer("ü" * 100), store.producer("other")) == (1 << 40, 1, 0)
+
+    def test_producers_are_listed_by_id_and_removed(self, store: Store) -> None:
+        """A page begins where it is asked to; what is removed is unknown."""
+        store.apply(WriteBatch(producers={"b": 2, "ü": 4, "a": 1, "c": 3}))
+        assert store.producers() == [("a", 1), ("b", 2), ("c", 3), ("ü", 4)]
+        assert store.producers("b", 2) == [("b", 2), ("c", 3)]
+        assert store.producers("bb") == [("c", 3), ("ü", 4)]
+        store.apply(WriteBatch(producers={"b": None, "nothing": None, "d": 5}))
+        assert store.producers() == [("a", 1), ("c", 3), ("d", 5), ("ü", 4)]
+        assert (store.producer("b"), store.producer("d")) == (0, 5)
 
     def test_destinations_are_listed_by_id(self, store: Store) -> None:
         """Names of any length allowed and settings of any JSON value come back."""
@@ -229,6 +267,25 @@ class StoreSuite(LaneTests, MarkTests):
         append(store, 1, make_message(1), make_message(2, 1000), make_message(3))
         self.damage(store, 1, 2)
         assert sequences(store.page(1, 1, charge(40, 40), 10)) == [1]
+
+    def test_broken_store_raises_typed_errors_only(self, store: Store) -> None:
+        """Whatever is asked of a store whose ground has gone, its caller need not know what it stands on."""
+        fill(store, 1, 5)
+        self.break_down(store)
+        calls: list[Callable[[], object]] = [
+            store.destinations, lambda: store.lane_state(1), lambda: store.page(1, 0, PLENTY, 9),
+            lambda: store.load(1, [1]), lambda: store.links(1, 0, 9), lambda: store.deliveries(1, 0, 9),
+            lambda: store.expired(9, 9), lambda: store.producer("p"), lambda: store.mark("m"), lambda: store.marks(""),
+            store.size, store.free, store.sync, lambda: append(store, 1, make_message(6)), lambda: remove(store, 1, 1),
+            lambda: store.try_lock("me"), store.lock_owner, store.check_lock, store.unlock, store.close,
+        ]  # fmt: skip
+        failed = 0
+        for call in calls:
+            try:
+                call()
+            except QuireError:
+                failed += 1
+        assert failed >= 10
 
     # The lock
 

@@ -103,7 +103,9 @@ def test_everything_is_there_after_the_migration(url: str) -> None:
             assert store.lane_state(lane) == LaneState(*sample.state(lane))
         assert {(1, at): tuple(state) for at, state in store.deliveries(1, 0, 100)} == sample.DELIVERIES
         assert store.expired(2**62, 100) == [
-            (r.lane, r.sequence) for r in sorted(sample.records(1), key=lambda r: r.expiration) if r.expiration
+            (r.expiration, r.lane, r.sequence)
+            for r in sorted(sample.records(1), key=lambda r: r.expiration)
+            if r.expiration
         ]
         assert dict(opened.upkeep.producers()) == sample.PRODUCERS
         assert dict(opened.store.marks("")) == sample.TRANSACTIONS

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quire.broker.announcement import Announcement
 from quire.broker.broker import Broker
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.commit import QueuePart
 from quire.broker.flow import ProducerFlow
+from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import MessageGroups
@@ -18,7 +18,6 @@ from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
-from quire.errors import QuireError
 from quire.message import MESSAGE_OVERHEAD, Message
 from tests.simulation.bug import Bugs, Method
 
@@ -108,14 +107,9 @@ def _(right: Method) -> Method:
     return commit_failed
 
 
-@_bug("a numbered send counts as taken though its commit failed", Broker, "_fail")
+@_bug("a numbered send counts as taken though its commit failed", ProducerIds, "failed")
 def _(right: Method) -> Method:
-    def fail(self: Broker, commit: Commit, error: QuireError, announcement: Announcement) -> None:
-        known = dict(self._producers)
-        right(self, commit, error, announcement)
-        self._producers.update(known)
-
-    return fail
+    return lambda self, batch, following: None
 
 
 @_bug("a numbered send is taken twice", Broker, "take_producer_sequence")

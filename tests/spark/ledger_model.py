@@ -133,7 +133,7 @@ def counts(ledger: Ledger, *, looked: bool) -> dict[str, dict[str, int]]:
         row["sent"] += "send" in kinds
         row["committed"] += is_known
         row["earlier"] += not is_known and ("send" not in kinds or "dispatch" in kinds)
-        row["redelivered"] += kinds.count("redeliver")
+        row["redelivered"] += sum(event.event == "dispatch" and event.flagged for event in events)
         _count_again(row, events)
         if is_known:
             row["delivered"] += "dispatch" in kinds

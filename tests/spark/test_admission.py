@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from quire.spark.admission import Backlog, Limits, default_limit
 from quire.spark.options import Options, Use
-from quire.spark.stream_offsets import GROUP, Place, by_stream, decoded, encoded
+from quire.spark.stream_offsets import Place, Position, by_stream
 
 PLACES = st.builds(Place, st.sampled_from(["events", "a.b", "1"]), st.integers(0, 20))
 BACKLOGS = st.dictionaries(
@@ -72,15 +72,22 @@ def test_what_spark_asks_for_counts_and_everything_means_everything() -> None:
 
 
 @given(st.dictionaries(PLACES, st.integers(1, 10**12)))
-def test_offsets_survive_the_checkpoint(offsets: dict[Place, int]) -> None:
-    kept = json.loads(json.dumps(encoded(offsets, "g")))
-    assert decoded(kept) == offsets
-    assert kept[GROUP] == "g"
-    assert encoded(decoded(kept), "g") == kept
+def test_a_position_survives_the_checkpoint(offsets: dict[Place, int]) -> None:
+    begun = Position(offsets, "g", {"a": "1f"})
+    position = begun.moved({place: offset + 1 for place, offset in offsets.items()}, {"a": "2e"})
+    for one in (begun, position, position.moved(offsets, {})):
+        kept = json.loads(json.dumps(one.encoded()))
+        assert Position.of(kept) == one
+        assert Position.of(kept).encoded() == kept
+    assert position.moved(offsets, {}).start == begun
     assert sum(len(partitions) for partitions in by_stream(offsets).values()) == len(offsets)
 
 
-def test_the_same_offsets_are_the_same_text() -> None:
+def test_the_same_position_is_the_same_text() -> None:
     one, other = Place("a", 2), Place("a", 10)
-    texts = {json.dumps(encoded(offsets, "g")) for offsets in ({one: 5, other: 6}, {other: 6, one: 5})}
-    assert texts == {'{"?group": "g", "a": {"2": 5, "10": 6}}'}
+    texts = {
+        json.dumps(Position(offsets, "g", identities).encoded())
+        for offsets in ({one: 5, other: 6}, {other: 6, one: 5})
+        for identities in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})
+    }
+    assert texts == {'{"?group": "g", "?identity": {"a": "1", "b": "2"}, "a": {"2": 5, "10": 6}}'}

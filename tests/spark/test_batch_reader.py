@@ -147,6 +147,18 @@ def test_without_messages_there_is_one_task_that_reads_none(url: str) -> None:
     assert (task.parts, list(reader.read(task))) == ((), [])
 
 
+@pytest.mark.parametrize("pattern", ["orders.>", "queue://events", "queue://>"])
+def test_a_pattern_that_matches_nothing_is_an_error_unless_told_otherwise(url: str, pattern: str) -> None:
+    with opened(url) as store:
+        fill(store, EVENTS)
+    given = {"store.url": url, "subscribePattern": pattern}
+    with pytest.raises(UnknownDestination, match=rf"nothing matches subscribePattern {pattern}, of stream://events;"):
+        BatchReader(Options.of(given, Use.READ), ["offset"]).partitions()
+    (task,) = BatchReader(Options.of(given | {"failOnNoMatch": "false"}, Use.READ), ["offset"]).partitions()
+    assert isinstance(task, Task)
+    assert task.parts == ()
+
+
 # Errors.
 
 

@@ -17,9 +17,11 @@ from quire.arrow.columns import COLUMNS
 from quire.arrow.conditions import Comparison, Condition
 from quire.arrow.lane_reader import LaneRange
 from quire.clock import SystemClock
+from quire.console.bulk.bulk_server import MAX_BODY
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireError
 from quire.spark.online.broker import Broker, BulkAccess
 from quire.spark.online.http import answer
+from quire.units import LARGEST
 from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
@@ -41,8 +43,8 @@ def access(broker: RunningBroker) -> BulkAccess:
     return msgspec.convert(broker.api.call("POST", "/bulk"), BulkAccess)
 
 
-def client(broker: RunningBroker, retries: int = 0) -> Broker:
-    return Broker(broker.url, retries, PATIENCE)
+def client(broker: RunningBroker, patience: float = PATIENCE) -> Broker:
+    return Broker(broker.url, patience, PATIENCE)
 
 
 def part(broker: RunningBroker, stream: str, first: int = 1, until: int | None = None) -> LaneRange:
@@ -143,6 +145,10 @@ def test_without_the_token_nothing_is_told(broker: RunningBroker) -> None:
     ("method", "path", "body", "says"),
     [
         ("POST", "/read", b"no JSON", "malformed"),
+        ("POST", "/read", b" " * (MAX_BODY + 1), f"larger than {MAX_BODY} bytes"),
+        ("GET", "/links?lane=-1&start=0&limit=1", b"", "lane"),
+        ("GET", f"/links?lane=1&start={LARGEST + 1}&limit=1", b"", "start"),
+        ("GET", f"/offset?lane=1&time={1 << 64}", b"", "time"),
         ("POST", "/read", b'{"part": ["stream://s", 0, 1, 1, 9], "columns": ["price"]}', "price"),
         ("POST", "/read", b'{"part": ["stream://s", 0, 1, 1, 9], "columns": []}', "columns"),
         ("GET", "/links?lane=1&start=1&limit=0", b"", "limit"),
@@ -153,7 +159,7 @@ def test_without_the_token_nothing_is_told(broker: RunningBroker) -> None:
 def test_what_cannot_be_done_is_refused(broker: RunningBroker, method: str, path: str, body: bytes, says: str) -> None:
     there = access(broker)
     url = f"{there.url}{path}{'&' if '?' in path else '?'}token={quote(there.token)}"
-    with pytest.raises(InvalidArgument, match=says), answer(method, url, body, PATIENCE):
+    with pytest.raises(QuireError, match=says), answer(method, url, body, PATIENCE):
         pass
 
 
@@ -234,8 +240,6 @@ def test_it_goes_when_it_is_idle_and_comes_when_it_is_needed(tmp_path: Path) -> 
         assert len(reader.lanes("stream").destinations) == 1
         first = broker.bulk_pid()
         wait_until(lambda: not is_running(first))
-        with pytest.raises(BrokerUnreachable):
-            reader.lanes("stream")
         assert len(reader.lanes("stream").destinations) == 1
         assert broker.bulk_pid() != first
 
@@ -258,7 +262,7 @@ def test_a_read_goes_on_when_the_broker_is_back(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
         broker.create("s")
         broker.send("s", 200, body=BIG)
-        reader = client(broker, retries=10).read(part(broker, "s"), ["offset", "value"])
+        reader = client(broker).read(part(broker, "s"), ["offset", "value"])
         found = next(reader).column("offset").to_pylist()
         broker.restart()
         for batch in reader:
@@ -269,7 +273,7 @@ def test_a_read_goes_on_when_the_broker_is_back(tmp_path: Path) -> None:
 def test_a_read_goes_on_when_only_the_bulk_server_was_killed(broker: RunningBroker) -> None:
     broker.create("killed")
     broker.send("killed", 200, body=BIG)
-    reader = client(broker, retries=3).read(part(broker, "killed"), ["offset", "value"])
+    reader = client(broker).read(part(broker, "killed"), ["offset", "value"])
     found = next(reader).column("offset").to_pylist()
     os.kill(broker.bulk_pid(), signal.SIGKILL)
     for batch in reader:
@@ -281,11 +285,11 @@ def test_a_broker_that_stays_away_is_told_of(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
         broker.create("s")
         broker.send("s", 200, body=BIG)
-        reader = client(broker, retries=1).read(part(broker, "s"), ["value"])
+        reader = client(broker, patience=1).read(part(broker, "s"), ["value"])
         next(reader)
         broker.kill()
         wait_until(lambda: not is_running(broker.bulk_pid()))
-        with pytest.raises(BrokerUnreachable, match="after 2 tries"):
+        with pytest.raises(BrokerUnreachable, match=r"after \d+ tries in 1 s \(readTimeout\)"):
             rows(reader)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quire.errors import InvalidArgument
 from quire.spark.pipelines import audit_stream
 from quire.spark.pipelines.audit_findings import problems, report
-from quire.spark.pipelines.audit_report import Expectations
+from quire.spark.pipelines.audit_report import Expectations, Verdict
 from quire.spark.pipelines.audit_stream import Seen, start_audit, taken_in
 from quire.spark.pipelines.histories import histories
 from quire.spark.pipelines.judgement import COUNTS, Remaining
@@ -49,7 +49,7 @@ def test_counts_are_those_of_a_plain_count(spark: SparkSession, seed: int) -> No
     }
     for name in COUNTS:
         assert sum(row[name] for row in found.windows) == found.total[name]
-    assert not found.ok
+    assert found.verdict is Verdict.NOT_OK
 
 
 def test_without_a_look_nothing_is_lost_but_open(spark: SparkSession) -> None:
@@ -78,7 +78,7 @@ def test_a_good_ledger_is_ok_and_its_times_are_those_between_events(spark: Spark
     ledger = Ledger()
     one_of_each(ledger)
     found = report(histories(events(rows_of(spark, ledger))), wanted=Expectations(drained=True), window=0.05)
-    assert found.ok
+    assert found.verdict is Verdict.OK
     assert found.notes == []
     assert found.total["waited"] == [40, 80, 80, 80]
     assert found.total["handled"] == [3, 3, 3, 3]
@@ -89,12 +89,25 @@ def test_a_good_ledger_is_ok_and_its_times_are_those_between_events(spark: Spark
     ]
 
 
+def test_what_comes_again_after_the_death_of_a_broker_is_redelivered(spark: SparkSession) -> None:
+    """A broker that dies writes nothing of what comes back: only the flag of the next dispatch says it."""
+    ledger = Ledger()
+    for event, flagged in (("commit", False), ("dispatch", False), ("dispatch", True), ("acknowledge", False)):
+        ledger.now += 10
+        for sequence in range(1, 201):
+            consumer = None if event == "commit" else "c1"
+            ledger.add("queue://orders", event, sequence, consumer, flagged=flagged)
+    found = report(histories(events(rows_of(spark, ledger))), wanted=Expectations(drained=True))
+    assert (found.total["redelivered"], found.total["acknowledged"]) == (200, 200)
+    assert found.sentence == "NO FAULT, but not all were delivered once: 200 redelivered"
+
+
 def test_without_positions_what_can_be_in_order_is(spark: SparkSession) -> None:
     ledger = Ledger()
     for event in ("commit", "acknowledge", "dispatch"):  # all of one millisecond
         for sequence in (2, 1):
             ledger.add("queue://orders", event, sequence, None if event == "commit" else "c1")
-    assert report(histories(events(rows_of(spark, ledger, position=False)))).ok
+    assert report(histories(events(rows_of(spark, ledger, position=False)))).verdict is Verdict.OK
     found = report(histories(events(rows_of(spark, ledger))))
     assert (found.total["out_of_order"], found.total["duplicated_unflagged"]) == (1, 2)
 
@@ -106,9 +119,9 @@ def test_a_topic_is_judged_for_one_subscriber(spark: SparkSession) -> None:
         ledger.add("topic://prices", "dispatch", 1, member)
         ledger.add("topic://prices", "acknowledge", 1, member)
     rows = rows_of(spark, ledger)
-    assert report(histories(events(rows, "a"))).ok
+    assert report(histories(events(rows, "a"))).verdict is Verdict.OK
     assert report(histories(events(rows, "b"))).total["duplicated_unflagged"] == 1
-    assert report(histories(events(rows))).reasons == ["the ledger has no events: nothing is proved"]
+    assert report(histories(events(rows))).reasons == ["the ledger has no committed messages: nothing is proved"]
 
 
 def test_what_is_no_ledger_is_refused(spark: SparkSession) -> None:
@@ -167,7 +180,7 @@ def test_bit_by_bit_is_the_same_and_a_batch_that_died_does_not_count_twice(
 def test_an_audit_that_has_seen_nothing_proves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     found, seen = taken_in(spark, str(tmp_path))
     assert seen == Seen(0, 0, None)
-    assert not report(found, seen=seen).ok
+    assert report(found, seen=seen).verdict is Verdict.NOT_OK
 
 
 def test_windows_say_where_it_went_wrong(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from pyspark.sql import SparkSession
 
 from quire.ledger_block import Ids, LedgerEvent, Run, encode_block
 from quire.spark.pipelines.audit_findings import report
+from quire.spark.pipelines.audit_report import Verdict
 from quire.spark.pipelines.histories import histories
 from quire.spark.pipelines.ledger import events
 from quire.spark.pipelines.unpacking import unpack
@@ -29,7 +30,7 @@ def test_a_block_of_a_queue(spark: SparkSession) -> None:
     ]
     blocks = frame(spark, [message(1, "stream://$quire.ledger", value=encode_block(runs))])
     found = report(histories(events(unpack(blocks))))
-    assert found.ok
+    assert found.verdict is Verdict.NO_FAULT
     counts = {name: found.total[name] for name in ("sent", "committed", "delivered", "acknowledged", "open")}
     assert counts == {"sent": 4, "committed": 4, "delivered": 3, "acknowledged": 2, "open": 2}
     assert found.total["handled"] == [1010] * 4
@@ -42,5 +43,5 @@ def test_blocks_of_a_stream_whose_partitions_have_the_same_sequences(spark: Spar
         for offset, (event, lane) in enumerate([(event, lane) for event in kinds for lane in (1, 2)], 1)
     ]
     found = report(histories(events(unpack(frame(spark, blocks)), "billing")))
-    assert found.ok
+    assert found.verdict is Verdict.OK
     assert (found.total["committed"], found.total["acknowledged"]) == (4, 4)

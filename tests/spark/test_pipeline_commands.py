@@ -35,8 +35,18 @@ def run(spark: SparkSession) -> Run:
 @pytest.fixture
 def ledger(spark: SparkSession, tmp_path: Path) -> Path:
     """A ledger on disk: two messages came and went, a third one came."""
+    return written(spark, tmp_path / "ledger", messages=3)
+
+
+@pytest.fixture
+def good(spark: SparkSession, tmp_path: Path) -> Path:
+    """A ledger on disk: two messages came and went."""
+    return written(spark, tmp_path / "good", messages=2)
+
+
+def written(spark: SparkSession, directory: Path, messages: int) -> Path:
     ledger = Ledger()
-    for sequence in (1, 2, 3):
+    for sequence in range(1, messages + 1):
         ledger.add("queue://orders", "send", sequence)
         ledger.add("queue://orders", "commit", sequence)
         if sequence < 3:
@@ -45,20 +55,28 @@ def ledger(spark: SparkSession, tmp_path: Path) -> Path:
             ledger.add("queue://orders", "acknowledge", sequence, "[bold]c1\x1b")
     names = [part.split()[0] for part in SCHEMA.split(", ")]
     rows = [tuple(event.row()[name] for name in names) for event in ledger.events]
-    spark.createDataFrame(rows, SCHEMA).write.parquet(str(tmp_path / "ledger"))
-    return tmp_path / "ledger"
+    spark.createDataFrame(rows, SCHEMA).write.parquet(str(directory))
+    return directory
 
 
-def test_an_audit_says_ok_and_writes_its_page(run: Run, ledger: Path, tmp_path: Path) -> None:
+def test_an_audit_says_ok_and_writes_its_page(run: Run, good: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    result = run("audit", "--parquet", ledger, "--depth", "orders=1", "--report", page)
+    result = run("audit", "--parquet", good, "--drained", "--report", page)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "OK"
+    assert result.stdout.splitlines()[-1] == "OK: 2 delivered, in order, once"
     assert "[bold]c1\\x1b" in result.stdout
     text = page.read_text("utf-8")
-    assert "OK: delivered, in order, once" in text
+    assert "OK: 2 delivered, in order, once" in text
     assert "http://" not in text
     assert "<script" not in text
+
+
+def test_an_audit_without_a_fault_names_what_was_not_delivered(run: Run, ledger: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = run("audit", "--parquet", ledger, "--depth", "orders=1", "--report", page)
+    assert result.exit_code == 6
+    assert result.stdout.splitlines()[-1] == "NO FAULT, but not all were delivered once: 1 open"
+    assert '<p class="verdict mixed">NO FAULT, but' in page.read_text("utf-8")
 
 
 def test_an_audit_that_is_not_ok_exits_with_1_and_says_why(run: Run, ledger: Path) -> None:
@@ -72,7 +90,7 @@ def test_an_audit_for_programs_goes_on_where_it_was(run: Run, ledger: Path, tmp_
     for _ in range(2):
         result = run("--output", "json", "audit", "--parquet", ledger, "--work", tmp_path / "work")
         found = json.loads(result.stdout)
-        assert (found["ok"], found["total"]["committed"], found["total"]["open"]) == (True, 3, 1)
+        assert (found["verdict"], found["total"]["committed"], found["total"]["open"]) == ("no fault", 3, 1)
 
 
 def test_an_archive_and_its_next_run(run: Run, spark: SparkSession, tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from quire.spark.pipelines.audit_report import AuditReport, Expectations, compared
+from quire.spark.pipelines.audit_report import AuditReport, Expectations, Verdict, compared
 from quire.spark.pipelines.judgement import COUNTS
 
 
-def row(destination: str = "queue://orders", **counts: int) -> dict[str, Any]:
+def row(destination: str = "queue://orders", /, **counts: int) -> dict[str, Any]:
     return {"destination": destination} | dict.fromkeys(COUNTS, 0) | counts
 
 
@@ -17,26 +17,50 @@ def verdict(*rows: dict[str, Any], wanted: Expectations | None = None, late: int
     return compared(total, rows, [], [], late, wanted or Expectations())
 
 
+def test_what_was_delivered_in_order_and_once_is_ok() -> None:
+    report = verdict(row(committed=10, acknowledged=10, delivered=10))
+    assert (report.verdict, report.sentence) == (Verdict.OK, "OK: 10 delivered, in order, once")
+    unordered = verdict(row(committed=10, acknowledged=10, out_of_order=3), wanted=Expectations(any_order=True))
+    assert (unordered.verdict, unordered.sentence) == (Verdict.OK, "OK: 10 delivered, once")
+
+
+def test_what_was_not_delivered_once_is_named_and_never_ok() -> None:
+    counts = {"redelivered": 200, "dead_lettered": 364, "expired": 202, "removed": 5, "open": 136}
+    report = verdict(row(committed=1000, acknowledged=293, **counts), row("queue://other", committed=1, expired=1))
+    assert report.verdict is Verdict.NO_FAULT
+    assert report.sentence == (
+        "NO FAULT, but not all were delivered once: "
+        "200 redelivered, 364 dead-lettered, 203 expired, 5 removed, 136 open"
+    )
+    assert report.notes == [
+        "queue://orders: 136 open; say what is there, and it is known whether they are lost",
+        "queue://orders: 200 deliveries with the redelivered flag: a consumer may have seen the message before",
+        "queue://orders: 364 dead-lettered",
+        "queue://orders: 202 expired",
+        "queue://orders: 5 removed by an operator, or by retention",
+        "queue://other: 1 expired",
+    ]
+
+
 def test_open_messages_are_not_lost_until_somebody_says_what_is_there() -> None:
     counted = row(committed=10, acknowledged=7, open=3)
-    assert verdict(counted).ok
-    assert verdict(counted).notes == [
-        "queue://orders: 3 open; say what is there, and it is known whether they are lost"
-    ]
+    assert verdict(counted).verdict is Verdict.NO_FAULT
     compared = verdict(counted, wanted=Expectations({"queue://orders": 1}))
-    assert not compared.ok
+    assert (compared.verdict, compared.sentence) == (Verdict.NOT_OK, "NOT OK")
     assert (compared.total["open"], compared.total["lost"]) == (1, 2)
     assert compared.reasons == ["queue://orders: 2 lost: committed, never ended, and not there"]
 
 
 def test_a_depth_that_fits_proves_that_nothing_is_lost() -> None:
     report = verdict(row(committed=10, acknowledged=7, open=3), wanted=Expectations({"queue://orders": 3}))
-    assert (report.ok, report.notes) == (True, [])
+    assert (report.reasons, report.notes) == ([], [])
+    assert report.sentence == "NO FAULT, but not all were delivered once: 3 open"
 
 
 def test_more_than_the_ledger_knows_is_noted() -> None:
-    report = verdict(row(open=1), wanted=Expectations({"queue://orders": 5, "queue://other": 0}))
-    assert report.ok
+    wanted = Expectations({"queue://orders": 5, "queue://other": 0})
+    report = verdict(row(committed=1, open=1), wanted=wanted)
+    assert report.verdict is Verdict.NO_FAULT
     assert report.notes == [
         "queue://orders has 4 more messages than the ledger has open: did it begin later?",
         "the ledger has nothing of queue://other",
@@ -55,20 +79,21 @@ def test_each_fault_is_a_reason(fault: str) -> None:
     assert report.reasons[0].startswith("queue://bad: 2 ")
 
 
-def test_disorder_does_not_count_where_no_order_is_expected() -> None:
-    assert verdict(row(out_of_order=2), wanted=Expectations(any_order=True)).ok
-
-
-@pytest.mark.parametrize("fact", ["earlier", "dead_lettered", "expired", "sent"])
-def test_what_is_no_fault_is_noted(fact: str) -> None:
-    report = verdict(row() | {fact: 3})
-    assert report.ok
-    assert report.notes[0].startswith("queue://orders: 3 ")
+@pytest.mark.parametrize("fact", ["earlier", "sent"])
+def test_what_the_ledger_says_nothing_of_is_noted(fact: str) -> None:
+    report = verdict(row(committed=1, acknowledged=1) | {fact: 3})
+    assert report.verdict is Verdict.OK
+    assert report.notes[0].startswith("queue://orders: ")
 
 
 def test_late_events_are_noted() -> None:
-    assert verdict(row(), late=4).notes == ["4 events came later than the delay; they are judged all the same"]
+    report = verdict(row(committed=1, acknowledged=1), late=4)
+    assert report.notes == ["4 events came later than the delay; they are judged all the same"]
 
 
-def test_an_empty_ledger_proves_nothing() -> None:
-    assert not verdict().ok
+@pytest.mark.parametrize("rows", [[], [row()], [row(earlier=7, sent=2)]])
+def test_a_ledger_without_committed_messages_proves_nothing(rows: list[dict[str, Any]]) -> None:
+    report = verdict(*rows)
+    assert (report.verdict, report.reasons[-1]) == (
+        Verdict.NOT_OK, "the ledger has no committed messages: nothing is proved"
+    )  # fmt: skip

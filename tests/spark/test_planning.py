@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.arrow.conditions import Comparison, Condition
-from quire.arrow.lane_reader import LaneRange
+from quire.arrow.lane_reader import LaneRange, read
 from quire.destination import DestinationKind
 from quire.destination import stream as stream_of
 from quire.errors import DataLost, InvalidArgument, UnknownDestination
@@ -18,6 +19,7 @@ from quire.spark.offline.bounds import LATE_MS, bounds
 from quire.spark.offline.selection import Partition, select
 from quire.spark.offline.tasks import tasks
 from quire.spark.options import Options, Use
+from quire.store.base import LaneState
 from quire.store.memory import MemoryStore
 from tests.spark.stored import START, fill, message, remove
 
@@ -262,6 +264,31 @@ def test_gaps_are_seen_where_shares_are_cut() -> None:
     sequences = [*range(1, 5001), *range(900_001, 905_001)]
     store = lane_store(sequences)
     assert counts(store, dealt(store, 2, 1)) == pytest.approx([5000, 5000], rel=0.1)
+
+
+class PassedLanes(StoredLanes):
+    """Lanes as they were before retention took their first records: only links are looked up later."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.lane_states = {lane: store.lane_state(lane) for lane in (1, 2)}
+
+    def lane_state(self, lane: int) -> LaneState:
+        return self.lane_states[lane]
+
+
+@pytest.mark.parametrize("taken", [range(1, 60), range(1, 101)])
+def test_what_retention_takes_while_a_read_is_planned_is_in_a_task_that_misses_it(taken: range) -> None:
+    store = lane_store([n for n in range(1, 101) if n != 50], [])
+    before = PassedLanes(store)
+    remove(store, 1, taken)
+    planned = tasks(before, [(partition(1), [range(1, 101)])], 2)
+    parts = [part for task in planned for part in task]
+    assert parts[0].first == 1
+    assert all(one.until == other.first for one, other in pairwise(parts))
+    assert parts[-1].until == 101
+    with pytest.raises(DataLost):
+        list(read(store, parts[0], ["offset"], whole=True))
 
 
 @pytest.mark.slow

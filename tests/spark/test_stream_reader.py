@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from quire.clock import ManualClock, SystemClock
-from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, UnknownDestination
+from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, StreamReplaced, UnknownDestination
 from quire.spark.options import Options, Use
-from quire.spark.stream_offsets import GROUP
+from quire.spark.stream_offsets import GROUP, IDENTITY
 from quire.spark.stream_reader import StreamReader
 from tests.spark.running_broker import RunningBroker, running_broker
 
@@ -59,7 +59,7 @@ def read(source: StreamReader, start: Kept, end: Kept) -> list[tuple[int, int]]:
 
 
 def offsets(kept: Kept) -> Kept:
-    return {stream: found for stream, found in kept.items() if stream != GROUP}
+    return {stream: found for stream, found in kept.items() if not stream.startswith("?")}
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,19 @@ def test_a_pattern_finds_new_streams_and_all_of_them(broker: RunningBroker) -> N
     broker.create("found.b")
     broker.send("found.b", 2)
     assert read(source, end, latest(source, end)) == [(0, 1), (0, 2)]
+
+
+def test_a_pattern_that_matches_nothing_is_warned_of_and_streams_that_come_are_read(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        source = reader(broker, "", subscribePattern="late.*")
+        start = source.initialOffset()
+        assert latest(source, start) is start
+    assert caplog.text.count("no stream matches subscribePattern late.*") == 1
+    broker.create("late.a")
+    broker.send("late.a", 3)
+    assert read(source, start, latest(source, start)) == [(0, 1), (0, 2), (0, 3)]
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(broker: RunningBroker, stream: str) -> None:
@@ -196,6 +209,21 @@ def test_large_ranges_are_split(broker: RunningBroker, stream: str) -> None:
     assert list(source.partitions(end, end)) == []
 
 
+@pytest.mark.parametrize("again", ["the same driver", "another driver"])
+def test_the_first_micro_batch_begins_where_it_was_planned_to_begin(
+    broker: RunningBroker, stream: str, again: str
+) -> None:
+    source = reader(broker, stream, startingOffsets="latest")
+    start = source.initialOffset()
+    broker.send(stream, 5)
+    end = latest(source, start)
+    broker.send(stream, 7)
+    if again == "another driver":
+        source = reader(broker, stream, startingOffsets="latest")
+    assert read(source, source.initialOffset(), end) == [(0, n) for n in range(31, 36)]
+    assert read(source, end, latest(source, end)) == [(0, n) for n in range(36, 43)]
+
+
 # What is gone.
 
 
@@ -261,28 +289,109 @@ def test_a_pin_keeps_what_is_not_read_yet(forgetful: RunningBroker) -> None:
     wait_until(lambda: earliest(forgetful, "pinned") == 11)
 
 
-def test_a_stream_that_was_made_anew_is_another_one(broker: RunningBroker, stream: str) -> None:
+@pytest.mark.parametrize("count", [5, 40])
+def test_a_stream_that_was_made_anew_is_another_one(
+    broker: RunningBroker, stream: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
     source = reader(broker, stream)
     end = latest(source, source.initialOffset())
     broker.api.call("DELETE", f"/streams/{stream}")
     with pytest.raises(UnknownDestination, match=stream):
         latest(source, end)
     broker.create(stream, 2)
-    broker.send(stream, 5)
-    with pytest.raises(DataLost, match="another stream of that name"):
+    broker.send(stream, count)
+    with pytest.raises(StreamReplaced, match=f"{stream} was deleted and made again.* new checkpoint"):
         latest(source, end)
     tolerant = reader(broker, stream, failOnDataLoss="false")
-    assert read(tolerant, end, latest(tolerant, end)) == [(0, n) for n in range(1, 6)]
+    with caplog.at_level(logging.WARNING):
+        further = latest(tolerant, end)
+    assert caplog.text.count("goes on at the beginning of what is there now") == 1
+    assert offsets(further) == {stream: {"0": count + 1, "1": 1}}
+    assert read(tolerant, end, further) == [(0, n) for n in range(1, count + 1)]
+    assert latest(source, further) is further
+
+
+def test_a_range_of_a_stream_that_was_made_anew_since_it_was_planned_is_not_read(
+    broker: RunningBroker, stream: str
+) -> None:
+    source = reader(broker, stream)
+    start = source.initialOffset()
+    end = latest(source, start)
+    broker.api.call("DELETE", f"/streams/{stream}")
+    broker.create(stream, 2)
+    broker.send(stream, 50)
+    with pytest.raises(StreamReplaced, match="made again"):
+        source.partitions(start, end)
+    tolerant = reader(broker, stream, failOnDataLoss="false")
+    assert read(tolerant, start, end) == []
+    assert read(tolerant, end, latest(tolerant, end)) == [(0, n) for n in range(1, 51)]
+
+
+def test_a_stream_that_came_with_a_micro_batch_and_is_gone_before_it_is_run_again_is_missed(
+    broker: RunningBroker,
+) -> None:
+    source = reader(broker, "", subscribePattern="brief.*")
+    broker.create("brief.a")
+    start = latest(source, source.initialOffset())
+    broker.create("brief.b")
+    broker.send("brief.b", 3)
+    end = latest(source, start)
+    broker.api.call("DELETE", "/streams/brief.b")
+    with pytest.raises(DataLost, match=r"partition 0 of the stream brief\.b is not there"):
+        source.partitions(start, end)
+
+
+def test_a_stream_that_was_made_anew_while_nothing_was_in_it_is_read_from_its_beginning(
+    broker: RunningBroker, stream: str
+) -> None:
+    tolerant = reader(broker, stream, failOnDataLoss="false")
+    end = latest(tolerant, tolerant.initialOffset())
+    broker.api.call("DELETE", f"/streams/{stream}")
+    broker.create(stream, 2)
+    further = latest(tolerant, end)
+    assert offsets(further) == {stream: {"0": 1, "1": 1}}
+    broker.send(stream, 60)
+    assert read(tolerant, further, latest(tolerant, further)) == [(0, n) for n in range(1, 61)]
+
+
+def test_a_checkpoint_of_an_older_version_is_read_on_and_learns_which_stream_it_is_of(
+    broker: RunningBroker, stream: str
+) -> None:
+    source = reader(broker, stream)
+    old = {GROUP: "job", stream: {"0": 11, "1": 11}}
+    end = latest(source, old)
+    assert read(source, old, end) == [(0, n) for n in range(11, 31)]
+    done = {GROUP: "job", stream: {"0": 31, "1": 11}}
+    learned = latest(source, done)
+    assert offsets(learned) == offsets(done)
+    assert learned[IDENTITY].keys() == {stream}
+    assert latest(source, learned) is learned
+
+
+def test_a_stream_that_ends_before_the_checkpoint_is_an_older_copy(broker: RunningBroker, stream: str) -> None:
+    source, tolerant = reader(broker, stream), reader(broker, stream, failOnDataLoss="false")
+    start = source.initialOffset()
+    ahead = {**start, stream: {"0": 99, "1": 11}}
+    with pytest.raises(StreamReplaced, match=r"ends at 31, and 99 was next.*an older copy"):
+        latest(source, ahead)
+    with pytest.raises(StreamReplaced, match=r"ends at 31, and was to be read to 99.*an older copy"):
+        source.partitions(start, ahead)
+    assert len(read(tolerant, start, ahead)) == 40
+    assert read(tolerant, ahead, latest(tolerant, ahead)) == [(0, n) for n in range(1, 31)]
 
 
 # What others see of it.
+
+
+def groups(broker: RunningBroker, stream: str) -> list[str]:
+    found = broker.api.call("GET", "/groups")["groups"]
+    return [group["name"] for group in found if group["stream"] == stream]
 
 
 def test_the_group_shows_how_far_it_is(broker: RunningBroker, stream: str) -> None:
     source = reader(broker, stream, maxOffsetsPerTrigger="20")
     start = source.initialOffset()
     first = latest(source, start)
-    assert broker.lag(stream, "job") == 40
     source.commit(first)
     assert broker.lag(stream, "job") == 20
     second = latest(source, first)
@@ -292,14 +401,30 @@ def test_the_group_shows_how_far_it_is(broker: RunningBroker, stream: str) -> No
     assert broker.lag(stream, "job") == 7
 
 
+def test_a_query_that_ends_before_its_first_micro_batch_is_done_leaves_a_pin_with_an_end_only(
+    broker: RunningBroker, stream: str
+) -> None:
+    source = reader(broker, stream, pinTtl="2s")
+    start = source.initialOffset()
+    read(source, start, latest(source, start))
+    assert groups(broker, stream) == []
+    (pin,) = broker.api.call("GET", f"/streams/{stream}/pins")["pins"]
+    assert (pin["name"], pin["offsets"]) == ("job", {"0": 1, "1": 1})
+    wait_until(lambda: broker.api.call("GET", f"/streams/{stream}/pins")["pins"] == [])
+
+
 def test_a_query_without_a_group_gets_one_that_its_checkpoint_keeps(broker: RunningBroker, stream: str) -> None:
     given = {"broker.url": broker.url, "subscribe": stream, "startingOffsets": "earliest"}
     options = Options.of(given, Use.STREAM)
-    start = StreamReader(options, ["offset"]).initialOffset()
+    source = StreamReader(options, ["offset"])
+    start = source.initialOffset()
+    assert source.initialOffset() == start
     end = latest(StreamReader(options, ["offset"]), start)
     assert end[GROUP] == start[GROUP]
     assert end[GROUP] != StreamReader(options, ["offset"]).initialOffset()[GROUP]
-    assert broker.lag(stream, str(end[GROUP])) == 40
+    source.commit(end)
+    assert broker.lag(stream, str(end[GROUP])) == 0
+    assert groups(broker, stream) == [end[GROUP]]
 
 
 # What cannot be done.
@@ -324,8 +449,8 @@ def test_what_makes_no_sense_is_told(
 
 def test_a_broker_that_is_not_there_is_told_of(tmp_path: Path) -> None:
     broker = RunningBroker(tmp_path)
-    with pytest.raises(BrokerUnreachable, match=f"nobody answers at {broker.url}.*after 2 tries"):
-        reader(broker, "events", fetchRetries="1").initialOffset()
+    with pytest.raises(BrokerUnreachable, match=f"nobody answers at {broker.url}.*after 2 tries in 0.15 s"):
+        reader(broker, "events", readTimeout="150ms").initialOffset()
 
 
 def test_what_the_broker_does_not_hear_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

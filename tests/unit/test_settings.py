@@ -207,3 +207,17 @@ def test_store_url_is_the_configured_one_or_lmdb_in_the_data_directory(tmp_path:
 
 def test_broker_file_is_in_the_data_directory() -> None:
     assert broker_file("d") == Path("d/broker.json")
+
+
+@pytest.mark.parametrize(
+    ("http", "bulk"),
+    [("10.1.2.3:8161", "10.1.2.3:0"), ("[fd00::1]:80", "[fd00::1]:0"), (":8161", ":0"), ("localhost:0", "localhost:0")],
+)
+def test_the_bulk_server_listens_on_the_host_of_http_unless_told_otherwise(http: str, bulk: str) -> None:
+    given = {"QUIRE_HTTP__ADDRESS": http, "QUIRE_INSECURE": "true"}
+    assert load(None, given, {}).bulk.address == bulk
+    assert load(None, {"QUIRE_INSECURE": "true"}, {"http.address": http}).bulk.address == bulk
+    assert {found.origin for found in explain(None, given, {}) if found.key == "bulk.address"} == {"http.address"}
+    own = given | {"QUIRE_BULK__ADDRESS": "127.0.0.1:7000"}
+    assert load(None, own, {}).bulk.address == "127.0.0.1:7000"
+    assert load(None, {}, {}).bulk.address == "127.0.0.1:0"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.units import format_size, parse_duration, parse_size
+from quire.units import LARGEST, format_size, parse_duration, parse_number, parse_size
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from quire.units import format_size, parse_duration, parse_size
         (" 1 GiB ", 1024**3),
         ("1.5k", 1500),
         ("8.2MB", 8_200_000),
+        ("9007199254740993", 9007199254740993),
         ("2TB", 2 * 10**12),
     ],
 )
@@ -48,7 +49,22 @@ def test_what_is_no_size_is_refused_with_examples(text: str | int) -> None:
     ],
 )
 def test_durations(text: str | float, seconds: float) -> None:
-    assert parse_duration(text) == pytest.approx(seconds)
+    assert parse_duration(text) == seconds
+
+
+@given(st.integers(0, 10**9))
+def test_a_duration_is_the_number_that_was_written(milliseconds: int) -> None:
+    assert parse_duration(f"{milliseconds}ms") == milliseconds / 1000
+
+
+@pytest.mark.parametrize("text", ["0", "7", "0009", str(LARGEST)])
+def test_a_number_of_a_client_is_read(text: str) -> None:
+    assert parse_number(text) == int(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", " 1", "1_0", "\u00b2", "\u0663", "1.0", str(LARGEST + 1), "9" * 5000])
+def test_what_is_no_number_of_a_client_is_told_from_one(text: str) -> None:
+    assert parse_number(text) is None
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "5 minutes", "1h30m", "1e3", "soon", "nan", "inf"])

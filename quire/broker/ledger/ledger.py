@@ -4,6 +4,7 @@ What is true once a commit is done is written in that commit. So the ledger says
 exactly if it is; a crash can only take dispatches from it whose messages come again.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Part
@@ -60,7 +61,7 @@ class Ledger:
         if self._noted:
             self._broker.hurry()
 
-    def write(self, parts: list[Part]) -> None:
+    def write(self, parts: Iterable[Part]) -> None:
         """The open commit ends: add a block that says what it will have done, and what happened since the last one.
 
         Args:
@@ -82,7 +83,8 @@ class Ledger:
         """The stream's one partition; it is made on first use."""
         streams = self._broker.destinations.streams
         if self._partition is None or STREAM not in streams:
-            stream = streams.get(STREAM) or self._broker.destinations.create_stream(STREAM, 1)
+            with self._broker.limits.own_work():
+                stream = streams.get(STREAM) or self._broker.destinations.create_stream(STREAM, 1)
             self._partition = stream.partitions[0]
         return self._partition
 

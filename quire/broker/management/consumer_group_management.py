@@ -1,6 +1,6 @@
 """The operator's door to consumer groups of streams: look, reset, shift, skip, clone, delete; try a strategy out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quire.broker.management.consumer_group_info import (
@@ -80,14 +80,14 @@ class ConsumerGroupManagement:
 
     # Look.
 
-    def groups(self) -> list[ConsumerGroupStatus]:
-        """All groups, by stream and name."""
+    def groups(self) -> Iterator[ConsumerGroupStatus]:
+        """All groups, by stream and name; each is looked at when it is asked for."""
         ordered = sorted(self._groups.all(), key=lambda group: (group.definition.stream, group.name))
-        return [self._reader.status(group) for group in ordered]
+        return (self._reader.status(group) for group in ordered)
 
-    def readers(self) -> list[ConsumerGroupStatus]:
-        """All readers, in the order they came."""
-        return [self._reader.status(group) for group in self._groups.readers]
+    def readers(self) -> Iterator[ConsumerGroupStatus]:
+        """All readers, in the order they came; each is looked at when it is asked for."""
+        return (self._reader.status(group) for group in list(self._groups.readers))
 
     def group(self, stream: str, name: str) -> ConsumerGroupDetails:
         """One group."""

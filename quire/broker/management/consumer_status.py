@@ -78,10 +78,16 @@ def consumer(subscription: "Subscription", now: float) -> Consumer:
     )  # fmt: skip
 
 
-def held_producers(broker: "Broker") -> list[HeldProducer]:
-    """All producers that are held, the longest first."""
+def held_producers(broker: "Broker", destination: str | None = None) -> list[HeldProducer]:
+    """The producers that are held, the longest first.
+
+    Args:
+        broker: the broker.
+        destination: only those that want to send there; None for all.
+    """
     now, limit = broker.clock.monotonic(), broker.settings.producer.hold_limit
     return [
         HeldProducer(hold.session.name, hold.destination, str(hold.cause), now - hold.since, limit)
         for hold in broker.flow.holds.values()
+        if destination is None or hold.destination == destination
     ]

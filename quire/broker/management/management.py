@@ -9,13 +9,20 @@ from dataclasses import dataclass
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
-from quire.broker.flow import HoldCause
 from quire.broker.management.blocked import PAUSED_AT
 from quire.broker.management.browsing import BrowsedMessage, described, read
 from quire.broker.management.confirmation import Confirmation
 from quire.broker.management.draft import Draft
 from quire.broker.management.group_status import GroupPage, group_page
-from quire.broker.management.message_transfer import STEP, STEP_BYTES, Choice, MessageTransfer, Placed, matches
+from quire.broker.management.message_transfer import (
+    BUDGET,
+    STEP,
+    STEP_BYTES,
+    Choice,
+    MessageTransfer,
+    Placed,
+    matches,
+)
 from quire.broker.management.queue_status import QueueStatus, QueueStatusReader
 from quire.broker.queues.queue import Queue
 from quire.broker.stomp.stomp_route import route_of
@@ -32,6 +39,7 @@ from quire.errors import (
 )
 from quire.message import Message, unescape
 from quire.selectors import selector
+from quire.units import parse_number
 
 MAX_PAGE = 1000
 """How many entries one page may have."""
@@ -80,9 +88,15 @@ class Management:
 
     # Look.
 
-    def queues(self) -> list[QueueStatus]:
-        """All queues, by name."""
-        return [self.reader.status(queue) for _, queue in sorted(self.broker.queues.items())]
+    def queues(self, after: str = "") -> Iterator[QueueStatus]:
+        """All queues, by name; each is looked at when it is asked for.
+
+        Args:
+            after: only those behind this name.
+        """
+        for name in self.broker.destinations.names(DestinationKind.QUEUE, after):
+            if queue := self.broker.queues.get(name):
+                yield self.reader.status(queue)
 
     def queue(self, name: str) -> QueueStatus:
         """One queue."""
@@ -108,14 +122,23 @@ class Management:
     def browse_source(self, queue: Queue, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
         """As ``browse``, of a queue or a durable subscription."""
         check_limit(limit)
-        if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 20):
-            raise InvalidArgument(f"after is {after[:60]!r}: give what a page before had as next", argument="after")
+        first = parse_number(after or "0")
+        if first is None:
+            raise InvalidArgument(
+                f"after is {str(after)[:60]!r}: give what a page before had as next", argument="after"
+            )
         chooser = None if wanted is None else selector(wanted)
-        messages, following = read(self.broker, queue, int(after or 0), STEP_BYTES, STEP if chooser else limit)
+        messages, following = read(self.broker, queue, first, STEP_BYTES, STEP if chooser else limit)
         if chooser is not None:
-            found = [message for message in messages if matches(chooser, queue, message)]
-            messages = found[:limit]
-            following = messages[-1].sequence + 1 if len(found) > limit else following
+            clock, found = self.broker.clock, list[Message]()
+            end = clock.monotonic() + BUDGET
+            for index, message in enumerate(messages):
+                if len(found) == limit or (index and clock.monotonic() >= end):
+                    following = message.sequence
+                    break
+                if matches(chooser, queue, message):
+                    found.append(message)
+            messages = found
         return BrowsePage(described(queue, messages), None if following is None else str(following))
 
     # Change.
@@ -247,8 +270,7 @@ class Management:
         broker = self.broker
         if persistent and broker.store_error is not None:
             raise broker.store_error
-        cause = HoldCause.STORE if persistent else HoldCause.SPOOL
-        if broker.is_over(cause):
+        if cause := broker.hold_cause(stored=persistent):
             raise ProducerHeld(f"no room to send to {name}: {cause}", cause=str(cause), destination=name)
 
     def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:

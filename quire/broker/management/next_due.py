@@ -44,7 +44,7 @@ class NextDue:
             known = self._broker.store.destinations()
             self._lane = next((stored.lanes[0] for stored in known if stored.kind == KIND), 0)
         found = self._broker.store.expired(_EVER, MOST)
-        sequence = next((sequence for lane, sequence in found if lane == self._lane), None)
+        sequence = next((entry.sequence for entry in found if entry.lane == self._lane), None)
         if sequence is None:
             return None
         return next((message.due for message in self._broker.schedule.browse(sequence - 1, 1).messages), None)

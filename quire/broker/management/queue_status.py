@@ -104,7 +104,7 @@ class QueueStatusReader:
             redelivered=queue.redelivered, expired=queue.expired, dead_lettered=queue.dead_lettered,
             oldest_message_age_seconds=self.oldest_age(queue), paused=queue.paused,
             blocked=blocked(self._broker, queue), subscriptions=[consumer(s, now) for s in queue.subscriptions],
-            producers_held=[held for held in held_producers(self._broker) if held.destination == name],
+            producers_held=held_producers(self._broker, name),
         )  # fmt: skip
 
     def oldest_age(self, queue: "Queue") -> float | None:

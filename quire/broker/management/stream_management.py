@@ -18,6 +18,7 @@ from quire.broker.management.stream_search import StreamSearch, Wanted
 from quire.broker.streams.offsets import Start, StartKind
 from quire.broker.streams.polling.polling_members import PollingMembers
 from quire.broker.streams.range_reads import RangeRead, read_range
+from quire.destination import DestinationKind
 from quire.errors import DataLost, DestinationExists, DestinationInUse, InvalidArgument, UnknownDestination
 from quire.store.positions import extent
 
@@ -72,9 +73,16 @@ class StreamManagement:
 
     # Look.
 
-    def streams(self) -> list[StreamStatus]:
-        """All streams, by name."""
-        return [self.reader.status(stream) for _, stream in sorted(self._broker.destinations.streams.items())]
+    def streams(self, after: str = "") -> Iterator[StreamStatus]:
+        """All streams, by name; each is looked at when it is asked for.
+
+        Args:
+            after: only those behind this name.
+        """
+        destinations = self._broker.destinations
+        for name in destinations.names(DestinationKind.STREAM, after):
+            if stream := destinations.streams.get(name):
+                yield self.reader.status(stream)
 
     def stream(self, name: str) -> StreamDetails:
         """One stream."""

@@ -7,6 +7,7 @@ from quire.broker.management.message_transfer import Choice, MessageTransfer
 from quire.broker.management.topic_status import DurableStatus, TopicStatus, TopicStatusReader
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic import Topic
+from quire.destination import DestinationKind
 from quire.errors import DestinationExists, DestinationInUse, UnknownDestination
 from quire.selectors import selector
 
@@ -27,9 +28,16 @@ class TopicManagement:
 
     # Topics.
 
-    def topics(self) -> list[TopicStatus]:
-        """All topics, by name."""
-        return [self._reader.topic(topic) for _, topic in sorted(self._broker.destinations.topics.items())]
+    def topics(self, after: str = "") -> Iterator[TopicStatus]:
+        """All topics, by name; each is looked at when it is asked for.
+
+        Args:
+            after: only those behind this name.
+        """
+        destinations = self._broker.destinations
+        for name in destinations.names(DestinationKind.TOPIC, after):
+            if topic := destinations.topics.get(name):
+                yield self._reader.topic(topic)
 
     def topic(self, name: str) -> TopicStatus:
         """One topic."""
@@ -76,9 +84,9 @@ class TopicManagement:
 
     # Durable subscriptions.
 
-    def durables(self) -> list[DurableStatus]:
-        """All durable subscriptions, by client id and name."""
-        return [self._reader.durable(durable) for durable in sorted(self._broker.durables, key=lambda d: d.key)]
+    def durables(self) -> Iterator[DurableStatus]:
+        """All durable subscriptions, by client id and name; each is looked at when it is asked for."""
+        return (self._reader.durable(durable) for durable in sorted(self._broker.durables, key=lambda d: d.key))
 
     def durable(self, client_id: str, name: str) -> DurableStatus:
         """One durable subscription."""

@@ -172,7 +172,7 @@ class TopicStatusReader:
             subscriptions=[
                 *[_plain(source, now) for source in topic.plain], *[_durable(durable, now) for durable in durables]
             ],
-            producers_held=[held for held in held_producers(self._broker) if held.destination == written],
+            producers_held=held_producers(self._broker, written),
         )  # fmt: skip
 
     def durable(self, durable: "DurableSubscription") -> DurableStatus:

@@ -4,9 +4,14 @@ import heapq
 
 from quire.message import Message
 
+Entry = tuple[int, int, int]
+"""When a message may be delivered, its sequence, its size."""
+
 
 class DelayedMessages:
     """Messages that may not be delivered before a time. Those that are stored take no memory meanwhile.
+
+    One that is taken out stays in the heaps until it is the first one there.
 
     Attributes:
         kept: those of them that are nowhere but in memory, by sequence.
@@ -14,28 +19,30 @@ class DelayedMessages:
 
     def __init__(self) -> None:
         self.kept: dict[int, Message] = {}
-        self._lowest: int | None = None
-        self._heap: list[tuple[int, int, int]] = []
+        self._entries: dict[int, Entry] = {}
+        self._by_time: list[Entry] = []
+        self._by_sequence: list[int] = []
         self._groups: dict[str, set[int]] = {}
         self._group_of: dict[int, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return bool(self._entries)
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._entries)
 
     @property
     def earliest(self) -> int:
         """When the first of them is due, in milliseconds since the epoch; there must be one."""
-        return self._heap[0][0]
+        self._forget_gone()
+        return self._by_time[0][0]
 
     @property
     def lowest(self) -> int:
         """The lowest sequence; there must be one."""
-        if self._lowest is None:
-            self._lowest = min([entry[1] for entry in self._heap])
-        return self._lowest
+        while self._by_sequence[0] not in self._entries:
+            heapq.heappop(self._by_sequence)
+        return self._by_sequence[0]
 
     def add(self, message: Message, group: str | None) -> None:
         """A message waits until its ``not_before``.
@@ -44,9 +51,9 @@ class DelayedMessages:
             message: set aside by the cursor.
             group: its message group, if it has one.
         """
-        if self._lowest is not None or not self._heap:
-            self._lowest = min(self._lowest or message.sequence, message.sequence)
-        heapq.heappush(self._heap, (message.not_before, message.sequence, message.size))
+        entry = self._entries[message.sequence] = (message.not_before, message.sequence, message.size)
+        heapq.heappush(self._by_time, entry)
+        heapq.heappush(self._by_sequence, message.sequence)
         if not message.stored:
             self.kept[message.sequence] = message
         if group is not None:
@@ -65,20 +72,21 @@ class DelayedMessages:
             limit: how many at the most.
             unsettled: those of which the store does not know yet why they wait; the first of them ends it.
         """
-        found: list[tuple[int, int, int]] = []
-        while self._heap and self._heap[0][0] <= now_ms and len(found) < limit:
-            if self._heap[0][1] in unsettled:
+        found: list[Entry] = []
+        while self and len(found) < limit and self.earliest <= now_ms and self._by_time[0][1] not in unsettled:
+            found.append(heapq.heappop(self._by_time))
+            if len(found) == len(self):
                 break
-            found.append(heapq.heappop(self._heap))
         for entry in found:
-            heapq.heappush(self._heap, entry)
+            heapq.heappush(self._by_time, entry)
         return [entry[1] for entry in found], [entry[2] for entry in found]
 
     def drop(self, count: int) -> None:
         """The first of them wait no more."""
-        self._lowest = None
         for _ in range(count):
-            self._leave_group(heapq.heappop(self._heap)[1])
+            self._forget_gone()
+            self._leave(heapq.heappop(self._by_time)[1])
+        self._tidy()
 
     def discard(self, sequences: set[int]) -> list[Message]:
         """Drop messages that are removed.
@@ -86,18 +94,15 @@ class DelayedMessages:
         Returns:
             Those that were nowhere but in memory.
         """
-        gone = self.sequences() & sequences
-        if gone:
-            self._lowest = None
-            self._heap = [entry for entry in self._heap if entry[1] not in gone]
-            heapq.heapify(self._heap)
-            for sequence in gone:
-                self._leave_group(sequence)
-        return [self.kept.pop(sequence) for sequence in gone & self.kept.keys()]
+        gone = [sequence for sequence in sequences if sequence in self._entries]
+        for sequence in gone:
+            self._leave(sequence)
+        self._tidy()
+        return [self.kept.pop(sequence) for sequence in gone if sequence in self.kept]
 
     def sequences(self) -> set[int]:
         """All of them."""
-        return {entry[1] for entry in self._heap}
+        return set(self._entries)
 
     def clear(self) -> list[Message]:
         """Forget all.
@@ -106,14 +111,25 @@ class DelayedMessages:
             Those that were nowhere but in memory.
         """
         kept = list(self.kept.values())
-        self._lowest = None
-        self._groups.clear()
-        self.kept.clear()
-        self._heap.clear()
-        self._group_of.clear()
+        for table in (self.kept, self._entries, self._by_time, self._by_sequence, self._groups, self._group_of):
+            table.clear()
         return kept
 
-    def _leave_group(self, sequence: int) -> None:
+    def _forget_gone(self) -> None:
+        """Have one that is there first in the heap."""
+        heap, there = self._by_time, self._entries
+        while there.get(heap[0][1]) is not heap[0]:
+            heapq.heappop(heap)
+
+    def _tidy(self) -> None:
+        """When most of the heaps is gone, make them anew."""
+        if len(self._by_time) > 2 * len(self) + 64:
+            self._by_time = sorted(self._entries.values())
+        if len(self._by_sequence) > 2 * len(self) + 64:
+            self._by_sequence = sorted(self._entries)
+
+    def _leave(self, sequence: int) -> None:
+        del self._entries[sequence]
         group = self._group_of.pop(sequence, None)
         if group is not None:
             self._groups[group].discard(sequence)

@@ -1,35 +1,46 @@
-"""The dispatch mark of a queue: up to which sequence messages may have been delivered, should the broker die now.
+"""The dispatch mark of a lane: up to which sequence messages may have been delivered, should the broker die now.
 
-It is written ahead in steps, so that it costs one small write for so many messages and not one for each. After a crash,
-what is at or below the mark comes back flagged as redelivered.
+It is written ahead, by what consumers may be given until the next commit, so that it goes along with commits that
+happen anyway. After a crash, what is at or below the mark comes back flagged as redelivered.
 """
 
 STEP = 4096
-"""How far ahead of dispatch the mark is written, in sequences."""
+"""How far ahead of dispatch the mark is written at the most, in sequences."""
 
 
 class DispatchMark:
-    """One queue's mark: what is stored, what is on its way there, and what is wanted.
+    """One lane's mark: what is stored, what is on its way there, and what is wanted.
 
     Args:
         stored: the mark the store has.
     """
 
-    __slots__ = ("_asked", "_wanted", "stored")
+    __slots__ = ("_asked", "_reached", "_start", "_wanted", "stored")
 
     def __init__(self, stored: int) -> None:
         self.stored = stored
         self._asked = self._wanted = stored
+        self._reached = self._start = 0  # how far dispatch was when more was wanted last, and when that was asked for
 
-    def reach(self, sequence: int) -> bool:
+    def reach(self, sequence: int, window: int) -> bool:
         """A message is about to be dispatched. It may be, if its sequence is not above ``stored``.
+
+        Args:
+            sequence: of the message.
+            window: how many messages the consumers may have in flight, all together. The mark runs ahead by so many,
+                or by as many as were dispatched since the last commit; by twice that if dispatch waits for the mark.
 
         Returns:
             Whether the mark has to be written further ahead, with the open commit.
         """
-        if sequence <= self._wanted - STEP // 2:
+        ahead = window
+        if self._start:
+            ahead = max(window, sequence - self._start) * (2 if sequence > self.stored else 1)
+        ahead = min(ahead, STEP)
+        if sequence <= self._wanted - (ahead + 1) // 2:
             return False
-        self._wanted = sequence + STEP
+        self._reached = sequence
+        self._wanted = sequence + ahead
         return True
 
     def take(self) -> int | None:
@@ -37,6 +48,7 @@ class DispatchMark:
         if self._wanted <= self._asked:
             return None
         self._asked = self._wanted
+        self._start = self._reached
         return self._asked
 
     def failed(self) -> None:

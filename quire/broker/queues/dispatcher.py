@@ -71,6 +71,9 @@ class Dispatcher:
                 return
             for subscription, share in round_robin.deal(run, ready):
                 self.give(subscription, share)
+            if self._broker.dispatch.is_over:
+                queue.wake()
+                return
 
     def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Give messages to a consumer that has credit for them.
@@ -113,7 +116,7 @@ class Dispatcher:
                 run, is_held = self.in_time(lane, run)
                 if run:
                     mark = lane.mark
-                    if mark.reach(run[-1].sequence):
+                    if mark.reach(run[-1].sequence, self._queue.window):
                         self._queue.write_mark()
                     return lane.cut(run, mark.stored + 1) if run[-1].sequence > mark.stored else run
             self.wait_if_refused(lane)

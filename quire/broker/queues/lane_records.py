@@ -7,7 +7,16 @@ import msgspec
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreCorrupt
 from quire.message import Message
-from quire.store.base import Delivery, LaneState, Link, Page, StoredDestination, StoreReader
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    StoredDestination,
+    StoreReader,
+)
 from quire.store.marks import walk_marks
 
 _encode = msgspec.msgpack.encode
@@ -82,7 +91,7 @@ class LaneRecords(StoreReader):
             page = self._page(lane, self._finished.next_unfinished(start - 1), byte_budget, limit)
             messages = [message for message in page.messages if message.sequence not in self._finished]
             if messages or page.end:
-                self._set_states(messages)
+                self.set_states(messages)
                 return Page(messages, page.end)
             start = page.messages[-1].sequence + 1
 
@@ -102,7 +111,7 @@ class LaneRecords(StoreReader):
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read messages by sequence; those that are not there, or are finished, are left out."""
         messages = self._store.load(lane, [sequence for sequence in sequences if sequence not in self._finished])
-        self._set_states(messages)
+        self.set_states(messages)
         return messages
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
@@ -125,7 +134,7 @@ class LaneRecords(StoreReader):
         marks = self._store.marks(prefix, self._keys.state(start), limit)
         return [(int(key.removeprefix(prefix), 16), Delivery(*msgspec.msgpack.decode(value))) for key, value in marks]
 
-    def _set_states(self, messages: list[Message]) -> None:
+    def set_states(self, messages: list[Message]) -> None:
         """Tell messages what the subscription knows of their deliveries."""
         wanted = {message.sequence: message for message in messages}
         start, last = min(wanted, default=1), max(wanted, default=0)
@@ -143,13 +152,17 @@ class LaneRecords(StoreReader):
         """All destinations."""
         return self._store.destinations()
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records of all lanes that have expired."""
-        return self._store.expired(now_ms, limit)
+        return self._store.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         return self._store.producer(producer_id)
+
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        return self._store.producers(start, limit)
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""

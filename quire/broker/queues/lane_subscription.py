@@ -87,9 +87,11 @@ class LaneSubscription(Queue):
         self._records = LaneRecords(self.broker.store, owner.lane, self.finished, self.keys, self._found)
         return [SubscriptionLane(self.broker, self, self._records, self.memory)]
 
-    def is_done(self, sequence: int) -> bool:
-        """Whether it needs a record no more."""
-        return sequence in self.finished
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences, in ascending order, that it needs no more; of a run that is done it asks once."""
+        if sequences and self.finished.next_unfinished(sequences[0] - 1) > sequences[-1]:
+            return sequences
+        return [sequence for sequence in sequences if sequence in self.finished]
 
     def may_not_go_on(self) -> bool:
         """Whether it is given nothing new now, because what it left out has to be finished first."""
@@ -106,7 +108,7 @@ class LaneSubscription(Queue):
         """Messages were committed that it wants, as far as can be told now: they are in memory if there is room."""
         cursor = self.lanes[0].cursor
         is_at_tail = self.subscriptions and not cursor.has_more
-        cursor.committed([_shell(message) for message in (stored if is_at_tail else stored[-1:])])
+        cursor.committed([shell(message) for message in (stored if is_at_tail else stored[-1:])])
 
     def _pass_over(self, stored: list[Message], wanted: list[Message]) -> None:
         """Finish what was committed and is not wanted. The cursor may come to it before that is stored."""
@@ -201,6 +203,6 @@ class LaneSubscription(Queue):
         self.broker.list_part(self._open)
 
 
-def _shell(message: Message) -> Message:
+def shell(message: Message) -> Message:
     """A stored message of its own for one subscription, with the same content."""
     return Message(message.sequence, message.content, message.expiration, message.priority)

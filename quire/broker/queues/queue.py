@@ -5,6 +5,7 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 """
 
 import logging
+from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,8 @@ class Queue:
         paused: whether dispatch is stopped by an operator.
         fault: why the store cannot give its next message; None while it can.
         fault_since: since when, on the monotonic clock.
+        first_expiry: no message that is only in memory, and with no consumer, expires before this time, in milliseconds
+            since the epoch; 0 if none ever expires.
         group_header: the header whose value is a message's group.
         groups_kind: what keeps account of the groups.
     """
@@ -78,6 +81,7 @@ class Queue:
         self.fault: StoreError | None = None
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
+        self.first_expiry = 0
         self._next_sequence = max([s.next_sequence for s in states])
         self._settles_with = 0
         self._open = QueuePart(self)
@@ -119,6 +123,11 @@ class Queue:
         """How many more messages its consumers may have, all together: as many as each may have for itself."""
         return END
 
+    @property
+    def window(self) -> int:
+        """How many messages its consumers may have in flight, all together."""
+        return sum([subscription.prefetch or subscription.pulled for subscription in self.subscriptions])
+
     def lane_of(self, message: Message) -> QueueLane:
         """The lane that one of its messages is in."""
         return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
@@ -141,6 +150,8 @@ class Queue:
         if not persistent:
             part.mixed = True
             message.stored = not self.lane_of(message).cursor.keep(message)
+            if expiration and not message.stored:
+                self.note_expiry(expiration)
         self.broker.open_bytes += message.size
         if self.ledger is not None:
             self.ledger.sent(self.broker.sender)
@@ -334,6 +345,9 @@ class Queue:
         if self.ledger is not None:
             self.ledger.came_back(messages)
         self.dispatcher.groups.settled(messages)
+        for message in messages:
+            if message.expiration and not message.stored:
+                self.note_expiry(message.expiration)
         self._way_back.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
         self.broker.list_part(self._open)
         self.wake()
@@ -429,12 +443,30 @@ class Queue:
             Those of them that may be removed; the others are in flight, or are being removed already. The caller ends
             with ``removed``.
         """
-        busy, last = self.out_sequences(), self.last
-        free = {sequence for sequence in sequences if sequence <= last and sequence not in busy}
+        free = self.free_of(sequences)
+        if free:
+            for lane in self.lanes:
+                lane.discard(set(free))
+            self._open.excluded.update(free)
+            self.broker.list_part(self._open)
+        return free
+
+    def free_of(self, sequences: list[int], *, in_flight: bool = False) -> list[int]:
+        """Those of some sequences that nobody has and that are not being removed; what else is out costs nothing.
+
+        Args:
+            sequences: which.
+            in_flight: whether those that consumers have count as free.
+        """
+        last = self.last
+        free = {sequence for sequence in sequences if sequence <= last}
+        if not in_flight:
+            for subscription in self.subscriptions:
+                free.difference_update(subscription.in_flight.keys() & free)
         for lane in self.lanes:
-            lane.discard(free)
-        self._open.excluded |= free
-        self.broker.list_part(self._open)
+            free.difference_update(free & lane.cursor.excluded)
+        for part in (self._open, *self.broker.parts_of(self)):
+            free.difference_update([message.sequence for message in part.removals])
         return sorted(free)
 
     def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
@@ -454,6 +486,30 @@ class Queue:
         for lane in self.lanes:
             found += lane.unstored()
         return sorted(found, key=attrgetter("sequence"))
+
+    def unstored_from(self, start: int, limit: int, *, in_flight: bool) -> list[Message]:
+        """The first messages that are nowhere but in memory, in order.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many at the most.
+            in_flight: whether those that consumers have are wanted too.
+        """
+        found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]
+        if in_flight:
+            given = [message for s in self.subscriptions for message in s.in_flight.values() if not message.stored]
+            found += [message for message in given if message.sequence >= start]
+        return nsmallest(limit, found, key=attrgetter("sequence"))
+
+    def in_flight_of(self, sequences: list[int]) -> set[int]:
+        """Those of some sequences that consumers have."""
+        wanted = set(sequences)
+        return {sequence for s in self.subscriptions for sequence in s.in_flight.keys() & wanted}
+
+    def note_expiry(self, expiration: int) -> None:
+        """A message that is only in memory expires at a time."""
+        if expiration < self.first_expiry or not self.first_expiry:
+            self.first_expiry = expiration
 
     def unsettled(self) -> set[int]:
         """The sequences of messages that came back and of which the store does not know it yet."""

@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_left
 from collections import deque
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.parking import Parking
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
+from quire.cursors.take_from import take_from
 from quire.message import Message
 from quire.store.base import LaneState, StoreReader
 
@@ -210,17 +212,32 @@ class QueueLane:
 
     def discard(self, sequences: set[int]) -> None:
         """Drop messages that somebody else than a consumer removes."""
-        gone = [message for message in self.returned if message.sequence in sequences]
-        if gone:
-            self.returned = deque([m for m in self.returned if m.sequence not in sequences])
+        gone = take_from(self.returned, sequences)
         gone += self._take_up([*self.parking.discard(sequences), *self.delayed.discard(sequences)])
         self.cursor.release(gone)
         self.cursor.discard(sequences)
 
+    def resident(self) -> list[Message]:
+        """What is in memory and with no consumer."""
+        return [*self.parking.kept.values(), *self.delayed.kept.values(), *self.returned, *self.cursor.resident()]
+
     def unstored(self) -> list[Message]:
         """What is nowhere but in memory and with no consumer."""
-        aside = [*self.parking.kept.values(), *self.delayed.kept.values()]
-        return aside + [m for m in (*self.returned, *self.cursor.resident()) if not m.stored]
+        return [message for message in self.resident() if not message.stored]
+
+    def unstored_from(self, start: int, limit: int) -> list[Message]:
+        """The first of what is nowhere but in memory and with no consumer.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many of each of the places that they wait in.
+        """
+        beside = (*self.parking.kept.values(), *self.delayed.kept.values())
+        found = [message for message in beside if message.sequence >= start]
+        for source in (self.returned, *self.cursor.sources()):
+            first = bisect_left(source, start, key=_sequence)
+            found += islice((message for message in islice(source, first, None) if not message.stored), limit)
+        return found
 
     def _take_up(self, kept: list[Message]) -> list[Message]:
         for message in kept:

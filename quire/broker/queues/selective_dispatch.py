@@ -351,7 +351,7 @@ class SelectiveDispatch:
 
     def _may_give(self, lane: QueueLane, message: Message) -> bool:
         """Whether the dispatch mark covers a message; it is written further ahead if need be."""
-        if lane.mark.reach(message.sequence):
+        if lane.mark.reach(message.sequence, self._queue.window):
             self._queue.write_mark()
         return message.sequence <= lane.mark.stored
 

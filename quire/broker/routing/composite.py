@@ -46,10 +46,12 @@ class CompositeTarget(FanOut):
 
     Args:
         targets: its parts.
+        origin: the destination as the client wrote it: a header of each copy, as in ActiveMQ.
     """
 
-    def __init__(self, targets: "Sequence[Target]") -> None:
+    def __init__(self, targets: "Sequence[Target]", origin: str) -> None:
         self._targets = targets
+        self._origin = {ORIGIN: origin}
 
     def targets(self) -> "Sequence[Target]":
         """Its parts."""
@@ -58,8 +60,9 @@ class CompositeTarget(FanOut):
     def copies(
         self, content: bytes, expiration: int, priority: int, persistent: bool
     ) -> "Iterator[tuple[Target, bytes]]":
-        """The message goes to every part as it is."""
-        return ((target, content) for target in self._targets)
+        """A copy goes to every part."""
+        copy = with_headers(content, self._origin)
+        return ((target, copy) for target in self._targets)
 
 
 class ForwardTarget(NamedTuple):

@@ -101,7 +101,7 @@ class Routing:
             if address.scope is Scope.COMMON:
                 checked(address.kind, address.name)
         targets = [self._target_at(address) for address in addresses]
-        return targets[0] if len(targets) == 1 else CompositeTarget(targets)
+        return targets[0] if len(targets) == 1 else CompositeTarget(targets, destination)
 
     def target_of(self, destination: str, content: bytes) -> Target:
         """Where a message goes, by what its own headers say too: the schedule comes first, groups are made known.

@@ -3,14 +3,10 @@
 from typing import TYPE_CHECKING
 
 from quire.clock import Clock
-from quire.message import with_headers
 from quire.settings import Policy
 
 if TYPE_CHECKING:
     from quire.broker.routing.routing import Target
-
-EXPIRES = "expires"
-"""The header that says when a message expires, in milliseconds since the epoch."""
 
 
 class TimeStampingTarget:
@@ -38,25 +34,23 @@ class TimeStampingTarget:
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """Take a message, as ``Target``."""
-        content, expiration = self._stamped(content, expiration)
-        self._target.send(content, expiration, priority, persistent)
+        self._target.send(content, self._stamped(expiration), priority, persistent)
 
     def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """Take a message that is given up elsewhere, as ``Target``."""
-        content, expiration = self._stamped(content, expiration)
-        self._target.bring(content, expiration, priority, persistent)
+        self._target.bring(content, self._stamped(expiration), priority, persistent)
 
     def expect_groups(self) -> None:
         """Messages of groups are about to be sent here."""
         self._target.expect_groups()
 
-    def _stamped(self, content: bytes, expiration: int) -> tuple[bytes, int]:
-        """A message's content and expiration as the policy wants them."""
+    def _stamped(self, expiration: int) -> int:
+        """When a message expires as the policy wants it."""
         now = self._clock.now_ms()
         lives = expiration - now if expiration else self._override_ms
         if self._ceiling_ms:
             lives = min(lives, self._ceiling_ms)
         wanted = now + lives
         if lives <= 0 or wanted == expiration or (self._future_only and wanted < expiration):
-            return content, expiration
-        return with_headers(content, {EXPIRES: str(wanted)}), wanted
+            return expiration
+        return wanted

@@ -36,10 +36,9 @@ class WildcardSubscription(SharedPrefetch):
         self, broker: "Broker", addresses: Sequence[Address], prefetch: int,
         make: "Callable[[Destination, WildcardSubscription], ChildSubscription]", fail: Callable[[QuireError], None],
     ) -> None:  # fmt: skip
-        super().__init__(prefetch)
+        super().__init__(broker, prefetch)
         self.children: dict[Destination, ChildSubscription] = {}
         self._being_made: set[Destination] = set()
-        self._broker = broker
         self._patterns = [(address.kind, Pattern(address.name)) for address in addresses]
         self._make = make
         self._fail = fail

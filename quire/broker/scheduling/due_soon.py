@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import StoreReader
+from quire.store.base import FIRST_EXPIRATION, Expiration, StoreReader
 
 MOST = 1000
 """How many messages may be in memory."""
@@ -16,7 +16,7 @@ MOST_BYTES = 1 << 20
 MOST_READS = 200
 """How many reads one look at the store makes; neighbours in the lane are read together."""
 
-MOST_EXPIRATIONS = 64_000
+MOST_EXPIRATIONS = 4000
 """How many entries of the index of expirations one look goes through; those of all queues are in it."""
 
 
@@ -25,20 +25,25 @@ def _order(record: Message) -> tuple[int, int]:
 
 
 class DueSoon:
-    """Records of the schedule in the order they are due. The earliest stay when it becomes too many."""
+    """The records of the schedule that are due first, in their order.
+
+    The index of expirations, which has the entries of all queues too, is read on from where the last look ended: behind
+    other queues' entries the schedule's are found some looks later, and none is read twice. All records are here that
+    the index has up to there, but for those that were taken out.
+
+    Attributes:
+        has_more: whether the index may have more records up to the horizon of the last look.
+    """
 
     def __init__(self) -> None:
+        self.has_more = True
         self._records: list[Message] = []
         self._bytes = 0
-        self._end: tuple[int, int] | None = None
+        self._lane = 0
+        self._read_to = FIRST_EXPIRATION
 
     def __len__(self) -> int:
         return len(self._records)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether all records are taken out, and there are more in the store."""
-        return not self._records and self._end is not None
 
     @property
     def earliest(self) -> int | None:
@@ -46,7 +51,7 @@ class DueSoon:
         return self._records[0].expiration if self._records else None
 
     def read(self, reader: StoreReader, lane: int, horizon: int, passed: set[int]) -> None:
-        """Have what the store has, as far as it fits.
+        """When all of them are taken out: have what the store has next, as far as it fits and one look may read.
 
         Args:
             reader: a snapshot of the store.
@@ -57,37 +62,38 @@ class DueSoon:
         Raises:
             StoreCorrupt: a record is damaged or missing; ``data`` has its ``sequence``. Nothing has changed here.
         """
-        sequences, complete = _find(reader, lane, horizon, passed)
+        self._lane, self.has_more = lane, True
+        found = reader.expired(horizon, MOST_EXPIRATIONS, self._read_to)
+        own = [entry for entry in found if entry.lane == lane and entry.sequence not in passed]
         records: list[Message] = []
         room = MOST_BYTES
-        for reads, run in enumerate(_runs(sequences)):
+        for reads, run in enumerate(_runs([entry.sequence for entry in own[:MOST]])):
             if room <= 0 or reads == MOST_READS:
                 break
             records += _read_run(reader, lane, run, room)
-            room = MOST_BYTES - sum([record.size + MESSAGE_OVERHEAD for record in records])
+            room = MOST_BYTES - _charge(records)
             if records[-1].sequence != run[-1]:
                 break
-        self._replace(records, complete=complete and len(records) == len(sequences))
-
-    def _replace(self, records: list[Message], *, complete: bool) -> None:
-        self._records = []
-        self._bytes = 0
-        self._end = None
-        for record in records:
-            self.add(record)
-        if not complete and records and self._end is None:
-            self._end = _order(records[-1])
+        if len(records) < len(own):
+            self._read_to = own[len(records) - 1]
+        elif len(found) == MOST_EXPIRATIONS:
+            self._read_to = found[-1]
+        else:
+            self._read_to = max(self._read_to, Expiration(horizon + 1, 0, 0))
+            self.has_more = False
+        self._records, self._bytes = records, _charge(records)
 
     def add(self, record: Message) -> None:
-        """Have one more record, unless it is due after others that found no place."""
-        if self._end is not None and _order(record) > self._end:
+        """Have one more record, if the index was read so far; otherwise it is found there."""
+        if Expiration(record.expiration, self._lane, record.sequence) > self._read_to:
             return
         self._records.insert(bisect_right(self._records, _order(record), key=_order), record)
         self._bytes += record.size + MESSAGE_OVERHEAD
         while len(self._records) > MOST or (self._bytes > MOST_BYTES and len(self._records) > 1):
             last = self._records.pop()
             self._bytes -= last.size + MESSAGE_OVERHEAD
-            self._end = _order(last)
+            self._read_to = Expiration(last.expiration, self._lane, last.sequence - 1)
+            self.has_more = True
 
     def pop(self, now_ms: int) -> Message | None:
         """Take the first record out, if it is due."""
@@ -106,15 +112,8 @@ class DueSoon:
                 return
 
 
-def _find(reader: StoreReader, lane: int, horizon: int, passed: set[int]) -> tuple[list[int], bool]:
-    """The sequences of a lane's records in the order they are due, and whether these are all."""
-    limit = MOST + len(passed)
-    while True:
-        found = reader.expired(horizon, limit)
-        own = [sequence for owner, sequence in found if owner == lane and sequence not in passed]
-        if len(own) >= MOST or len(found) < limit or limit >= MOST_EXPIRATIONS:
-            return own[:MOST], len(own) < MOST
-        limit = min(limit * 8, MOST_EXPIRATIONS)
+def _charge(records: list[Message]) -> int:
+    return sum([record.size for record in records]) + len(records) * MESSAGE_OVERHEAD
 
 
 def _read_run(reader: StoreReader, lane: int, run: list[int], room: int) -> list[Message]:

@@ -5,7 +5,8 @@ it is due, so the store's index of expirations is the index of due times. When i
 sends the message and, if it recurs, appends the record for the next time. A crash leaves all of that or nothing.
 
 Only what is due within the next seconds is in memory (``due_soon``): the store is looked at for it every second, and
-what is scheduled meanwhile is added when it is committed. A million messages that are due later take no memory.
+what is scheduled meanwhile is added when it is committed. A million messages that are due later take no memory. Looking
+and sending are work in steps: a million that are due at once hold nobody up.
 """
 
 import logging
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit
 from quire.broker.dead_letter import CAUSE, ORIGIN, dead_letter_destination
-from quire.broker.scheduling.due_soon import MOST, DueSoon
+from quire.broker.scheduling.due_soon import DueSoon
 from quire.broker.scheduling.schedule_page import SchedulePage
 from quire.broker.scheduling.schedule_part import SchedulePart
 from quire.broker.scheduling.scheduled_message import ScheduledMessage, following_record, record_content, sent_content
 from quire.broker.scheduling.timing import Timing
 from quire.destination import Destination, DestinationKind
-from quire.errors import QuireError, StoreCorrupt, StoreError, UnknownMessage
+from quire.errors import QuireError, StoreCorrupt, UnknownMessage
 from quire.logs import event
 from quire.message import Message, with_headers
 from quire.scheduler import Timer
@@ -40,6 +41,9 @@ LOOK_INTERVAL = 1.0
 
 AHEAD = 2000
 """How long before it is due a message may be read, in milliseconds."""
+
+BUDGET = 0.006
+"""How long messages are sent before others have their turn, in seconds; one that has begun is sent."""
 
 STEP = 1000
 """How many messages one step of a cancellation looks at."""
@@ -72,9 +76,8 @@ class Schedule:
         self._open = SchedulePart(self)
         self._under_way: SchedulePart | None = None
         self._damaged: set[int] = set()
-        self._look_at = float("-inf")
         self._timer: Timer | None = None
-        self._failing = self._stopped = False
+        self._is_busy = self._stopped = False
         for stored in broker.store.destinations():
             if stored.kind == KIND:
                 self._load(stored)
@@ -84,7 +87,7 @@ class Schedule:
         state = self._broker.store.lane_state(self._lane)
         self.depth, self.bytes, self._next_sequence = state.count, state.bytes, state.next_sequence
         self._broker.stored_bytes += state.bytes
-        self._run_in(0.0)
+        self._wake_in(0.0)
 
     @property
     def _lane(self) -> int:
@@ -142,11 +145,11 @@ class Schedule:
         self.depth += len(part.written) - len(part.removals)
         self.bytes += grown
         self._broker.stored_bytes += grown
-        horizon = self._broker.clock.now_ms() + AHEAD
         for record in part.written:
-            if record.expiration <= horizon and record.sequence not in self._open.removals:
+            if record.sequence not in self._open.removals:
                 self.soon.add(record)
-        self._broker.steps.add(self._go_on, "the schedule")
+        if self.soon or self._timer is None:
+            self._wake()
 
     def commit_failed(self, part: SchedulePart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused; what the schedule did itself is done in the next one."""
@@ -171,30 +174,41 @@ class Schedule:
 
     # A message is due.
 
-    def _run_in(self, seconds: float) -> None:
+    def _wake_in(self, seconds: float) -> None:
         if self._timer:
             self._timer.cancel()
-        self._timer = self._broker.scheduler.call_later(seconds, self._run)
+        self._timer = self._broker.scheduler.call_later(seconds, self._wake)
 
-    def _go_on(self) -> bool:
-        """A commit is done: send what is due, as one step."""
-        self._run()
+    def _wake(self) -> None:
+        """Something may be due, or due soon."""
+        if not (self._is_busy or self._stopped):
+            self._is_busy = True
+            self._broker.steps.add(self._step, "the schedule")
+
+    def _step(self) -> bool:
+        """Send some of what is due, or read what is due next; whether there is more to do at once."""
+        if self._stopped or self.depth == 0:
+            self._is_busy, self._timer = False, None
+            return False
+        now = self._broker.clock.now_ms()
+        self._send_due(now)
+        if not self.soon:
+            self._look_ahead(now)
+        earliest = self.soon.earliest
+        if (self.soon.has_more and earliest is None) or (earliest is not None and earliest <= now):
+            return True
+        self._is_busy = False
+        self._wake_in(LOOK_INTERVAL if earliest is None else min(LOOK_INTERVAL, (earliest - now) / 1000))
         return False
 
-    def _run(self) -> None:
-        """Send what is due; come again when more may be, at the latest with the commit that this is in."""
-        if self._stopped or self.depth == 0:
-            return
-        now = self._broker.clock.now_ms()
-        wait = LOOK_INTERVAL
-        if self._broker.store_error is None:
-            self._look_ahead(now)
-            while len(self._open.removals) < MOST and (record := self.soon.pop(now)) is not None:
-                self._send(record, now)
-            if self.soon.earliest is not None:
-                wait = min(wait, max(0, self.soon.earliest - now) / 1000)
-        if not self._open.removals:
-            self._run_in(wait)
+    def _send_due(self, now: int) -> None:
+        """Send what is due, for a while."""
+        clock = self._broker.clock
+        end = clock.monotonic() + BUDGET
+        while (record := self.soon.pop(now)) is not None:
+            self._send(record, now)
+            if clock.monotonic() >= end:
+                return
 
     def _send(self, record: Message, now: int) -> None:
         """Send a message, remove its record, and append the next one, all in the open commit."""
@@ -216,14 +230,15 @@ class Schedule:
 
     def _deliver(self, scheduled: ScheduledMessage, content: bytes, expiration: int) -> None:
         """Give a message to its destination; to the dead letters if there is no such destination any more."""
-        try:
-            target = self._broker.target(scheduled.destination)
-        except QuireError as error:
-            origin = Destination(DestinationKind.QUEUE, NAME)
-            letters = dead_letter_destination(origin, self._broker.settings.policies.of(origin))
-            target = self._broker.target(f"/{letters.kind}/{letters.name}")
-            content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
-            expiration = 0
+        with self._broker.limits.own_work():
+            try:
+                target = self._broker.target(scheduled.destination)
+            except QuireError as error:
+                origin = Destination(DestinationKind.QUEUE, NAME)
+                letters = dead_letter_destination(origin, self._broker.settings.policies.of(origin))
+                target = self._broker.target(f"/{letters.kind}/{letters.name}")
+                content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
+                expiration = 0
         target.bring(content, expiration, scheduled.priority, scheduled.persistent)
 
     def _remove(self, scheduled: ScheduledMessage, *, recurs: bool) -> None:
@@ -239,31 +254,19 @@ class Schedule:
         event("schedule.damaged", text, logging.ERROR, sequence=sequence)
 
     def _look_ahead(self, now: int) -> None:
-        """Look for what is due soon: every second, and when all of it is sent that was found the last time."""
-        monotonic = self._broker.clock.monotonic()
-        if monotonic >= self._look_at or self.soon.is_spent:
-            self._look_at = monotonic + LOOK_INTERVAL
-            while not self._read_soon(now + AHEAD):
-                pass
+        """Read what is due soon, as far as one look goes.
 
-    def _read_soon(self, horizon: int) -> bool:
-        """Read what is due soon; False if a damaged record was found, which is passed over the next time."""
+        Raises:
+            StoreError: the store cannot be read.
+        """
         passed = self._damaged | self._open.removals.keys()
         if self._under_way:  # the store may have it already, while it is not announced
             passed |= self._under_way.removals.keys() | {record.sequence for record in self._under_way.written}
         try:
             with self._broker.store.snapshot() as reader:
-                self.soon.read(reader, self._lane, horizon, passed)
-            self._failing = False
-        except StoreCorrupt as damage:
+                self.soon.read(reader, self._lane, now + AHEAD, passed)
+        except StoreCorrupt as damage:  # it is passed over by the next look
             self._note_damage(damage.data["sequence"], damage)
-            return False
-        except StoreError as error:
-            if not self._failing:
-                text = f"scheduled messages wait until the store can be read: {error}"
-                event("schedule.failed", text, logging.WARNING, code=error.code)
-            self._failing = True
-        return True
 
     # Somebody looks, or takes a message back.
 

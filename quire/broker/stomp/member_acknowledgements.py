@@ -45,6 +45,9 @@ class MemberAcknowledgements:
 
         Returns:
             The others.
+
+        Raises:
+            StoreError: one came late, and the store cannot be read. What members have is acknowledged.
         """
         others: list[bytes] = []
         known: dict[bytes, tuple[MemberSubscription, list[int]] | None] = {}
@@ -57,14 +60,16 @@ class MemberAcknowledgements:
                 others.append(id)
             else:
                 run[1].append(int(offset))
+        late: list[tuple[MemberSubscription, int]] = []
         for run in known.values():
             if run is not None:
                 child, offsets = run
                 messages = child.take(offsets)
                 child.source.acknowledge(messages)
                 if len(messages) < len(offsets):
-                    for offset_left in left_over(offsets, {message.sequence for message in messages}):
-                        child.member.group.acknowledged_late(child, offset_left)
+                    late += [(child, left) for left in left_over(offsets, {message.sequence for message in messages})]
+        for child, offset_left in late:
+            child.member.group.acknowledged_late(child, offset_left)
         return others
 
     def _run_of(self, ack_id: MemberAckId | None) -> tuple[MemberSubscription, list[int]] | None:

@@ -13,10 +13,10 @@ from quire.broker.shared_prefetch import ChildSubscription
 from quire.broker.stomp.browser import Browser
 from quire.broker.stomp.consumer_maker import ConsumerMaker
 from quire.broker.stomp.member_acknowledgements import Covered, MemberAcknowledgements, MessageIds, left_over
-from quire.broker.stomp.stomp_member import StompMember, redelivery
+from quire.broker.stomp.stomp_member import USUAL_STAMPS, StompMember, redelivery, stamps
 from quire.broker.stomp.stomp_rejection import Rejection
 from quire.broker.stomp.stomp_route import whole_number
-from quire.broker.stomp.stomp_subscribe import durable_name, read_subscribe
+from quire.broker.stomp.stomp_subscribe import SubscribeRequest, durable_name, read_subscribe
 from quire.broker.streams.groups.group_member import GroupMember
 from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.subscription import AckMode, Subscription
@@ -27,6 +27,7 @@ from quire.message import Message, escape, unescape
 from quire.protocols.stomp.encoder import content_for
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
+from quire.units import parse_number
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -72,6 +73,7 @@ class StompConsumers:
         self._broker = broker
         self._session = session
         self._by_id: dict[str, Consumer] = {}
+        self._namesakes: list[tuple[str, Consumer]] = []  # those whose id a later subscription has too
         self._of_members = MemberAcknowledgements(self._by_id)
         self._maker = ConsumerMaker(broker, session, self.subscriptions, self._of_members.members)
         self._pulls: dict[str, Pull] = {}
@@ -85,20 +87,23 @@ class StompConsumers:
             LimitExceeded: the connection has too many subscriptions.
         """
         request = read_subscribe(head, self._session.version)
-        if len(self._by_id) >= MAX_SUBSCRIPTIONS:
+        if len(self._by_id) + len(self._namesakes) >= MAX_SUBSCRIPTIONS:
             raise LimitExceeded(
                 f"{MAX_SUBSCRIPTIONS} subscriptions are the limit of a connection", limit=MAX_SUBSCRIPTIONS
             )
-        if request.id in self._by_id:
+        before = self._by_id.get(request.id)
+        if before is not None and (isinstance(before, GroupMember) or request.membership is not None):
             raise InvalidHeader(f"there is a subscription {request.id[:60]!r} already", header="id")
+        self._by_id[request.id] = self._made(request)
+        if before is not None:
+            self._namesakes.append((request.id, before))
+
+    def _made(self, request: SubscribeRequest) -> Consumer:
         if request.membership is not None:
-            self._by_id[request.id] = self._maker.member(request, request.membership)
-        elif request.browser:
-            self._by_id[request.id] = self._maker.browser(request, self.marker)
-        elif request.is_single:
-            self._by_id[request.id] = self._maker.consumer(request)
-        else:
-            self._by_id[request.id] = self._maker.wildcard(request)
+            return self._maker.member(request, request.membership)
+        if request.browser:
+            return self._maker.browser(request, self.marker)
+        return self._maker.consumer(request) if request.is_single else self._maker.wildcard(request)
 
     def unsubscribe(self, head: Head) -> None:
         """An UNSUBSCRIBE frame; one that names a durable subscription removes it.
@@ -115,8 +120,9 @@ class StompConsumers:
             del self._by_id[id]
             consumer.group.leave(consumer, "the consumer unsubscribed")
         elif consumer is not None:
-            del self._by_id[id]
-            self._end(id, consumer, "the consumer unsubscribed", lost=False)
+            for namesake in [self._by_id.pop(id), *[other for name, other in self._namesakes if name == id]]:
+                self._end(id, namesake, "the consumer unsubscribed", lost=False)
+            self._namesakes = [entry for entry in self._namesakes if entry[0] != id]
         elif durable is None:
             raise UnknownSubscription(f"there is no subscription {id[:60]!r}", id=id[:60])
         if durable is not None:
@@ -129,9 +135,10 @@ class StompConsumers:
             cause: why.
             lost: whether they vanished without a word.
         """
-        by_id = dict(self._by_id)
+        consumers = [*self._by_id.items(), *self._namesakes]
         self._by_id.clear()
-        for id, consumer in by_id.items():
+        self._namesakes.clear()
+        for id, consumer in consumers:
             self._end(id, consumer, cause, lost=lost)
 
     def _end(self, id: str, consumer: "Consumer", cause: str, *, lost: bool) -> None:
@@ -148,6 +155,14 @@ class StompConsumers:
         for subscription in subscriptions:
             self._maker.gone(subscription)
             self.rolled_back.forget(subscription)
+
+    def wake(self) -> None:
+        """The connection takes output again: consumers may be given messages."""
+        for consumer in self._by_id.values():
+            if isinstance(consumer, Subscription):
+                consumer.source.wake()
+            else:
+                consumer.wake()
 
     def pull(self, head: Head) -> None:
         """A SEND frame to ``/pull/ID``: a consumer with prefetch 0 asks for messages.
@@ -251,13 +266,12 @@ class StompConsumers:
             return []
         if (covered := self._of_members.covered(escape(id.encode()), acknowledges=acknowledges)) is not None:
             return covered
-        sequence, _, number = id.partition("-")
-        if not (id.isascii() and sequence.isdecimal() and (number or "0").isdecimal()):
+        first, _, second = id.partition("-")
+        sequence, number = parse_number(first), parse_number(second or "0")
+        subscription = None if number is None else self.subscriptions.get(number)
+        if sequence is None or subscription is None or isinstance(subscription, MemberSubscription):
             raise _unknown(id)
-        subscription = self.subscriptions.get(int(number or "0"))
-        if subscription is None or isinstance(subscription, MemberSubscription):
-            raise _unknown(id)
-        return self._covered(subscription, int(sequence), id)
+        return self._covered(subscription, sequence, id)
 
     def _covered(self, subscription: Subscription, sequence: int, id: str) -> Covered:
         if sequence not in subscription.in_flight:
@@ -311,11 +325,6 @@ class StompConsumers:
         if any([isinstance(subscription.source, Browser) for subscription, _ in covered]):
             raise InvalidHeader("a browser's messages cannot be rejected: they are still in their queue", header="id")
 
-    def extended(self, subscription: Subscription) -> None:
-        """Messages were acknowledged in a transaction, and may make room for others."""
-        if isinstance(subscription, ChildSubscription):
-            subscription.parent.extended(subscription)
-
     def _take(self, subscription: Subscription, sequences: list[int]) -> list[Message]:
         messages = subscription.take(sequences)
         if self._session.version is not Version.V1_2:
@@ -344,11 +353,15 @@ class StompConsumers:
         if self._session.version is not Version.V1_2:
             return self._old_frames(subscription, messages, extra)
         between = b"\0" + subscription.prefix
-        end_of_id = (b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number) + extra
+        end_of_id = b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number
+        usual = end_of_id + USUAL_STAMPS + extra
         pieces = [subscription.prefix]
         append = pieces.append
         for message in messages:
-            append(b"%d" % message.sequence + end_of_id)
+            if message.priority == 4 and not message.expiration:
+                append(b"%d" % message.sequence + usual)
+            else:
+                append(b"%d" % message.sequence + end_of_id + stamps(message) + extra)
             if message.redelivered:
                 append(redelivery(message))
             append(message.content)
@@ -378,7 +391,14 @@ class StompConsumers:
                 self.by_message_id.setdefault(message.id, []).append((subscription, message.sequence))
             content = own.localized(message.content) if own else message.content
             flag = redelivery(message) if message.redelivered else b""
-            pieces += [subscription.prefix, extra, flag, content_for(content, self._session.version), b"\0"]
+            pieces += [
+                subscription.prefix,
+                stamps(message),
+                extra,
+                flag,
+                content_for(content, self._session.version),
+                b"\0",
+            ]
         return pieces
 
     def _forget_settled_ids(self) -> None:

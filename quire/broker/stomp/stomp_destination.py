@@ -62,8 +62,9 @@ CONSUMER_OPTIONS = {
 def read_destination(text: str) -> tuple[list[Address], dict[str, str]]:
     """Read a destination header.
 
-    Commas join the parts of a composite destination. A part without a prefix is of the kind of the first one; a part
-    that comes twice counts once.
+    Commas join the parts of a composite destination. A name without a prefix is a queue, as in ActiveMQ; a later part
+    without one is of the kind of the first part. Blanks around a part do not count, and a part that comes twice counts
+    once.
 
     Args:
         text: what the header says.
@@ -81,9 +82,9 @@ def read_destination(text: str) -> tuple[list[Address], dict[str, str]]:
                 f"{option[:60]!r} is no option of a destination; there are {', '.join(CONSUMER_OPTIONS)}",
                 destination=text[:100], option=option[:60],
             )  # fmt: skip
-    first, *others = names.split(",")
-    addresses = [_address(first.strip() if others else first, text, None)]
-    addresses += [_address(part.strip(), text, addresses[0]) for part in others]
+    first, *others = [part.strip() for part in names.split(",")]
+    addresses = [_address(first, text, None)]
+    addresses += [_address(part, text, addresses[0]) for part in others]
     return list(dict.fromkeys(addresses)), {CONSUMER_OPTIONS[option]: value for option, value in options.items()}
 
 
@@ -92,12 +93,12 @@ def _address(part: str, text: str, first: Address | None) -> Address:
         prefix = part[: part.find("/", 1) + 1]
         if prefix in _PREFIXES:
             return Address(_PREFIXES[prefix][0], part.removeprefix(prefix), _PREFIXES[prefix][1])
-    elif first is not None and part:
+    elif part:
         kind, name = split_prefix(part)
         if name:
-            return Address(kind, name) if kind else first._replace(name=name)
+            return Address(kind or DestinationKind.QUEUE, name) if kind or first is None else first._replace(name=name)
     raise InvalidDestination(
-        f"{text[:100]!r} is no destination here: write /queue/NAME, /topic/NAME, "
+        f"{text[:100]!r} is no destination here: write NAME, /queue/NAME, /topic/NAME, "
         "/stream/NAME, /temp-queue/NAME or /temp-topic/NAME",
         destination=text[:100],
     )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 EVENT = "event"
 """The header of a MESSAGE frame that is no message: what has happened to the member."""
 
+USUAL_STAMPS = b"expires:0\npriority:4\n"
+"""The stamps of a message that never expires and has the usual priority."""
+
 
 class MemberAckId(NamedTuple):
     """The id of an acknowledgement, read.
@@ -123,11 +126,11 @@ class StompMember:
         pieces: list[bytes] = []
         append = pieces.append
         partition = child.source.partition.index
-        fixed = b"offset:%%d\nack:%%d.%d.%d%s\n" % (partition, child.epoch, _literally(self._suffix))
+        fixed = b"offset:%%d\nack:%%d.%d.%d%s\n%%s" % (partition, child.epoch, _literally(self._suffix))
         head = _literally(child.prefix) + fixed + _literally(extra)
         for message in messages:
             sequence = message.sequence
-            append(head % (sequence, sequence))
+            append(head % (sequence, sequence, stamps(message)))
             if message.redelivered:
                 append(redelivery(message))
             append(message.content)
@@ -142,7 +145,7 @@ class StompMember:
             lane = b"r" if isinstance(message, RetryMessage) else b"%d" % partition
             place = b"partition:%d\noffset:%d\n" % (partition, offset)
             ack = b"ack:%d.%s.%d%s\n" % (message.sequence, lane, child.epoch, self._suffix)
-            pieces += [self._head, place, ack if version is Version.V1_2 else b"", extra]
+            pieces += [self._head, place, ack if version is Version.V1_2 else b"", stamps(message), extra]
             if message.redelivered:
                 pieces.append(redelivery(message))
             pieces += [content_for(message.content, version), b"\0"]
@@ -152,6 +155,13 @@ class StompMember:
 def _literally(text: bytes) -> bytes:
     """A text as it stands in a format."""
     return text.replace(b"%", b"%%")
+
+
+def stamps(message: Message) -> bytes:
+    """The headers of a message that its record has: when it expires, and its priority."""
+    if message.priority == 4 and not message.expiration:
+        return USUAL_STAMPS
+    return b"expires:%d\npriority:%d\n" % (message.expiration, message.priority)
 
 
 def redelivery(message: Message) -> bytes:

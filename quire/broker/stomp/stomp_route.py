@@ -16,9 +16,9 @@ from quire.protocols.stomp.frames import Head
 
 NOT_STORED = frozenset({
     "destination", "transaction", "receipt", "message-id", "timestamp", "subscription", "ack", "redelivered",
-    "JMSXDeliveryCount", "producer-id", "producer-sequence",
+    "JMSXDeliveryCount", "producer-id", "producer-sequence", "priority", "expires",
 })  # fmt: skip
-"""Headers that are about this hop, or that only the broker may write."""
+"""Headers that are about this hop, that only the broker may write, or that the message's record has."""
 
 MAX_PRODUCER_ID = 200
 """The longest producer id, in characters: it is a key in every store."""
@@ -62,7 +62,7 @@ class Route:
         self.target = target
         self.lines = header_lines(stored) + b"\n"
         self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
-        self.priority = whole_number(headers, "priority", 4, 0, 9)
+        self.priority = read_priority(headers)
         temporary = self.destination.startswith("/remote-temp-") and "," not in self.destination
         self.persistent = headers.get("persistent", "true").strip().lower() != "false" and not temporary
         self.stored = self.persistent or isinstance(target, ScheduledSend | Rotation | Partition)
@@ -98,6 +98,15 @@ def route_of(broker: Broker, head: Head, temporaries: OwnTemporaries | None = No
     if isinstance(target, Stream):
         target = target.route(headers)
     return Route(target, head, temporaries)
+
+
+def read_priority(headers: Mapping[str, str]) -> int:
+    """The priority of a message: 0 to 9; a number beyond is taken for the nearest one (ActiveMQ).
+
+    Raises:
+        InvalidHeader: it is no whole number.
+    """
+    return min(max(whole_number(headers, "priority", 4, -(1 << 31), 1 << 31), 0), 9)
 
 
 def whole_number(headers: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

@@ -14,12 +14,13 @@ from quire.broker.flow import HoldCause
 from quire.broker.routing.own_temporaries import OwnTemporaries
 from quire.broker.session import Session
 from quire.broker.stomp.heart_beat import HeartBeat
+from quire.broker.stomp.route_pattern import RoutePattern
 from quire.broker.stomp.stomp_consumers import PULL, StompConsumers
 from quire.broker.stomp.stomp_rejection import read_rejection
 from quire.broker.stomp.stomp_route import Route, route_of
 from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
-from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, UnknownTransaction
+from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, TransactionTooLarge, UnknownTransaction
 from quire.message import Message
 from quire.protocols.stomp.decoder import Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
@@ -71,6 +72,7 @@ class StompSession(Session):
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
         self._state = State.CONNECTING
         self._routes: dict[Head, Route] = {}
+        self._patterns: dict[Head | None, RoutePattern | None] = {}
         self._routes_version = broker.destinations.version
         self._transactions: dict[str, Transaction] = {}
         self._output: list[bytes] = []
@@ -133,7 +135,7 @@ class StompSession(Session):
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
         broker = self._broker
         if self._routes_version != broker.destinations.version:
-            self._routes.clear()
+            self._forget_routes()
             self._routes_version = broker.destinations.version
         broker.sender = self
         restricted = broker.is_restricted
@@ -151,6 +153,8 @@ class StompSession(Session):
                             break
                         content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
                         route.target.send(content, route.expiration, route.priority, route.persistent)
+                        sent = True
+                    elif head.base and not restricted and self._send_like(head, stamp, body):  # type: ignore[arg-type]
                         sent = True
                     elif head is ACK_RUN:
                         self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
@@ -229,8 +233,7 @@ class StompSession(Session):
     def output_drained(self) -> None:
         """The transport takes output again."""
         self.writable = True
-        for subscription in self.consumers.subscriptions.values():
-            subscription.source.wake()
+        self.consumers.wake()
         self._broker.ask_turn()
 
     # A connection's life.
@@ -309,7 +312,7 @@ class StompSession(Session):
         self.temporaries.end()
         if self.client_id is not None:
             self._broker.routing.client_ids.release(self.client_id, self)
-        self._routes.clear()
+        self._forget_routes()
         self._broker.flow.forget(self)
 
     # SEND.
@@ -334,18 +337,50 @@ class StompSession(Session):
         route.target.send(content, route.expiration, route.priority, route.persistent)
         if route.producer is None:
             if len(self._routes) >= MAX_ROUTES:
-                self._routes.clear()
-            self._routes[head] = route
+                self._forget_routes()
+            if head.base is None:
+                self._routes[head] = route
+            elif head.base not in self._patterns:
+                self._learn(head.base)
         return True
+
+    def _learn(self, base: Head) -> None:
+        """Others may come that are like a head, as one just did."""
+        if len(self._patterns) >= MAX_ROUTES:
+            self._patterns.clear()
+        route = route_of(self._broker, base, self.temporaries)
+        self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
+
+    def _send_like(self, head: Head, stamp: bytes, body: bytes) -> bool:
+        """A SEND whose head is like another one; False if it has to be read in full."""
+        pattern = self._patterns.get(head.base)
+        if pattern is None:
+            return False
+        lines, expiration = pattern.lines(head), pattern.expiration(head)
+        if lines is None or expiration is None:
+            return False
+        route, broker = pattern.route, self._broker
+        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, lines, body))
+        route.target.send(content, expiration, route.priority, route.persistent)
+        return True
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._patterns.clear()
 
     def _must_wait(self, route: Route) -> bool:
         """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
         broker = self._broker
         if route.stored and broker.store_error is not None:
             raise broker.store_error
-        cause = HoldCause.STORE if route.stored else HoldCause.SPOOL
-        if not broker.is_over(cause):
+        cause = broker.hold_cause(stored=route.stored)
+        if cause is None:
             return False
+        limit = broker.settings.store.limit
+        if cause is HoldCause.STORE and route.transaction is not None and broker.transaction_bytes >= limit:
+            # Consumers cannot make room, and this producer's COMMIT would wait behind its SEND.
+            text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
+            raise TransactionTooLarge(text, limit=limit)
         self._connection.pause_reading("held")
         broker.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
         return True
@@ -360,7 +395,6 @@ class StompSession(Session):
                 self.consumers.acknowledge(subscription, sequences)
             else:
                 transaction.acknowledge(subscription, sequences)
-                self.consumers.extended(subscription)
 
     def _nack(self, head: Head) -> None:
         covered = self.consumers.find(head, acknowledges=False)
@@ -372,7 +406,6 @@ class StompSession(Session):
                 self.consumers.reject(subscription, sequences, rejection)
             else:
                 transaction.reject(subscription, sequences)
-                self.consumers.extended(subscription)
 
     def _transaction_of(self, head: Head) -> Transaction | None:
         """The transaction that a frame is part of; None if it is part of none."""

@@ -1,5 +1,6 @@
 """What a SUBSCRIBE frame asks for."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from quire.broker.subscription import AckMode
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidHeader
+from quire.logs import event
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
 from quire.selectors import Selector, selector
@@ -141,11 +143,13 @@ def _prefetch(headers: Mapping[str, str]) -> int | None:
 
 
 def _ack_mode(headers: Mapping[str, str]) -> AckMode:
+    """What the header says; ``auto`` if it says anything else, as in ActiveMQ."""
     try:
-        return AckMode(headers.get("ack", "auto"))
+        return AckMode(headers.get("ack", "auto").strip().lower())
     except ValueError:
-        text = f"ack is {headers['ack'][:60]!r}: write auto, client or client-individual"
-        raise InvalidHeader(text, header="ack") from None
+        text = f"a consumer of {headers['destination'][:100]!r} asked for the unknown ack mode {headers['ack'][:60]!r}"
+        event("consumer.unknown-ack", f"{text}: its messages are done when they are sent", logging.WARNING)
+        return AckMode.AUTO
 
 
 def _check(request: SubscribeRequest, version: Version) -> None:

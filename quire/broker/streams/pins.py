@@ -2,14 +2,19 @@
 
 A pin names an offset for each partition it is about: what is there or behind it stays, whatever the policy says. It
 ends at its time, unless it is set again before. A batch job that reads ranges (``range_reads``) sets one.
+
+What a commit that fails would have set or released stays as it was. Until its commit is done, both count: what is
+pinned now and what was before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from quire.broker.commit import Commit
 from quire.errors import InvalidArgument, LimitExceeded
+from quire.message import Message
 from quire.store.marks import walk_marks
 
 if TYPE_CHECKING:
@@ -40,6 +45,25 @@ class Pin(msgspec.Struct, array_like=True, frozen=True):
     until: int
 
 
+class PinsPart:
+    """What concerns the pins of one stream in a commit.
+
+    Attributes:
+        owner: the pins.
+        before: what the names had pinned that are set or released in it; None for nothing.
+        appends: none.
+        listed: whether the broker knows that there is something here.
+    """
+
+    __slots__ = ("appends", "before", "listed", "owner")
+
+    def __init__(self, owner: "Pins") -> None:
+        self.owner = owner
+        self.before: dict[str, Pin | None] = {}
+        self.appends: list[Message] = []
+        self.listed = False
+
+
 class Pins:
     """The pins of one stream.
 
@@ -51,17 +75,21 @@ class Pins:
         by_name: all that have not ended, or not long ago.
     """
 
+    ledger = None
+
     def __init__(self, stream: "Stream", *, new: bool = False) -> None:
         self._stream = stream
+        self._broker = stream.broker
+        self._open = PinsPart(self)
         self._prefix = f"stream/{stream.partitions[0].lane}/pin/"
         self.by_name: dict[str, Pin] = {}
         if not new:
-            with stream.broker.store.snapshot() as reader:
+            with self._broker.store.snapshot() as reader:
                 for key, value in walk_marks(reader, self._prefix):
                     self.by_name[key.removeprefix(self._prefix)] = msgspec.msgpack.decode(value, type=Pin)
 
     def set(self, name: str, offsets: Mapping[int, int], time_to_live_ms: int) -> Pin:
-        """Pin records, in place of what the name had pinned. It is stored with the open commit.
+        """Pin records, in place of what the name had pinned. It counts when the open commit is done.
 
         Args:
             name: whose pin it is.
@@ -86,33 +114,70 @@ class Pins:
         self.expire()
         if name not in self.by_name and len(self.by_name) >= MAX_PINS:
             raise LimitExceeded(f"the stream has {MAX_PINS} pins: release some", limit=MAX_PINS)
-        pin = Pin(dict(offsets), self._stream.broker.clock.now_ms() + time_to_live_ms)
-        self.by_name[name] = pin
-        self._stream.broker.set_mark(self._prefix + name, msgspec.msgpack.encode(pin))
+        pin = Pin(dict(offsets), self._broker.clock.now_ms() + time_to_live_ms)
+        self._change(name, pin)
         return pin
 
     def release(self, name: str) -> bool:
         """Take a pin away, with the open commit; whether there was one."""
-        if self.by_name.pop(name, None) is None:
+        if name not in self.by_name:
             return False
-        self._stream.broker.set_mark(self._prefix + name, None)
+        self._change(name, None)
         return True
+
+    def _change(self, name: str, pin: Pin | None) -> None:
+        self._open.before.setdefault(name, self.by_name.get(name))
+        self._broker.list_part(self._open)
+        self._put(name, pin)
+
+    def _put(self, name: str, pin: Pin | None) -> None:
+        """What a name has pinned from now on, with the open commit."""
+        if pin is None:
+            self.by_name.pop(name, None)
+        else:
+            self.by_name[name] = pin
+        self._broker.set_mark(self._prefix + name, None if pin is None else msgspec.msgpack.encode(pin))
 
     def expire(self) -> None:
         """Take away the pins whose time is up."""
-        now = self._stream.broker.clock.now_ms()
+        now = self._broker.clock.now_ms()
         for name in [name for name, pin in self.by_name.items() if pin.until <= now]:
-            self.release(name)
+            self._put(name, None)
 
     def clear(self) -> None:
         """Take all away: the stream is deleted."""
+        self._broker.forget(self)
+        self._open = PinsPart(self)
         for name in list(self.by_name):
-            self.release(name)
+            self._put(name, None)
 
     def first(self, partition: int) -> int:
         """The first offset of a partition that is pinned; ``NOTHING_PINNED`` if there is none."""
-        now = self._stream.broker.clock.now_ms()
-        pinned = [
-            pin.offsets[partition] for pin in self.by_name.values() if partition in pin.offsets and pin.until > now
-        ]
+        now, pins = self._broker.clock.now_ms(), list(self.by_name.values())
+        for part in (self._open, *self._broker.parts_of(self)):
+            pins += [pin for pin in part.before.values() if pin is not None]
+        pinned = [pin.offsets[partition] for pin in pins if partition in pin.offsets and pin.until > now]
         return min(pinned, default=NOTHING_PINNED)
+
+    # Commits.
+
+    def fill(self, commit: Commit) -> None:
+        """Hand over what the open commit stores; the marks are in its batch already."""
+        commit.parts.append(self._open)
+        self._open = PinsPart(self)
+
+    def committed(self, part: PinsPart) -> None:
+        """A commit is done: what was pinned before it is not any more."""
+
+    def commit_failed(self, part: PinsPart, restored: Collection[int]) -> None:
+        """A commit failed: what it would have set or released is as it was before.
+
+        Args:
+            part: what it had of these pins.
+            restored: of no interest here.
+        """
+        for name, before in part.before.items():
+            if name in self._open.before:  # it was changed again meanwhile: if that fails too, this is what it was
+                self._open.before[name] = before
+            else:
+                self._put(name, before)

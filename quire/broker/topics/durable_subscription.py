@@ -13,11 +13,11 @@ from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.lane_records import LaneKeys
-from quire.broker.queues.lane_subscription import LaneSubscription
+from quire.broker.queues.lane_subscription import LaneSubscription, shell
 from quire.broker.subscription import Subscription
 from quire.broker.topics.topic_part import Senders
 from quire.cursors.ack_set import AckSet
-from quire.errors import StoreCorrupt, StoreError
+from quire.errors import StoreError
 from quire.logs import event
 from quire.message import Message
 from quire.selectors import selector
@@ -219,33 +219,28 @@ class DurableSubscription(LaneSubscription):
         self._release(messages)
         send_dead_letters(self.broker, self, messages, reason, cause, subscriber=".".join(self.key))
 
-    def expire(self, sequences: list[int]) -> None:
+    def expire(self, records: list[Message]) -> tuple[int, int]:
         """Finish messages that have expired, but for those in flight.
 
         Args:
-            sequences: not finished.
+            records: in order; each subscription makes messages of its own of them. They have contents if a dead letter
+                or an advisory needs these.
+
+        Returns:
+            How many are finished, and how many stay.
 
         Raises:
-            StoreError: they cannot be read. Nothing is done.
+            StoreError: its delivery states cannot be read. Nothing has changed.
         """
-        busy = self.out_sequences()
-        sound = self._sound([sequence for sequence in sequences if sequence not in busy])
-        if sound:
-            free = set(self.take_out([message.sequence for message in sound]))
-            records = [message for message in sound if message.sequence in free]
-            self.removed(records)
-            cause = "expired before it could be delivered"
-            send_dead_letters(self.broker, self, records, "expired", cause, subscriber=".".join(self.key))
-
-    def _sound(self, sequences: list[int]) -> list[Message]:
-        """Those of some records that can be read."""
-        records: list[Message] = []
-        for sequence in sequences:
-            try:
-                records += self._records.load(self.topic.lane, [sequence])
-            except StoreCorrupt:  # it stays, and whoever verifies the store is told
-                continue
-        return records
+        wanted = {record.sequence: record for record in records if record.sequence not in self.finished}
+        free = self.free_of(list(wanted))
+        messages = [shell(wanted[sequence]) for sequence in free]
+        self._records.set_states(messages)
+        self.take_out(free)
+        self.removed(messages)
+        cause = "expired before it could be delivered"
+        send_dead_letters(self.broker, self, messages, "expired", cause, subscriber=".".join(self.key))
+        return len(messages), len(wanted) - len(free)
 
     # It comes, its consumer comes and goes.
 

@@ -64,9 +64,9 @@ class KeptMessages:
             self._note_time(self._topic.announced)
             self._trim_soon()
 
-    def is_done(self, sequence: int) -> bool:
-        """Whether a message is not kept."""
-        return sequence < self.first or not self.is_keeping
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences that are not kept."""
+        return [sequence for sequence in sequences if sequence < self.first] if self.is_keeping else sequences
 
     def share(self, stored: list[Message]) -> list[Message]:
         """Those of some stored messages that are kept."""

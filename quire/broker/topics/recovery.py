@@ -33,9 +33,9 @@ class Recovery:
         """Whether there may be more messages."""
         return self._position <= self._last
 
-    def is_done(self, sequence: int) -> bool:
-        """Whether a record is not among those that are still to come."""
-        return not self._position <= sequence <= self._last
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences whose records are not among those that are still to come."""
+        return [sequence for sequence in sequences if not self._position <= sequence <= self._last]
 
     def fits(self, room: int) -> bool:
         """Whether the next message fits into so much memory, told from its indexed size."""

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Holder(Protocol):
     """Who needs records of a topic's lane."""
 
-    def is_done(self, sequence: int) -> bool:
-        """Whether it needs a record no more."""
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences, in ascending order, that it needs no more."""
         ...
 
 
@@ -257,7 +257,7 @@ class Topic:
         to everybody when it goes.
         """
         for index, holder in enumerate(self._holders):
-            sequences = [sequence for sequence in sequences if holder.is_done(sequence)]
+            sequences = holder.done_of(sequences)
             if not sequences:
                 self._holders.insert(0, self._holders.pop(index))
                 break
@@ -272,22 +272,22 @@ class Topic:
         """Many records may be needed no more: look at them step by step (``LaneSweep``)."""
         LaneSweep(self, first, last, done)
 
-    def expire(self, sequences: list[int], load: Callable[[int, list[int]], list[Message]]) -> None:
-        """Records have expired. What nobody has in flight is removed.
+    def expire(self, records: list[Message]) -> None:
+        """Records have expired that nobody has in flight: those that it keeps, and that nobody else needs, are removed.
 
         Args:
-            sequences: which.
-            load: reads records of a lane, but for damaged ones.
+            records: which, in order; their contents are not looked at.
         """
-        for durable in self.durables:
-            durable.expire([sequence for sequence in sequences if not durable.is_done(sequence)])
-        others = [holder for holder in self._holders if holder is not self.kept]
-        leaving = {s for part in (self._open, *self.broker.parts_of(self)) for s in part.removals}
-        free = [s for s in sequences if s not in leaving and all([holder.is_done(s) for holder in others])]
-        messages = load(self.lane, free)
-        if messages:
-            self._open.removals.update(dict.fromkeys([message.sequence for message in messages]))
-            self.kept.expired(messages)
+        sequences = [record.sequence for record in records]
+        for holder in [holder for holder in self._holders if holder is not self.kept]:
+            sequences = holder.done_of(sequences) if sequences else []
+        free = set(sequences)
+        for part in (self._open, *self.broker.parts_of(self)):
+            free.difference_update(free & part.removals.keys())
+        if free:
+            self._open.removals.update(dict.fromkeys(sorted(free)))
+            self.broker.list_part(self._open)
+            self.kept.expired([record for record in records if record.sequence in free])
 
     # Subscriptions come and go.
 

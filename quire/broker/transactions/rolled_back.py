@@ -4,6 +4,8 @@ Such a late acknowledgement is no error. It settles the message if that still wa
 again, the acknowledgement of that delivery counts. A late rejection says nothing new: the rollback was one.
 """
 
+from itertools import islice
+
 from quire.broker.subscription import AckMode, Subscription
 from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
 
@@ -27,7 +29,7 @@ class RolledBack:
             for sequence in sequences:
                 self._known.pop((subscription, sequence), None)
                 self._known[subscription, sequence] = None
-        for oldest in list(self._known)[: len(self._known) - LIMIT]:
+        for oldest in list(islice(self._known, max(0, len(self._known) - LIMIT))):
             del self._known[oldest]
 
     def covered(self, subscription: Subscription, sequence: int) -> list[int]:

@@ -144,8 +144,7 @@ class Transaction:
         self._held.setdefault(subscription, held).update(new)
         self._acknowledgements += len(new)
         if subscription.source.policy.use_prefetch_extension:
-            subscription.extended.update([sequence for sequence in new if sequence in subscription.in_flight])
-            subscription.source.wake()
+            subscription.extend([sequence for sequence in new if sequence in subscription.in_flight])
 
     def check_open(self) -> None:
         """See that it can go on.
@@ -228,8 +227,7 @@ class Transaction:
         For a client that is gone, whose consumers give everything back, and for one that delivers again by itself.
         """
         for subscription, held in self._held.items():
-            subscription.extended.difference_update(held)
-            subscription.source.wake()
+            subscription.unextend(held)
         self.close()
 
     def time_out(self) -> None:
@@ -280,6 +278,8 @@ class Transaction:
         """It is over: nothing of it is held any more."""
         self._broker.transaction_timeouts.discard(self)
         self._broker.transaction_bytes -= self.size
+        if self._broker.flow.holds:  # what it held may be the room that a producer waits for
+            self._broker.ask_turn()
         self.size = self._acknowledgements = 0
         self.sends, self._targets = [], []
         self._held = {}

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import msgspec
 
 from quire.broker.broker import Broker
-from quire.broker.stomp.stomp_route import NOT_STORED, whole_number
+from quire.broker.stomp.stomp_route import NOT_STORED, read_priority, whole_number
 from quire.broker.streams.stream import PARTITION
 from quire.broker.writing.rows import Row, target_of
 from quire.destination import Destination, DestinationKind, written
 from quire.errors import InvalidArgument, InvalidHeader, LimitExceeded
 from quire.message import header_lines
+from quire.units import LARGEST
 
 MAX_ROWS = 10_000
 """How many rows may be handed in at once: giving them all to their destinations takes some hundredths of a second."""
@@ -31,6 +32,7 @@ _DROPPED = NOT_STORED | {"content-length"}
 """Headers that only the broker writes, or that its frames have of their own: a message that was read may have them."""
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=9)]
+Partition = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +51,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     destination: str | list[str]
     value: list[bytes]
     key: list[str | None] | None = None
-    partition: list[int | None] | None = None
+    partition: list[Partition | None] | None = None
     headers: list[dict[str, str] | None] | None = None
     priority: list[Priority | None] | None = None
     persistent: list[bool | None] | None = None
@@ -120,14 +122,13 @@ class RowReader:
             fields[self._key_header(destination)] = key
         if partition is not None:
             fields[PARTITION] = self._partition(destination, partition)
-        if priority is not None and (priority != 4 or "priority" in fields):
-            fields["priority"] = str(priority)
         if persistent is not None and (not persistent or "persistent" in fields):
             fields["persistent"] = str(persistent).lower()
-        lines = self._lines(fields)
+        lines, given = self._lines(fields), headers or {}
         row = Row(
-            f"/{destination.kind}/{destination.name}", lines, body, whole_number(fields, "expires", 0, 0, 1 << 62),
-            whole_number(fields, "priority", 4, 0, 9), fields.get("persistent", "true").strip().lower() != "false",
+            f"/{destination.kind}/{destination.name}", lines, body, whole_number(given, "expires", 0, 0, 1 << 62),
+            read_priority(given) if priority is None else priority,
+            fields.get("persistent", "true").strip().lower() != "false",
         )  # fmt: skip
         target_of(self._broker, row)
         return row

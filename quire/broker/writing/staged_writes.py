@@ -17,13 +17,14 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from quire.broker.commit import Commit
 from quire.broker.writing.rows import Row, check_room, send, target_of
-from quire.errors import QuireError, StoreCorrupt, UnknownStage
+from quire.errors import QuireError, StoreCorrupt, StoreError, UnknownStage
 from quire.logs import event
 from quire.message import Message
 from quire.store.marks import walk_marks
@@ -122,8 +123,10 @@ class StagedWrites:
         self._broker = broker
         self._open = WritePart(self)
         self._decided: set[str] = set()  # ids of stages
-        self._decisions: deque[Decision] = deque()  # durable ones, in their order
-        self._is_sending = False
+        self._decisions: list[Decision] = []  # durable ones, in their order
+        self._is_busy = False  # with steps
+        self._is_sending = False  # a step whose commit is not done
+        self._stuck: set[str] = set()  # producers whose next rows cannot be sent now
         self.stages: dict[str, Stage] = {}
         self.bytes = 0
         self._load()
@@ -146,7 +149,7 @@ class StagedWrites:
                 self._decided.update(stages)
                 self._decisions.append(Decision(key, decided.producer, stages))
         self._next = 1 + max([int(decision.key.removeprefix(DECIDED)) for decision in self._decisions], default=0)
-        self._broker.scheduler.call_later(0, self._send)  # not now: the broker is not whole yet
+        self._broker.scheduler.call_later(0, self._begin)  # not now: the broker is not whole yet
 
     # Staging.
 
@@ -249,19 +252,32 @@ class StagedWrites:
         """Whether staged rows are to be sent for certain."""
         return id in self._decided
 
-    def _send(self) -> None:
-        """Send the rows of decided stages in the open commit: as many as one step has."""
-        if self._is_sending or not self._decisions:
-            return
-        if self._broker.store_error is not None:
-            self._broker.scheduler.call_later(RETRY_INTERVAL, self._send)
-            return
+    def _begin(self) -> None:
+        """Have the rows of decided stages sent, step by step, unless that is under way."""
+        if self._decisions and not self._is_busy:
+            self._is_busy = True
+            self._broker.steps.add(self._step, "the sending of what bulk writers have committed")
+
+    def _step(self) -> bool:
+        """Send the next rows in the open commit; whether there may be more. Who is stuck keeps up nobody else."""
+        decision = next((known for known in self._decisions if known.producer not in self._stuck), None)
+        if decision is None:
+            self._is_busy = False
+            return False
         try:
-            self._send_step(self._decisions[0])
+            self._send_step(decision)
         except QuireError as error:
+            if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
+                raise
             text = f"what a bulk writer has committed cannot be sent now, and is tried again: {error}"
-            event("write.waits", text, logging.WARNING, code=error.code, producer=self._decisions[0].producer)
-            self._broker.scheduler.call_later(RETRY_INTERVAL, self._send)
+            event("write.waits", text, logging.WARNING, code=error.code, producer=decision.producer)
+            self._stuck.add(decision.producer)
+            self._broker.scheduler.call_later(RETRY_INTERVAL, partial(self._try_again, decision.producer))
+        return True
+
+    def _try_again(self, producer: str) -> None:
+        self._stuck.discard(producer)
+        self._begin()
 
     def _send_step(self, decision: Decision) -> None:
         ids, rows, size = list[str](), list[Row](), 0
@@ -272,7 +288,9 @@ class StagedWrites:
                 break
             ids.append(id)
             rows += self._read(id)
-        send(self._broker, rows, [target_of(self._broker, row) for row in rows], decided=True)
+        with self._broker.limits.own_work():
+            targets = [target_of(self._broker, row) for row in rows]
+        send(self._broker, rows, targets, decided=True)
         for id in ids:
             decision.stages.popleft()
             self._forget(id)
@@ -308,10 +326,12 @@ class StagedWrites:
             for id in part.sent:
                 self._decided.discard(id)
                 self._remove(id)
-        while self._decisions and not self._decisions[0].stages and not self._is_sending:
-            for done in self._decisions.popleft().waiting:
+        if not self._is_sending:
+            through = [decision for decision in self._decisions if not decision.stages]
+            self._decisions = [decision for decision in self._decisions if decision.stages]
+            for done in [done for decision in through for done in decision.waiting]:
                 done()
-        self._send()
+        self._begin()
 
     def commit_failed(self, part: WritePart, restored: set[int]) -> None:
         """A commit failed: what was staged or decided in it is not, what was sent is in the next one."""
@@ -344,6 +364,7 @@ class StagedWrites:
         self._broker.set_mark(INDEX + id, None)
 
     def _sweep(self) -> None:
+        self._broker.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
         oldest = self._broker.clock.now_ms() - LIFE * 1000
         old = [id for id, stage in self.stages.items() if stage.staged_at < oldest and id not in self._decided]
         for id in old:
@@ -351,7 +372,6 @@ class StagedWrites:
             self._forget(id)
         if old:
             event("write.expired", f"{len(old)} staged writes were never committed and are gone", stages=len(old))
-        self._broker.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
 
 
 def _tell_damage(key: str, damage: msgspec.DecodeError) -> None:

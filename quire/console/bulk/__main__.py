@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
@@ -18,9 +19,11 @@ import uvicorn
 from quire.arrow.failure import Failure
 from quire.clock import SystemClock
 from quire.console.bulk.handshake import Announcement, Instructions
+from quire.console.http_connection import HttpConnection
 from quire.errors import AddressInUse, QuireError, UnsupportedEnvironment
 from quire.logs import configure
-from quire.settings import split_address
+from quire.scheduler import Scheduler
+from quire.settings import HttpSettings, split_address
 from quire.store.maintenance.upkeep import reading
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ NICENESS = 15
 """How much it gives way to others (nice(2)): where all processors are busy, it gets about a thirtieth of one."""
 
 CHECK_PERIOD = 1.0
-"""How often it looks whether it is idle, in seconds."""
+"""How often it looks whether it is idle, and at time limits, in seconds."""
 
 
 def main() -> int:
@@ -59,22 +62,28 @@ def _serve(instructions: Instructions) -> None:
         raise UnsupportedEnvironment(text) from error
     listener = _listen(instructions.address)
     with reading(instructions.store) as (store, _):
-        app = BulkServer(store, instructions.token, SystemClock())
+        clock = SystemClock()
+        app = BulkServer(store, instructions.token, clock)
+        scheduler = Scheduler(clock)
+        connection: Any = partial(HttpConnection, HttpSettings(), scheduler)
         config = uvicorn.Config(
-            app, http="h11", ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
+            app, http=connection, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
             server_header=False, proxy_headers=False,
         )  # fmt: skip
         host, port = listener.getsockname()[:2]
         _announce(Announcement(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
-        asyncio.run(_run(app, uvicorn.Server(config), listener, instructions.idle_limit))
+        asyncio.run(_run(app, uvicorn.Server(config), listener, scheduler, instructions.idle_limit))
 
 
-async def _run(app: "BulkServer", server: uvicorn.Server, listener: socket.socket, idle_limit: float) -> None:
+async def _run(
+    app: "BulkServer", server: uvicorn.Server, listener: socket.socket, scheduler: Scheduler, idle_limit: float
+) -> None:
     """Serve until the broker is gone, or there was nothing to do for the time that was given."""
     broker = asyncio.create_task(_end_of_input())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not broker.done() and not serving.done() and app.idle_seconds < idle_limit:
         await asyncio.wait([broker, serving], timeout=CHECK_PERIOD, return_when=asyncio.FIRST_COMPLETED)
+        scheduler.run_due()
     logging.getLogger("uvicorn.error").disabled = True  # reads that are under way break off: nobody waits for them
     server.should_exit = server.force_exit = True
     broker.cancel()

@@ -21,15 +21,21 @@ from quire.arrow.failure import Failure
 from quire.arrow.lane_reader import read
 from quire.clock import Clock
 from quire.console.answers import error_answer, json_answer
-from quire.errors import InvalidArgument, ProtocolViolation, QuireError
+from quire.errors import InvalidArgument, LimitExceeded, ProtocolViolation, QuireError
 from quire.store.base import Store
 from quire.store.positions import offset_at
+from quire.units import LARGEST
 
 MAX_READS = 16
 """How many reads go on at once; others wait for their turn. Each takes about 10 MB of memory, however slow it is."""
 
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 """What ends an Arrow IPC stream."""
+
+MAX_BODY = 1 << 20
+"""How large the body of a request may be, in bytes: columns and conditions."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 PIECE = 1 << 18
 """How many bytes are handed to the connection at once: so much of an answer may wait there."""
@@ -46,16 +52,16 @@ class LanesQuery(msgspec.Struct, frozen=True):
 class LinksQuery(msgspec.Struct, frozen=True):
     """Which links of a lane (``StoreReader.links``)."""
 
-    lane: int
-    start: int
+    lane: Number
+    start: Number
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
 class OffsetQuery(msgspec.Struct, frozen=True):
     """Which time is looked for in a lane, in milliseconds since the epoch."""
 
-    lane: int
-    time: int
+    lane: Number
+    time: Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
 
 Query = TypeVar("Query", bound=msgspec.Struct)
@@ -125,7 +131,7 @@ class BulkServer:
     async def _read(self, request: Request) -> Response:
         self._check(request)
         try:
-            wanted = msgspec.json.decode(await request.body(), type=ReadRequest)
+            wanted = msgspec.json.decode(await _body(request), type=ReadRequest)
         except msgspec.MsgspecError as error:
             raise InvalidArgument(str(error)) from error
         unknown = {*wanted.columns, *[condition.column for condition in wanted.conditions]} - COLUMNS.keys()
@@ -172,6 +178,20 @@ def _query(request: Request, kind: type[Query]) -> Query:
         return msgspec.convert(dict(request.query_params), kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidArgument(str(error)) from error
+
+
+async def _body(request: Request) -> bytearray:
+    """What is asked for.
+
+    Raises:
+        LimitExceeded: it is too large for a question.
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise LimitExceeded(f"the request's body is larger than {MAX_BODY} bytes", limit=MAX_BODY)
+    return body
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -11,8 +11,16 @@ import re
 from typing import NamedTuple
 
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError, UnsupportedVersion
-from quire.protocols.stomp.frames import ACK_RUN, BODY_COMMANDS, CLIENT_COMMANDS, UNESCAPED_COMMANDS, Head
+from quire.protocols.stomp.frames import (
+    ACK_RUN,
+    BODY_COMMANDS,
+    CLIENT_COMMANDS,
+    SHORT_COMMANDS,
+    UNESCAPED_COMMANDS,
+    Head,
+)
 from quire.protocols.stomp.heads import BLANKS, parse_head
+from quire.protocols.stomp.similar_heads import SimilarHeads
 from quire.protocols.stomp.versions import Version, agreed, negotiate
 
 Event = tuple[Head, bytes | None, object]
@@ -21,8 +29,10 @@ Event = tuple[Head, bytes | None, object]
 _HEAD_END = re.compile(rb"\n\r?\n")
 _EOLS = re.compile(rb"[\r\n]*")
 # Ids in printable ASCII without a backslash: they mean the same raw and unescaped. Any other id is a frame of its own.
-_ACK_FRAMES = re.compile(rb"(?:ACK\nid:[!-\[\]-~]{1,100}+\n\n\0\n*+)++")
-_ACK_ID = re.compile(rb"id:([^\n]++)")
+# The end-of-lines behind the frames of a run are the same, so one split finds the ids. An id has none of the octets of
+# what ends it, so going back finds nothing and is short. `re` keeps about 200 octets for each frame, hence the limit.
+_ACK_FRAMES = re.compile(rb"ACK\nid:[!-\[\]-~]{1,100}(\n\n\0\n*)(?:ACK\nid:[!-\[\]-~]{1,100}\1){0,999}")
+_ACK_START = b"ACK\nid:"
 _MAX_ACK_LINE = 103
 # Values which mean the same raw and unescaped, in any version.
 _PLAIN = re.compile(rb"[!-\[\]-~]*")
@@ -71,6 +81,7 @@ class Decoder:
         self._version = Version.V1_2
         self._ack_runs = self._takes_ack_runs()
         self._heads: dict[bytes, Head] = {}
+        self._similar = SimilarHeads()
         self._known_size = min(_KNOWN_SIZE, limits.max_line)
         # What waits for more bytes: the start of a head, or a frame whose body is under way.
         self._partial_head = b""
@@ -91,6 +102,7 @@ class Decoder:
         if version is not self._version:
             self._version = version
             self._heads.clear()
+            self._similar.clear()
             self._ack_runs = self._takes_ack_runs()
 
     @property
@@ -124,18 +136,19 @@ class Decoder:
                 self._partial, self._partial_head = None, b""
                 self._partial_body = bytearray()
                 self._heads.clear()
+                self._similar.clear()
         return events
 
     # One loop without calls per frame, though long: this is the hottest code of the broker.
-    def _decode(self, data: bytes, events: list[Event]) -> None:
+    def _decode(self, data: bytes, events: list[Event]) -> None:  # noqa: C901
         position, size, known_size = 0, len(data), self._known_size
         find, plain, known = data.find, _PLAIN.fullmatch, self._heads.get
         while position < size:
             first = data[position]
             if first != 83:  # S: SEND. Anything else has time.
                 if first == 65 and self._ack_runs and (run := _ACK_FRAMES.match(data, position)):
-                    events.append((ACK_RUN, None, _ACK_ID.findall(data, position, run.end())))
-                    position = run.end()
+                    end, start, position = run[1], position + len(_ACK_START), run.end()
+                    events.append((ACK_RUN, None, data[start : position - len(end)].split(end + _ACK_START)))
                     continue
                 if first == 10 or first == 13:
                     position = _eols_end(data, position)
@@ -148,6 +161,8 @@ class Decoder:
                 receipt, _, tail = tail.partition(b"\n")
                 block += b"\n" + tail
             head = known(block)
+            if head is None and end > 0 and first == 83:
+                head = self._similar.find(block)
             if head is None or not (receipt is None or receipt.isalnum() or plain(receipt)):
                 found = self._read_head(data, position)
                 if found is None:
@@ -221,9 +236,12 @@ class Decoder:
         return _RECEIPT.sub(b"", block) if b"\nreceipt:" in block else block, receipt
 
     def _new_head(self, block: bytes) -> Head:
-        command = block.partition(b"\n")[0]
+        command, _, lines = block.partition(b"\n")
         if block.count(b"\n") > self.limits.max_headers + 1:
             raise self._too_many_headers()
+        if command in SHORT_COMMANDS:
+            command = SHORT_COMMANDS[command]
+            block = command + b"\n" + lines
         if command not in self._commands:
             name = command[:20].decode("ascii", "backslashreplace")
             raise ProtocolViolation(f"{name!r} is no command that may come here", command=name)
@@ -237,6 +255,8 @@ class Decoder:
             if len(self._heads) >= _KNOWN_HEADS:
                 self._heads.clear()
             self._heads[block] = head
+            if self._version is not Version.V1_0:
+                self._similar.note(head, block)
         return head
 
     def _opened(self, head: Head, block: bytes) -> Head:

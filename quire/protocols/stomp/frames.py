@@ -8,6 +8,9 @@ CLIENT_COMMANDS = frozenset({
 })  # fmt: skip
 """The commands that a client sends."""
 
+SHORT_COMMANDS = {b"SUB": b"SUBSCRIBE", b"UNSUB": b"UNSUBSCRIBE"}
+"""Commands that ActiveMQ takes for others, and old clients send."""
+
 SERVER_COMMANDS = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERROR"})
 """The commands that a server sends."""
 
@@ -25,28 +28,65 @@ class Head:
 
     Args:
         command: the command, ``b"SEND"`` say.
-        fields: all headers in their order, unescaped.
+        fields: all headers in their order, unescaped, without a client's ``receipt``: the decoder hands that out beside
+            the head.
 
     Attributes:
         command: as given.
-        fields: as given; a client's ``receipt`` is not among them, the decoder hands it out beside the head.
-        headers: the same by name; of a repeated header the first counts (STOMP 1.2, "Repeated Header Entries").
         content_length: the size of the body in octets; -1 when the body ends at the first NUL.
+        base: the head that this one is like, but for values (``SimilarHeads``); None if it was read in full.
+        lines: those of a head with a base, raw; they mean the same unescaped.
 
     Raises:
         ProtocolViolation: ``content-length`` is no number of octets.
     """
 
-    __slots__ = ("command", "content_length", "fields", "headers")
+    __slots__ = ("_fields", "_headers", "base", "command", "content_length", "lines")
+
+    base: "Head | None"
+    lines: list[bytes]
 
     def __init__(self, command: bytes, fields: tuple[tuple[str, str], ...] = ()) -> None:
         headers = dict(fields)
         if len(headers) != len(fields):
             headers = dict(reversed(fields))
         self.command = command
-        self.fields = fields
-        self.headers = headers
-        self.content_length = _content_length(headers["content-length"]) if "content-length" in headers else -1
+        self.base = None
+        self._fields: tuple[tuple[str, str], ...] | None = fields
+        self._headers: dict[str, str] | None = headers
+        self.content_length = content_length(headers["content-length"]) if "content-length" in headers else -1
+
+    @classmethod
+    def similar(cls, base: "Head", lines: list[bytes], content_length: int) -> "Head":
+        """A head that is like another one but for values. Its headers are read when they are asked for.
+
+        Args:
+            base: the other one; it has no header twice.
+            lines: of this one, raw: the command, the headers, an empty one.
+            content_length: as the lines say.
+        """
+        head = cls.__new__(cls)
+        head.command = base.command
+        head.base = base
+        head.lines = lines
+        head.content_length = content_length
+        head._fields = head._headers = None
+        return head
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """All headers in their order, unescaped."""
+        if self._fields is None:
+            parts = [line.partition(b":") for line in self.lines[1:-1]]
+            self._fields = tuple([(name.decode(), value.decode()) for name, _, value in parts])
+        return self._fields
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers by name; of a repeated one the first counts (STOMP 1.2, "Repeated Header Entries")."""
+        if self._headers is None:
+            self._headers = dict(self.fields)
+        return self._headers
 
     def __repr__(self) -> str:
         return f"<Head {self.command.decode('ascii', 'replace')} {list(self.headers)}>"
@@ -56,7 +96,12 @@ ACK_RUN = Head(b"ACK")
 """The head of a run of ACK frames that have the header ``id`` and nothing else: the event's body is the list of ids."""
 
 
-def _content_length(text: str) -> int:
+def content_length(text: str) -> int:
+    """The value of a ``content-length`` header.
+
+    Raises:
+        ProtocolViolation: it is no number of octets.
+    """
     # Blanks around the number are common, and ActiveMQ takes them.
     digits = text.strip(" ")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):

@@ -10,6 +10,9 @@ from quire.spark.option_kinds import Name
 from quire.spark.options import Options
 from quire.store.base import StoredDestination
 
+LISTED = 10
+"""How many destinations an error lists."""
+
 
 class Partition(NamedTuple):
     """One lane of a destination.
@@ -33,7 +36,7 @@ def select(lanes: Lanes, options: Options) -> list[Partition]:
         InvalidArgument: several destinations have the name, there is no such partition, or offsets are given of what is
             not read.
     """
-    known = [found for found in lanes.destinations() if found.kind in list(DestinationKind)]
+    known = _known(lanes)
     if options.assign is not None:
         chosen = _assigned(known, options.assign.partitions)
     elif options.subscribe is not None:
@@ -45,6 +48,20 @@ def select(lanes: Lanes, options: Options) -> list[Partition]:
         chosen = [part for stored in known if pattern.is_of(_address(stored)) for part in _partitions(stored)]
     _check_offsets(options, chosen)
     return chosen
+
+
+def named(lanes: Lanes) -> str:
+    """What there is, for people; no more than they can look through."""
+    return _listed([str(_address(stored)) for stored in _known(lanes)])
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join([*names[:LISTED], *(["..."] if len(names) > LISTED else [])]) or "none at all"
+
+
+def _known(lanes: Lanes) -> list[StoredDestination]:
+    """The destinations; the store has things of the broker's own too."""
+    return [found for found in lanes.destinations() if found.kind in list(DestinationKind)]
 
 
 def _address(stored: StoredDestination) -> Destination:
@@ -74,7 +91,7 @@ def _find(known: list[StoredDestination], name: Name) -> StoredDestination:
     if not found:
         names = [str(_address(stored)) for stored in known]
         near = difflib.get_close_matches(str(name), [*names, *[stored.name for stored in known]], n=1)
-        hint = f": did you mean {near[0]}?" if near else f"; it has {', '.join(names[:10]) or 'none at all'}"
+        hint = f": did you mean {near[0]}?" if near else f"; it has {_listed(names)}"
         raise UnknownDestination(f"the store has no destination {name}{hint}", name=str(name))
     return found[0]
 

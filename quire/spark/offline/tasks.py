@@ -37,7 +37,8 @@ def tasks(lanes: Lanes, found: list[tuple[Partition, list[range]]], min_tasks: i
         min_tasks: how many tasks there are at the least, if there are as many records.
 
     Returns:
-        What each task reads, in order; nothing if there is nothing to read.
+        What each task reads, in order; nothing if there are no ranges. Every range is in them whole, where nothing was
+        found too: what retention takes meanwhile is missed by the task that reads it.
     """
     parts: list[Weighed] = []
     size = 0.0
@@ -47,12 +48,12 @@ def tasks(lanes: Lanes, found: list[tuple[Partition, list[range]]], min_tasks: i
         size += sum([cell.count for cell in weighed]) * state.bytes / max(1, state.count)
         parts += weighed
     records = sum([cell.count for cell in parts])
-    number = min(max(min_tasks, ceil(size / TASK_BYTES)), ceil(records))
-    return _dealt(parts, records / number) if number else []
+    number = max(1, min(max(min_tasks, ceil(size / TASK_BYTES)), ceil(records)))
+    return _dealt(parts, records / number)
 
 
 def _weighed(lanes: Lanes, partition: Partition, wanted: range) -> Iterator[Weighed]:
-    """Parts of a range with their counts; those without records are left out."""
+    """Parts of a range with their counts."""
     state = lanes.lane_state(partition.lane)
     if state.count == state.tail - state.head + 1:
         yield Weighed(_lane_range(partition, wanted), len(wanted))
@@ -65,8 +66,7 @@ def _weighed(lanes: Lanes, partition: Partition, wanted: range) -> Iterator[Weig
         count: float = len(sequences)
         if count == SAMPLE:
             count *= len(cell) / (sequences[-1] + 1 - start)
-        if count:
-            yield Weighed(_lane_range(partition, cell), count)
+        yield Weighed(_lane_range(partition, cell), count)
 
 
 def _lane_range(partition: Partition, wanted: range) -> LaneRange:

@@ -1,8 +1,7 @@
 """A broker, for those who read from it."""
 
-import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from http.client import HTTPResponse
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -15,14 +14,9 @@ from quire.arrow.conditions import Condition
 from quire.arrow.lane_reader import LaneRange
 from quire.client.remote_error import remote_error
 from quire.errors import BrokerUnreachable, QuireError
-from quire.spark.online.http import answer
+from quire.spark.online.http import answer, content
+from quire.spark.online.patience import Patience
 from quire.store.base import Link
-
-BACK_OFF = 0.5
-"""How long the first pause is before a request is repeated, in seconds; each further one is twice as long."""
-
-LONGEST_BACK_OFF = 10.0
-"""How long a pause is at the most."""
 
 OFFSET = "offset"
 
@@ -41,13 +35,13 @@ class Broker:
 
     Args:
         url: of the API.
-        retries: how often a request is repeated.
+        patience: how long a read goes on trying while the broker is away, in seconds.
         timeout: how long to wait for each part of an answer, in seconds.
     """
 
-    def __init__(self, url: str, retries: int, timeout: float) -> None:
+    def __init__(self, url: str, patience: float, timeout: float) -> None:
         self._url = url
-        self._retries = retries
+        self._seconds = patience
         self._timeout = timeout
         self._access: BulkAccess | None = None
 
@@ -91,64 +85,47 @@ class Broker:
             StoreCorrupt: a record is damaged.
         """
         wanted = columns if OFFSET in columns else [*columns, OFFSET]
-        failures = 0
+        patience = self._patience()
         while True:
             try:
                 for batch in self._batches(ReadRequest(part, wanted, list(conditions), whole)):
-                    failures = 0
+                    patience.succeeded()
                     part = part._replace(first=batch.column(OFFSET)[-1].as_py() + 1)
                     yield batch if wanted is columns else batch.select(columns)
                 return
             except QuireError as error:
-                failures += 1
-                self._pause_after(error, failures)
+                patience.pause_after(error)
 
     def _batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         with self._bulk("POST", "/read", {}, msgspec.json.encode(request)) as response:
             try:
                 yield from pa.ipc.open_stream(response)
-                trailer = msgspec.json.decode(response.read(), type=Trailer)
-            except (pa.ArrowInvalid, msgspec.DecodeError) as error:
+            except pa.ArrowException as error:
                 raise BrokerUnreachable(f"the answer of the bulk server broke off: {error}") from error
+            trailer = content(response, Trailer)
         if trailer.error is not None:
             raise remote_error(trailer.error.code, trailer.error.text, trailer.error.data)
 
     def _look(self, path: str, kind: type[T], query: dict[str, object]) -> T:
         def look() -> T:
             with self._bulk("GET", path, query) as response:
-                return msgspec.json.decode(response.read(), type=kind)
+                return content(response, kind)
 
-        return self._tried(look)
+        return self._patience().tried(look)
 
-    def _tried(self, attempt: Callable[[], T]) -> T:
-        failures = 0
-        while True:
-            try:
-                return attempt()
-            except QuireError as error:
-                failures += 1
-                self._pause_after(error, failures)
+    def _patience(self) -> Patience:
+        return Patience(self._seconds, "readTimeout")
 
-    def _pause_after(self, error: QuireError, failures: int) -> None:
-        """Wait a while, and let it be tried again.
-
-        Raises:
-            QuireError: the error, if it was the last try or will not pass.
-        """
-        if isinstance(error, BrokerUnreachable):
-            self._access = None
-        if not error.entry.retriable or failures > self._retries:
-            if failures > 1:
-                raise type(error)(f"{error}, after {failures} tries", **error.data) from error
-            raise error
-        time.sleep(min(BACK_OFF * 2 ** (failures - 1), LONGEST_BACK_OFF))
-
-    def _bulk(
-        self, method: str, path: str, query: dict[str, object], body: bytes = b""
-    ) -> AbstractContextManager[HTTPResponse]:
+    @contextmanager
+    def _bulk(self, method: str, path: str, query: dict[str, object], body: bytes = b"") -> Iterator[HTTPResponse]:
         """A request to the bulk server (``answer``); the broker is asked where it is, unless that is known."""
         if self._access is None:
             with answer("POST", f"{self._url}/api/v1/bulk", b"", self._timeout) as response:
-                self._access = msgspec.json.decode(response.read(), type=BulkAccess)
+                self._access = content(response, BulkAccess)
         url = f"{self._access.url}{path}?{urlencode({**query, 'token': self._access.token})}"
-        return answer(method, url, body, self._timeout)
+        try:
+            with answer(method, url, body, self._timeout) as response:
+                yield response
+        except BrokerUnreachable:
+            self._access = None
+            raise

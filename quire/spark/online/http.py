@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from quire.client.remote_error import remote_error
 from quire.errors import BrokerUnreachable
+
+T = TypeVar("T")
 
 
 class ErrorDetail(msgspec.Struct):
@@ -43,6 +45,7 @@ def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPR
     parts = urlsplit(url)
     connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = connection_class(parts.netloc, timeout=timeout)
+    response = None
     try:
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         connection.request(method, target, body or None, {"content-type": "application/json"})
@@ -52,11 +55,22 @@ def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPR
         yield response
     except (OSError, HTTPException) as error:
         place = f"{parts.scheme}://{parts.netloc}"
-        raise BrokerUnreachable(
-            f"nobody answers at {place}: {str(error) or type(error).__name__}", url=place
-        ) from error
+        happened = f"nobody answers at {place}" if response is None else f"the answer of {place} broke off"
+        raise BrokerUnreachable(f"{happened}: {str(error) or type(error).__name__}", url=place) from error
     finally:
         connection.close()
+
+
+def content(response: HTTPResponse, kind: type[T]) -> T:
+    """An answer's content, out of JSON.
+
+    Raises:
+        BrokerUnreachable: it is cut off, or is something else: what answers is a proxy whose broker is away, say.
+    """
+    try:
+        return msgspec.json.decode(response.read(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise BrokerUnreachable(f"an answer is cut off, or not that of a Quire broker: {error}") from error
 
 
 def _error(response: HTTPResponse) -> Exception:

@@ -12,7 +12,7 @@ import click
 from quire.clock import SystemClock
 from quire.destination import written
 from quire.errors import InvalidArgument
-from quire.spark.pipelines.audit_report import AuditReport, Expectations
+from quire.spark.pipelines.audit_report import AuditReport, Expectations, Verdict
 from quire.spark.pipelines.command import (
     PipelineCommand,
     duration,
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
     from quire.spark.pipelines.audit_stream import Seen
     from quire.spark.pipelines.judgement import Remaining
+
+
+EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
+"""The exit codes; the others of ``quire`` mean what they mean everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ def audit(
     """Judge a delivery ledger: was everything delivered, in order, once?
 
     Counts what was sent, committed, delivered, lost, duplicated and out of order, by destination and window, and says
-    how long it took. The exit code is 1 if the verdict is NOT OK.
+    how long it took. The exit code is 0 if the verdict is OK, 1 if it is NOT OK, and 6 for NO FAULT: nothing went
+    wrong, but messages were redelivered, dead-lettered, expired, removed, or are open.
 
     A message without an end is open, not lost: with --depth, --drained or --browse it is known which it is.
     """
@@ -105,7 +110,7 @@ def audit(
 
         page.write_text(html_page(report, f"{place}, {time_text(SystemClock().now_ms())} UTC"), encoding="utf-8")
     _print(report, output)
-    context.exit(0 if report.ok else 1)
+    context.exit(EXIT_CODES[report.verdict])
 
 
 def run(spark: "SparkSession", place: Place, options: AuditOptions) -> AuditReport:
@@ -165,7 +170,7 @@ def _depths(texts: tuple[str, ...]) -> dict[str, int]:
 
 def _print(report: AuditReport, output: str) -> None:
     if output == "json":
-        print_json({"ok": report.ok, **asdict(report)})
+        print_json({"verdict": report.verdict, **asdict(report)})
         return
     from quire.spark.pipelines.audit_printing import print_report
     from quire.spark.pipelines.command import console

@@ -7,13 +7,15 @@ from rich.console import Console
 from rich.text import Text
 
 from quire.spark.pipelines.audit_findings import problems
-from quire.spark.pipelines.audit_report import AuditReport, Row
+from quire.spark.pipelines.audit_report import AuditReport, Row, Verdict
 from quire.spark.pipelines.html_report import HtmlReport, time_text
 from quire.spark.pipelines.judgement import COUNTS, LATENCIES, PERCENTILES
 from quire.spark.pipelines.printing import print_table
 from quire.spark.pipelines.svg_chart import line_chart, spread
 
 _PRINTED_WINDOWS = 20
+_STYLES = {Verdict.OK: "bold green", Verdict.NO_FAULT: "bold yellow", Verdict.NOT_OK: "bold red"}
+_GOOD = {Verdict.OK: True, Verdict.NO_FAULT: None, Verdict.NOT_OK: False}
 _HEADINGS = [name.replace("_", " ") for name in COUNTS]
 _PERCENTILES = [f"p{round(share * 100)}" if share < 1 else "max" for share in PERCENTILES]
 
@@ -32,7 +34,7 @@ def print_report(report: AuditReport, console: Console) -> None:
         console.print(Text(f"note: {note}", style="dim"))
     for reason in report.reasons:
         console.print(Text(f"- {reason}", style="red"))
-    console.print(Text("OK" if report.ok else "NOT OK", style="bold green" if report.ok else "bold red"))
+    console.print(Text(report.sentence, style=_STYLES[report.verdict]))
 
 
 def html_page(report: AuditReport, subtitle: str) -> str:
@@ -43,7 +45,7 @@ def html_page(report: AuditReport, subtitle: str) -> str:
         subtitle: of what, and when.
     """
     page = HtmlReport("Delivery audit", subtitle)
-    page.verdict(report.ok, "OK: delivered, in order, once" if report.ok else "NOT OK")
+    page.verdict(_GOOD[report.verdict], report.sentence)
     page.sentences(report.reasons)
     page.heading("Messages")
     headings = ["destination", *_HEADINGS]

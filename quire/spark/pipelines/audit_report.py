@@ -2,9 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 Row = dict[str, Any]
+
+
+class Verdict(StrEnum):
+    """What an audit says in the end."""
+
+    OK = "ok"
+    """Every message that was committed was acknowledged, in order, and no consumer was given it twice."""
+    NO_FAULT = "no fault"
+    """The broker did nothing wrong, as far as the ledger goes; but not every message was delivered, or some twice."""
+    NOT_OK = "not ok"
+    """Something is lost, came twice without the flag or after its end, or out of order; or nothing is proved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,7 @@ class AuditReport:
         late: how many events of a stream came later than its delay allows. They are judged all the same.
         reasons: why it is not in order; empty if all is.
         notes: what else there is to know.
+        any_order: whether order was left out.
     """
 
     total: Row
@@ -44,10 +57,38 @@ class AuditReport:
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    any_order: bool = False
+
     @property
-    def ok(self) -> bool:
-        """The verdict: everything that was sent was delivered, in order, once, as far as the ledger goes."""
-        return not self.reasons
+    def verdict(self) -> Verdict:
+        """The verdict, as far as the ledger goes."""
+        if self.reasons:
+            return Verdict.NOT_OK
+        return Verdict.NO_FAULT if self._exceptions() else Verdict.OK
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, in words, with what keeps it from being OK."""
+        match self.verdict:
+            case Verdict.NOT_OK:
+                return "NOT OK"
+            case Verdict.NO_FAULT:
+                return f"NO FAULT, but not all were delivered once: {', '.join(self._exceptions())}"
+            case Verdict.OK:
+                return f"OK: {self.total['committed']} delivered,{'' if self.any_order else ' in order,'} once"
+
+    def _exceptions(self) -> list[str]:
+        return [f"{self.total[name]} {text}" for name, text in _EXCEPTIONS.items() if self.total[name]]
+
+
+_EXCEPTIONS = {
+    "redelivered": "redelivered",
+    "dead_lettered": "dead-lettered",
+    "expired": "expired",
+    "removed": "removed",
+    "open": "open",
+}
+"""What is no fault, and yet not a message that was delivered once."""
 
 
 def compared(
@@ -71,13 +112,13 @@ def compared(
     unknown = wanted.depths.keys() - {row["destination"] for row in rows}
     notes += [f"the ledger has nothing of {name}" for name in sorted(unknown)]
     reasons = [reason for row in rows for reason in _reasons(row, wanted)]
-    if not rows:
-        reasons.append("the ledger has no events: nothing is proved")
+    if not any(row["committed"] for row in rows):
+        reasons.append("the ledger has no committed messages: nothing is proved")
     for row in rows:
         notes += _notes(row)
     if late:
         notes.append(f"{late} events came later than the delay; they are judged all the same")
-    return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes)
+    return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes, wanted.any_order)
 
 
 def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:
@@ -107,7 +148,9 @@ def _notes(row: Row) -> list[str]:
         (max(row["sent"] - row["committed"], 0), "sent and never committed: nobody was told that they were stored"),
         (row["earlier"], "older than the ledger: their ends are not judged"),
         (0 if "depth" in row else row["open"], "open; say what is there, and it is known whether they are lost"),
+        (row["redelivered"], "deliveries with the redelivered flag: a consumer may have seen the message before"),
         (row["dead_lettered"], "dead-lettered"),
         (row["expired"], "expired"),
+        (row["removed"], "removed by an operator, or by retention"),
     ]
     return [f"{row['destination']}: {count} {text}" for count, text in found if count]

@@ -23,7 +23,6 @@ def histories(events: DataFrame) -> DataFrame:
           ``removed_at``: when that was, in milliseconds since the epoch; null for never.
         - ``acknowledged_at``: time and position of the first acknowledgement.
         - ``dispatches``: time, position, flag and consumer of each, in order.
-        - ``redeliveries``: how often it came back.
     """
     millis = F.unix_millis("time")
     moment = [millis.alias("time"), F.col("position")]
@@ -39,7 +38,6 @@ def histories(events: DataFrame) -> DataFrame:
         F.min(on("commit", millis)).alias("committed_at"),
         F.sort_array(F.collect_list(on("dispatch", dispatch))).alias("dispatches"),
         F.min(on("acknowledge", F.struct(*moment))).alias("acknowledged_at"),
-        F.count(on("redeliver", F.lit(1))).alias("redeliveries"),
         F.min(on("dead-letter", millis)).alias("dead_lettered_at"),
         F.min(on("expire", millis)).alias("expired_at"),
         F.min(on("remove", millis)).alias("removed_at"),
@@ -57,5 +55,4 @@ def merged(parts: DataFrame) -> DataFrame:
         F.max("message_id").alias("message_id"),
         *[F.min(name).alias(name) for name in firsts],
         F.sort_array(F.flatten(F.collect_list("dispatches"))).alias("dispatches"),
-        F.sum("redeliveries").alias("redeliveries"),
     )

@@ -17,6 +17,7 @@ h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2.2rem 0 .6
 p { margin: .4rem 0; } .dim { color: var(--dim); }
 .verdict { display: inline-block; margin: 1rem 0 .4rem; padding: .15rem .8rem; border: 2px solid; border-radius: 6px;
   font-weight: 700; } .good { color: var(--good); } .bad { color: var(--bad); }
+.mixed { color: var(--series-2); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--dim); font-weight: 600; } .number { text-align: right; }
@@ -37,9 +38,10 @@ class HtmlReport:
         self._title = title
         self._parts = [f"<h1>{escape(title)}</h1>", f'<p class="dim">{escape(subtitle)}</p>']
 
-    def verdict(self, good: bool, text: str) -> None:
-        """Add a sentence in a box, in a colour that says whether it is good."""
-        self._parts.append(f'<p class="verdict {"good" if good else "bad"}">{escape(text)}</p>')
+    def verdict(self, good: bool | None, text: str) -> None:
+        """Add a sentence in a box, in a colour that says whether it is good; None for neither."""
+        kind = {True: "good", False: "bad", None: "mixed"}[good]
+        self._parts.append(f'<p class="verdict {kind}">{escape(text)}</p>')
 
     def heading(self, text: str) -> None:
         """Begin a section."""

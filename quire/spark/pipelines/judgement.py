@@ -11,8 +11,9 @@ COUNTS: Final = (
 )  # fmt: skip
 """The counts of an audit. Of the messages whose commit is in the ledger, each has one end:
 ``committed = acknowledged + dead_lettered + expired + removed + open + lost``. ``earlier``: messages whose commit the
-ledger does not have, because it began later; ``delivered``: given to a consumer at least once; ``redelivered``: how
-often messages came back. The last three count deliveries.
+ledger does not have, because it began later; ``delivered``: given to a consumer at least once. The last four count
+deliveries: ``redelivered`` those with the redelivered flag, whatever the reason: a consumer that left and a broker that
+died alike.
 """
 
 LATENCIES: Final = {
@@ -86,7 +87,7 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
         *[_one(name, known & (F.col("ended_as") == name)) for name in _ENDS],
         _one("open", without_end & ~F.col("is_gone")),
         _one("lost", without_end & F.col("is_gone")),
-        F.col("redeliveries").alias("redelivered"),
+        F.size(F.filter("dispatches", lambda dispatch: dispatch["flagged"])).cast("bigint").alias("redelivered"),
         F.size(F.filter(after, lambda dispatch: dispatch["flagged"])).cast("bigint").alias("duplicated_flagged"),
         F.size(_unflagged_again()).cast("bigint").alias("duplicated_unflagged"),
         (first["time"] - F.col("committed_at")).alias("waited"),

@@ -1,18 +1,12 @@
 """Bulk writes over a broker's HTTP API."""
 
-import time
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
-from quire.clock import SystemClock
-from quire.errors import QuireError
-from quire.spark.online.http import answer
-
-BACK_OFF = 0.1
-LONGEST_BACK_OFF = 2.0
-"""How long the pauses between tries are, in seconds: the first one, and those from the sixth on."""
+from quire.spark.online.http import answer, content
+from quire.spark.online.patience import Patience
 
 COMMIT_LIMIT = 600.0
 """How long the broker may take to put what is committed into its destinations, in seconds."""
@@ -86,17 +80,8 @@ class BulkWrites:
         self._post("/write/discard", msgspec.json.encode({"producer": producer}), self._patience)
 
     def _post(self, path: str, body: bytes, timeout: float) -> dict[str, Any]:
-        clock = SystemClock()
-        give_up, pause, tries = clock.monotonic() + self._patience, BACK_OFF, 1
-        while True:
-            try:
-                with answer("POST", f"{self._url}/api/v1{path}", body, timeout) as response:
-                    return dict(msgspec.json.decode(response.read()))
-            except QuireError as error:
-                if not error.entry.retriable:
-                    raise
-                if clock.monotonic() + pause > give_up:
-                    text = f"{error}, after {tries} tries in {self._patience:g} s (writeTimeout)"
-                    raise type(error)(text, **error.data) from error
-            time.sleep(pause)
-            pause, tries = min(2 * pause, LONGEST_BACK_OFF), tries + 1
+        def post() -> dict[str, Any]:
+            with answer("POST", f"{self._url}/api/v1{path}", body, timeout) as response:
+                return content(response, dict[str, Any])
+
+        return Patience(self._patience, "writeTimeout").tried(post)

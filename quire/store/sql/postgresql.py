@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 from sqlalchemy import (
@@ -73,17 +74,20 @@ class Postgresql:
     open: the error is then ``StoreUnreachable``, and what is stored must be read before it is written again.
 
     Args:
-        url: as SQLAlchemy takes it.
+        url: as ``store_for_url`` takes it.
         sync: when commits are on disk.
         clock: what measures the lease while the server does not answer.
 
     Attributes:
         writer: the engine for commits.
         reader: the engine for reads; each of its transactions sees one state of the store.
+        reserve_file: none: its server has its disk.
 
     Raises:
         InvalidArgument: it is no URL of a database.
     """
+
+    reserve_file: Path | None = None
 
     def __init__(self, url: str, sync: Sync, clock: Clock) -> None:
         self._clock = clock
@@ -93,9 +97,9 @@ class Postgresql:
         self._must_read_again = False
         timeouts = {"connect_timeout": _CONNECT_SECONDS, "tcp_user_timeout": int(LEASE_SECONDS * 1000)}
         try:
-            self.writer = create_engine(url, paramstyle="format", connect_args=timeouts, max_overflow=-1)
+            self.writer = create_engine(for_driver(url), paramstyle="format", connect_args=timeouts, max_overflow=-1)
         except (ArgumentError, ValueError) as error:  # their texts may show the password
-            advice = "write postgresql+psycopg://user@host:5432/name"
+            advice = "write postgresql://user@host:5432/name"
             raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {advice}") from error
         self.reader = self.writer.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         durable = "on" if sync is Sync.ALWAYS else "off"
@@ -195,6 +199,10 @@ class Postgresql:
                 raise StoreLocked(_TAKEN)
             return bool(found > self._commits)
 
+    def make_space(self) -> bool:
+        """Its server does what it can by itself."""
+        return False
+
     def sync(self) -> None:
         """Put everything committed on disk: a durable commit carries all earlier ones with it."""
         for tries_left in reversed(range(COMMIT_TRIES)):
@@ -211,6 +219,10 @@ class Postgresql:
     def size(self, connection: Connection) -> int:
         """Bytes of all contents. The server knows what else is in use only after a scan of every table."""
         return int(connection.scalar(select(func.coalesce(func.sum(lanes.c.bytes), 0))) or 0)
+
+    def free(self, connection: Connection) -> int:
+        """None on this machine."""
+        return 0
 
     def error(self, error: DBAPIError) -> type[StoreError]:
         """Which of our errors one of the driver's is (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""
@@ -278,3 +290,8 @@ class Postgresql:
         if renewed:
             self._lease_ends = ends
         return renewed
+
+
+def for_driver(url: str) -> str:
+    """A URL of PostgreSQL with the driver that SQLAlchemy is to use, whichever of its names the URL begins with."""
+    return f"postgresql+psycopg:{url.partition(':')[2]}"

@@ -84,8 +84,13 @@ class BrokerProcess:
             return {}
         return facts
 
+    @property
+    def http(self) -> str:
+        """The URL of its HTTP API, once it listens."""
+        return f"http://{self._facts()['http']}"
+
     def metric(self, name: str) -> float:
-        """The value of a metric without labels."""
+        """The value of a metric, named with its labels as it is written."""
         return float(next(line for line in self._metrics() if line.startswith(f"{name} ")).split()[1])
 
     def metric_of_all(self, name: str) -> float:
@@ -93,7 +98,7 @@ class BrokerProcess:
         return sum([float(line.rpartition(" ")[2]) for line in self._metrics() if line.startswith(f"{name}{{")])
 
     def _metrics(self) -> list[str]:
-        with urllib.request.urlopen(f"http://{self._facts()['http']}/metrics", timeout=START_SECONDS) as answer:
+        with urllib.request.urlopen(f"{self.http}/metrics", timeout=START_SECONDS) as answer:
             lines: list[str] = answer.read().decode().splitlines()
         return lines
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quire.arrow import lane_reader
 from quire.arrow.conditions import Comparison, Condition
 from quire.arrow.lane_reader import LaneRange, read
-from quire.errors import DataLost
+from quire.errors import DataLost, StreamReplaced
 from quire.message import Message
 from quire.store.base import Page, StoreReader, WriteBatch
 from quire.store.memory import MemoryStore
@@ -122,3 +122,12 @@ def test_retention_during_the_read_is_noticed() -> None:
     store.apply(batch)
     with pytest.raises(DataLost, match="offsets 8 to 19 "):
         next(batches)
+
+
+def test_a_lane_that_is_gone_or_another_ones_is_noticed() -> None:
+    other = WatchedStore(list(range(1, 20)))
+    for wrong in (LaneRange("stream://events", 0, LANE + 1, 1, 40), part(1, 21)):
+        with pytest.raises(StreamReplaced, match=r"partition 0 of stream://events ends at \d+, and was to be read to"):
+            list(read(other, wrong, ["offset"], whole=True))
+        assert len(offsets(other, wrong)) in (0, 19)
+    assert offsets(other, part(1, 20), whole=True) == list(range(1, 20))

@@ -57,6 +57,16 @@ def test_a_part_without_a_prefix_is_what_the_first_part_is() -> None:
     assert stepped.broker.queues == {}
 
 
+def test_a_copy_of_a_list_says_where_it_was_sent() -> None:
+    stepped = SteppedBroker()
+    stepped.connect().send("", b"body", {"destination": "/queue/a,/queue/b", "original-destination": "made up"})
+    to(stepped.connect(), "/queue/a")
+    stepped.run()
+    copy, single = consumer(stepped, "a").take("MESSAGE")
+    assert copy.headers["original-destination"] == "/queue/a,/queue/b"
+    assert "original-destination" not in single.headers
+
+
 def test_all_copies_are_in_one_commit() -> None:
     stepped = SteppedBroker()
     sender = stepped.connect()

@@ -8,7 +8,7 @@ from quire.broker.scheduling import due_soon
 from quire.broker.scheduling.due_soon import MOST, MOST_BYTES, DueSoon
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import StoredDestination, WriteBatch
+from quire.store.base import Expiration, StoredDestination, WriteBatch
 from quire.store.memory import MemoryReader, MemoryStore
 
 LANE = 7
@@ -32,11 +32,18 @@ def store_of(*records: Message, others: tuple[Message, ...] = ()) -> MemoryStore
     return store
 
 
-def read(store: MemoryStore, horizon: int = END, passed: set[int] | None = None) -> DueSoon:
-    soon = DueSoon()
+def read(
+    store: MemoryStore, horizon: int = END, passed: set[int] | None = None, soon: DueSoon | None = None
+) -> DueSoon:
+    soon = DueSoon() if soon is None else soon
     with store.snapshot() as reader:
         soon.read(reader, LANE, horizon, passed or set())
     return soon
+
+
+def empty(horizon: int = END) -> DueSoon:
+    """Nothing is due up to the horizon."""
+    return read(store_of(), horizon)
 
 
 def drain(soon: DueSoon) -> list[int]:
@@ -48,7 +55,7 @@ def drain(soon: DueSoon) -> list[int]:
 
 
 def test_records_come_in_the_order_they_are_due_and_of_their_lane() -> None:
-    soon = DueSoon()
+    soon = empty()
     for sequence, due in ((4, 20), (1, 30), (3, 10), (2, 20)):
         soon.add(record(sequence, due))
     assert soon.earliest == 10
@@ -57,7 +64,7 @@ def test_records_come_in_the_order_they_are_due_and_of_their_lane() -> None:
 
 
 def test_nothing_is_taken_out_before_it_is_due() -> None:
-    soon = DueSoon()
+    soon = empty()
     soon.add(record(1, 10))
     assert soon.pop(9) is None
     assert soon.pop(10) is not None
@@ -68,30 +75,47 @@ def test_the_store_is_read_up_to_the_horizon_without_what_is_passed_over() -> No
     assert drain(read(store, horizon=50, passed={3})) == [2, 1]
 
 
-def test_messages_of_queues_that_expire_do_not_hide_scheduled_ones() -> None:
-    others = tuple(record(sequence, 1) for sequence in range(1, 3 * MOST))
-    assert drain(read(store_of(record(1, 50), others=others))) == [1]
-
-
-def test_a_look_at_the_store_has_an_end() -> None:
+def test_behind_messages_of_queues_that_expire_the_next_look_goes_on() -> None:
     others = tuple(record(sequence, 1) for sequence in range(1, 100))
-    with patch.multiple(due_soon, MOST=10, MOST_EXPIRATIONS=50):
-        soon = read(store_of(record(1, 50), others=others))
-        assert (len(soon), soon.is_spent) == (0, False)
+    store = store_of(record(1, 50), others=others)
+    with patch.object(due_soon, "MOST_EXPIRATIONS", 40):
+        soon = DueSoon()
+        looks = 0
+        while not soon:
+            assert soon.has_more
+            read(store, soon=soon)
+            looks += 1
+        assert looks == 3
+    assert (drain(soon), soon.has_more) == ([1], False)
 
 
-def test_more_than_fits_is_left_in_the_store_the_earliest_stay() -> None:
+def test_more_than_fits_is_read_when_all_is_taken_out() -> None:
     store = store_of(*[record(sequence, sequence) for sequence in range(1, 2 * MOST)])
     soon = read(store)
-    assert (len(soon), soon.is_spent) == (MOST, False)
+    assert (len(soon), soon.has_more) == (MOST, True)
     assert drain(soon)[-1] == MOST
-    assert soon.is_spent
+    read(store, soon=soon)
+    assert (drain(soon), soon.has_more) == (list(range(MOST + 1, 2 * MOST)), False)
 
 
-def test_what_was_read_completely_is_not_spent_when_it_is_taken_out() -> None:
+def test_what_was_read_completely_has_no_more() -> None:
     soon = read(store_of(record(1, 1)))
     assert drain(soon) == [1]
-    assert not soon.is_spent
+    assert not soon.has_more
+
+
+def test_a_record_that_the_index_has_further_on_is_found_there() -> None:
+    soon = empty(horizon=50)
+    soon.add(record(1, 51))
+    assert len(soon) == 0
+    assert drain(read(store_of(record(1, 51), record(2, 50)), horizon=60, soon=soon)) == [1]
+
+
+def test_a_clock_that_goes_back_makes_nobody_read_again() -> None:
+    soon = empty(horizon=50)
+    read(store_of(record(1, 45)), horizon=40, soon=soon)
+    soon.add(record(1, 45))
+    assert drain(soon) == [1]
 
 
 def test_large_records_are_read_a_few_at_a_time_and_one_at_least() -> None:
@@ -104,22 +128,24 @@ def test_a_look_makes_a_bounded_number_of_reads() -> None:
     store = store_of(*[record(sequence, 99 - sequence) for sequence in range(1, 10)])
     with patch.object(due_soon, "MOST_READS", 4):
         soon = read(store)
-    assert drain(soon) == [9, 8, 7, 6]
-    assert soon.is_spent
+        assert drain(soon) == [9, 8, 7, 6]
+        assert soon.has_more
+        assert drain(read(store, soon=soon)) == [5, 4, 3, 2]
 
 
 def test_an_added_record_that_is_due_earlier_drives_the_last_one_out() -> None:
-    soon = DueSoon()
-    for sequence in range(1, MOST + 1):
-        soon.add(record(sequence, sequence + 10))
-    soon.add(record(MOST + 1, 5))
+    soon = empty()
+    added = [record(sequence, sequence + 10) for sequence in range(1, MOST + 1)]
+    for each in (*added, record(MOST + 1, 5)):
+        soon.add(each)
     sequences = drain(soon)
     assert (len(sequences), sequences[0], sequences[-1]) == (MOST, MOST + 1, MOST - 1)
-    assert soon.is_spent
+    assert soon.has_more
+    assert drain(read(store_of(*added), soon=soon)) == [MOST]
 
 
 def test_a_record_that_is_due_after_one_that_was_left_out_is_left_out_too() -> None:
-    soon = DueSoon()
+    soon = empty()
     half = MOST_BYTES // 2 - MESSAGE_OVERHEAD
     for sequence in (1, 2, 3):
         soon.add(record(sequence, 10 * sequence, half))
@@ -130,7 +156,7 @@ def test_a_record_that_is_due_after_one_that_was_left_out_is_left_out_too() -> N
 
 
 def test_a_record_that_is_removed_is_taken_out() -> None:
-    soon = DueSoon()
+    soon = empty()
     for sequence in (1, 2, 3):
         soon.add(record(sequence, sequence))
     soon.discard(2)
@@ -141,7 +167,7 @@ def test_a_record_that_is_removed_is_taken_out() -> None:
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_record_that_the_index_names_and_the_lane_has_not_is_told(lost: int) -> None:
     store = store_of(record(1, 1), record(2, 1), record(3, 1))
-    with patch.object(MemoryReader, "expired", lambda *_: [(LANE, 1), (LANE, 2)]):
+    with patch.object(MemoryReader, "expired", lambda *_: [Expiration(1, LANE, 1), Expiration(1, LANE, 2)]):
         store.apply(removal(lost))
         with pytest.raises(StoreCorrupt, match=f"record {lost} of lane 7 is in the index") as told:
             read(store)

@@ -200,11 +200,11 @@ class History:
         assert topic.bytes == self.stepped.broker.stored_bytes
         for name in NAMES:
             found = self.durable(name)
-            left = [link for link in links if not found.is_done(link.sequence)]
+            left = [link for link in links if not found.done_of([link.sequence])]
             assert (found.depth, found.bytes) == (len(left), sum([link.size for link in left]))
         needing: list[Holder] = [*[self.durable(name) for name in NAMES], topic.kept]
-        assert all([any([not holder.is_done(link.sequence) for holder in needing]) for link in links])
-        assert topic.kept.count == len([link for link in links if not topic.kept.is_done(link.sequence)])
+        assert all([any([not holder.done_of([link.sequence]) for holder in needing]) for link in links])
+        assert topic.kept.count == len([link for link in links if not topic.kept.done_of([link.sequence])])
 
     def finish(self) -> None:
         """Everybody takes everything."""

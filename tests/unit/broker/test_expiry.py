@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import expiry
+from quire.broker import expired_entries
 from quire.errors import StoreUnreachable
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, numbers, settings
@@ -48,7 +48,7 @@ def test_the_sweep_goes_on_when_the_store_can_be_read_again_and_says_once_that_i
     send_expiring(stepped, b"old")
     with patch.object(stepped.store, "expired", side_effect=StoreUnreachable("the server is away")):
         pass_time(stepped, 4)
-    assert [record.event for record in caplog.records] == ["expiry.failed"]  # type: ignore[attr-defined]
+    assert [record.event for record in caplog.records] == ["store.unreadable"]  # type: ignore[attr-defined]
     assert stepped.queue("q").depth == 1
     pass_time(stepped, 2)
     assert consumer(stepped, DLQ).messages() == [b"old"]
@@ -106,25 +106,13 @@ def test_what_a_consumer_has_does_not_expire() -> None:
     assert DLQ not in stepped.broker.queues
 
 
-def test_a_sweep_removes_a_step_of_messages() -> None:
-    stepped = SteppedBroker(settings(broker={"expiry_interval": 2.0}))
-    for _ in range(5):
-        send_expiring(stepped, b"old", after=0.1)
-    depths = []
-    with patch.object(expiry, "STEP", 2):
-        for _ in range(3):
-            pass_time(stepped, 2)
-            depths.append(stepped.queue("q").depth)
-    assert depths == [3, 1, 0]
-
-
 def test_expired_messages_in_flight_do_not_hide_the_others_from_the_sweep() -> None:
     stepped = SteppedBroker()
     for _ in range(3):
         send_expiring(stepped, b"mine", after=0.1)
     receiver = consumer(stepped, prefetchSize="3")
     send_expiring(stepped, b"old", after=0.2)
-    with patch.object(expiry, "STEP", 2):
+    with patch.object(expired_entries, "READ", 2):
         pass_time(stepped, 1)
     assert (stepped.queue("q").depth, stepped.queue("q").in_flight) == (3, 3)
     assert receiver.messages() == [b"mine"] * 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.subscription import AckMode
+from quire.broker.subscription import AckMode, Subscription
 from quire.broker.transactions import rolled_back
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.broker.transactions.transaction import Transaction
@@ -256,6 +256,21 @@ def test_only_the_last_ones_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (receiver.errors(), stepped.queue("q").depth) == ([], 1)
     receiver.ack(first)
     assert receiver.errors() == ["unknown-message"]
+
+
+@pytest.mark.parametrize("already", [0, 1, 500, 999, 1000])
+def test_as_many_as_the_limit_are_known(already: int) -> None:
+    subscription = consumer_of(filled(0))
+    known = RolledBack()
+    known.note({subscription: list(range(already))})
+    known.note({subscription: [already]})
+    found = [sequence for sequence in range(already + 1) if known.covered(subscription, sequence)]
+    assert found == list(range(already + 1))[-rolled_back.LIMIT :]
+
+
+def consumer_of(stepped: SteppedBroker) -> Subscription:
+    """A consumer of a queue."""
+    return next(iter(consumer(stepped).session.consumers.subscriptions.values()))
 
 
 def test_a_message_that_never_came_is_unknown_as_before() -> None:

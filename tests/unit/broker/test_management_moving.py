@@ -243,7 +243,7 @@ def test_redrive_may_choose_and_send_somewhere_else() -> None:
         management.redrive("ActiveMQ.DLQ", to="/queue/ActiveMQ.DLQ")
 
 
-@pytest.mark.parametrize("origin", ["", "/queue/", "/queue/ActiveMQ.DLQ", "/temp-queue/x", "nowhere"])
+@pytest.mark.parametrize("origin", ["", "/queue/", "/queue/ActiveMQ.DLQ", "/temp-queue/x", "/nowhere"])
 def test_redrive_leaves_messages_without_a_usable_origin(origin: str) -> None:
     stepped = SteppedBroker()
     list(Management(stepped.broker).send("ActiveMQ.DLQ", Draft(b"x", {"original-destination": origin})))

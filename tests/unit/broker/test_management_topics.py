@@ -109,7 +109,7 @@ def test_delete_is_refused_while_somebody_consumes() -> None:
     assert client.errors() == ["unknown-destination"]
     stepped = stepped.reopen()
     stepped.run()
-    assert (topics(stepped).topics(), topics(stepped).durables()) == ([], [])
+    assert (list(topics(stepped).topics()), list(topics(stepped).durables())) == ([], [])
     assert stepped.store.marks("sub/") == []
 
 

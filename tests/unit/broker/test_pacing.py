@@ -33,7 +33,9 @@ def sent_by(*senders: Session) -> Commit:
 
 def acknowledgements() -> Commit:
     """A commit with nothing but acknowledgements, for which nobody asked a receipt."""
-    return Commit(1, parts=[QueuePart(STEPPED.queue("q"))])
+    commit = Commit(1)
+    commit.parts.append(QueuePart(STEPPED.queue("q")))
+    return commit
 
 
 def test_the_first_commit_waits_for_nobody(pacing: CommitPacing) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from quire.broker.queues.dispatch_mark import STEP as MARK_STEP
+from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.errors import BrokerStopping, StoreFull
 from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers
 
@@ -72,6 +73,31 @@ def test_the_mark_is_written_once_in_many_messages() -> None:
     mark = stepped.store.lane_state(stepped.queue("q").lanes[0].id).dispatch_mark
     assert 2 * MARK_STEP <= mark <= 3 * MARK_STEP
     assert stepped.broker.commits_done < 20
+
+
+@pytest.mark.parametrize("prefetch", [1, 10])
+def test_after_a_crash_only_what_consumers_might_have_been_given_is_flagged(prefetch: int) -> None:
+    stepped = filled(100)
+    receiver = consumer(stepped, prefetchSize=str(prefetch))
+    given = receiver.take("MESSAGE")
+    assert len(given) == prefetch
+    came_again = consumer(stepped.reopen()).take("MESSAGE")
+    flagged = [is_flagged(message) for message in came_again]
+    assert prefetch <= flagged.count(True) <= 2 * prefetch
+    assert flagged == sorted(flagged, reverse=True)
+
+
+def test_a_consumer_that_is_as_fast_as_commits_makes_the_mark_run_ahead_with_it() -> None:
+    mark, commits = DispatchMark(0), 0
+    for sequence in range(1, 10_001):
+        mark.reach(sequence, 1)
+        if sequence > mark.stored:
+            commits += 1
+            stored = mark.take()
+            assert stored is not None
+            mark.stored = stored
+    assert commits < 20
+    assert mark.stored <= 10_000 + MARK_STEP
 
 
 def test_a_clean_stop_leaves_no_flags() -> None:

@@ -32,6 +32,10 @@ QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
         ("/topic/a,b,queue://c", [Address(TOPIC, "a"), Address(TOPIC, "b"), Address(QUEUE, "c")]),
         ("/queue/a, /topic/b ,topic://c", [Address(QUEUE, "a"), Address(TOPIC, "b"), Address(TOPIC, "c")]),
         ("/queue/a,b,a", [Address(QUEUE, "a"), Address(QUEUE, "b")]),
+        ("a", [Address(QUEUE, "a")]),
+        ("queue/a", [Address(QUEUE, "queue/a")]),
+        ("topic://a,b", [Address(TOPIC, "a"), Address(TOPIC, "b")]),
+        ("/queue/a ", [Address(QUEUE, "a")]),
     ],
 )
 def test_destinations_are_read(text: str, expected: list[Address]) -> None:
@@ -40,7 +44,7 @@ def test_destinations_are_read(text: str, expected: list[Address]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a", "queue/a", "/a", "/queue", "/streams/a", "queue://a", "/Queue/a", "/queue/a,", ",/queue/a", "/queue/a,/b",
+    ["", " ", "/a", "/queue", "/streams/a", "streams://a", "/Queue/a", "/queue/a,", ",/queue/a", "/queue/a,/b",
      "/queue/a,streams://b", "/queue/a,topic://"],
 )  # fmt: skip
 def test_what_is_no_destination_is_refused_with_a_hint(text: str) -> None:

@@ -100,6 +100,7 @@ def test_a_message_that_is_being_sent_for_the_last_time_cannot_be_cancelled() ->
     rig = Rig()
     job = rig.stored(delay=500)
     rig.stepped.advance(0.5)
+    rig.stepped.turn()
     with pytest.raises(UnknownMessage):
         rig.schedule.cancel(job)
     rig.stepped.run()
@@ -111,9 +112,12 @@ def test_a_message_that_is_being_sent_for_the_last_time_cannot_be_cancelled() ->
 def test_a_message_can_be_cancelled_while_it_is_sent_and_recurs(begun: bool, error: StoreError | None) -> None:
     rig = Rig()
     job = rig.stored(period=500, repeat=-1)
-    rig.stepped.advance(0.5)
-    if begun:
+    if not begun:  # another commit is under way
+        rig.stepped.connect().send("other", b"")
         rig.stepped.turn()
+    rig.stepped.advance(0.5)
+    rig.stepped.turn()
+    assert rig.schedule.sent == 1
     rig.schedule.cancel(job)
     rig.stepped.turn()
     rig.stepped.commit(error)

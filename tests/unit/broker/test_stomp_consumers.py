@@ -86,12 +86,30 @@ def test_a_connection_has_a_limited_number_of_subscriptions(monkeypatch: pytest.
     assert client.errors() == ["limit-exceeded"]
 
 
-def test_an_id_is_taken_once_whatever_has_it() -> None:
-    for destination in ("/queue/q", "/queue/a.*", "/topic/t"):
-        client = filled(0).connect()
-        subscribe(client, "/queue/b.*")
-        subscribe(client, destination)
-        assert client.errors() == ["invalid-header"]
+@pytest.mark.parametrize("destination", ["/queue/q", "/queue/q.*", "/topic/t"])
+def test_two_subscriptions_may_have_the_same_id_and_end_together(destination: str) -> None:
+    stepped = filled(1)
+    client = stepped.connect()
+    subscribe(client, destination)
+    subscribe(client, "/queue/other")
+    stepped.run()
+    stepped.connect().send("other", b"too")
+    stepped.run()
+    assert client.messages()[-1] == b"too"
+    client.frame("UNSUBSCRIBE", {"id": "0"})
+    stepped.run()
+    assert client.errors() == []
+    assert client.session.consumers.subscriptions == {}
+    assert not stepped.queue("other").subscriptions
+
+
+def test_an_unknown_ack_mode_is_auto_and_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    stepped = filled(2)
+    client = subscribed(stepped, "/queue/q", "maybe")
+    assert client.messages() == [b"0", b"1"]
+    stepped.run()
+    assert stepped.queue("q").depth == 0
+    assert "unknown ack mode 'maybe'" in caplog.text
 
 
 def test_a_run_of_acknowledgements_is_done_but_for_what_is_unknown() -> None:
@@ -116,6 +134,14 @@ def test_a_run_of_acknowledgements_for_several_subscriptions_is_done_but_for_wha
     assert client.errors() == ["unknown-message"]
     stepped.run()
     assert stepped.queue("q").depth == 0
+
+
+@pytest.mark.parametrize("id", ["1-" + "9" * 5000, "9" * 5000, "9" * 5000 + "-0", "1-9223372036854775808", "1-\u00b2"])
+def test_an_acknowledgement_with_a_number_that_is_none_is_about_no_message(id: str) -> None:
+    for more in ({}, {"receipt": "r"}):
+        client = subscribed(filled(1), "/queue/q", "client-individual")
+        client.frame("ACK", {"id": id, **more})
+        assert client.errors() == ["unknown-message"]
 
 
 def test_a_browser_is_listed_among_the_consumers_of_its_connection_only() -> None:

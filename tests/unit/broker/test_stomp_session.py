@@ -67,12 +67,10 @@ ERRORS = [
     (b"SEND\n\n\0", "invalid-header"),
     (b"SEND\ndestination:/queue/\n\n\0", "invalid-destination"),
     (b"SEND\ndestination:/nowhere/t\n\n\0", "invalid-destination"),
-    (b"SEND\ndestination:/queue/q\npriority:10\n\n\0", "invalid-header"),
+    (b"SEND\ndestination:/queue/q\npriority:high\n\n\0", "invalid-header"),
     (b"SEND\ndestination:/queue/q\nexpires:soon\n\n\0", "invalid-header"),
     (b"SUBSCRIBE\ndestination:/queue/q\n\n\0", "invalid-header"),
-    (b"SUBSCRIBE\nid:0\ndestination:/queue/q\nack:maybe\n\n\0", "invalid-header"),
     (b"SUBSCRIBE\nid:0\ndestination:/queue/q\nactivemq.prefetchSize:-1\n\n\0", "invalid-header"),
-    (b"SUBSCRIBE\nid:0\ndestination:/queue/q\n\n\0SUBSCRIBE\nid:0\ndestination:/queue/q\n\n\0", "invalid-header"),
     (b"UNSUBSCRIBE\nid:0\n\n\0", "unknown-subscription"),
     (b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", "protocol-violation"),
     (b"NONSENSE\n\n\0", "protocol-violation"),
@@ -215,3 +213,29 @@ def test_receipts_count_for_the_size_of_the_open_commit() -> None:
     stepped.run()
     assert stepped.broker.open_bytes == 0
     assert client.receipts() == ["x" * 1000, "y" * 500]
+
+
+def test_short_commands_mean_subscribe_and_unsubscribe() -> None:
+    stepped = filled(1)
+    client = stepped.connect()
+    client.feed(b"SUB\nid:0\ndestination:/queue/q\nack:client\n\n\0")
+    stepped.run()
+    assert client.messages() == [b"0"]
+    client.feed(b"UNSUB\nid:0\n\n\0")
+    stepped.run()
+    assert client.errors() == []
+    assert not stepped.queue("q").subscriptions
+
+
+@pytest.mark.parametrize(("sent", "delivered"), [("99", "9"), ("-1", "0"), ("7", "7"), (None, "4")])
+def test_every_message_says_its_priority_and_when_it_expires(sent: str | None, delivered: str) -> None:
+    stepped = filled(0)
+    stepped.connect().send("q", b"x", {} if sent is None else {"priority": sent})
+    for version in ("1.0", "1.1", "1.2"):
+        receiver = stepped.connect(version)
+        receiver.subscribe("q", "client")
+        stepped.run()
+        (message,) = receiver.take("MESSAGE")
+        assert (message.headers["priority"], message.headers["expires"]) == (delivered, "0")
+        receiver.frame("DISCONNECT")
+        stepped.run()

@@ -26,9 +26,9 @@ def sent(lives_ms: int | None, **policy: Any) -> tuple[int | None, Frame]:
     stepped.run()
     (message,) = stepped.store.page(stepped.queue("q").lanes[0].id, 0, 10_000, 9).messages
     (frame,) = consumer(stepped).take("MESSAGE")
-    expires = frame.headers.get("expires")
-    assert message.expiration == int(expires or 0)
-    return (None if expires is None else int(expires) - now), frame
+    expires = int(frame.headers["expires"])
+    assert message.expiration == expires
+    return (expires - now if expires else None), frame
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,38 @@ def test_an_acknowledgement_counts_with_the_commit_and_gives_credit_before() -> 
     assert receiver.errors() == []
 
 
+def abort_the_third_of(stepped: SteppedBroker) -> list[bytes]:
+    """An exclusive consumer acknowledges one message a transaction, and aborts the third once.
+
+    Returns:
+        What it was given, in this order.
+    """
+    receiver = consumer(stepped, prefetchSize="1", exclusive="true")
+    seen: list[bytes] = []
+    aborted = False
+    while messages := receiver.take("MESSAGE"):
+        for message in messages:
+            seen.append(message.body)
+            receiver.frame("BEGIN", IN_T)
+            receiver.ack(message, IN_T)
+            stepped.run()
+            aborts = message.body == b"2" and not aborted
+            aborted = aborted or aborts
+            receiver.frame("ABORT" if aborts else "COMMIT", IN_T)
+            stepped.run()
+    return seen
+
+
+def test_after_an_abort_the_failed_message_comes_behind_what_the_extension_brought() -> None:
+    stepped = filled(6, policy={"blocking_redelivery": True})
+    assert abort_the_third_of(stepped) == numbers(0, 1, 2, 3, 2, 4, 5)
+
+
+def test_without_the_extension_a_prefetch_of_one_keeps_the_order_over_an_abort() -> None:
+    stepped = filled(6, policy={"blocking_redelivery": True, "use_prefetch_extension": False})
+    assert abort_the_third_of(stepped) == numbers(0, 1, 2, 2, 3, 4, 5)
+
+
 def test_a_transacted_acknowledgement_of_a_lost_consumer_counts_nothing() -> None:
     stepped = filled(2)
     receiver = consumer(stepped)

@@ -46,7 +46,7 @@ def test_unknown_command_is_a_usage_error(run: Run) -> None:
     ],
 )
 def test_output_may_stand_anywhere(broker: FakeBroker, run: Run, arguments: list[str]) -> None:
-    broker.answer("GET", "/queues", {"queues": [{"name": "q"}]})
+    broker.answer("GET", "/queues", {"queues": [{"name": "q"}], "next": None})
     assert json.loads(run(*arguments).output) == {"name": "q"}
 
 

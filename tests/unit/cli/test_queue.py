@@ -26,7 +26,7 @@ def message(sequence: int) -> dict[str, object]:
 
 
 def test_ls_prints_a_line_per_queue(broker: FakeBroker, run: Run) -> None:
-    broker.answer("GET", "/queues", {"queues": [ORDERS]})
+    broker.answer("GET", "/queues", {"queues": [ORDERS], "next": None})
     result = run("queue", "ls")
     assert result.exit_code == 0
     heading, line = result.output.splitlines()
@@ -35,7 +35,7 @@ def test_ls_prints_a_line_per_queue(broker: FakeBroker, run: Run) -> None:
 
 
 def test_ls_for_programs_has_every_value(broker: FakeBroker, run: Run) -> None:
-    broker.answer("GET", "/queues", {"queues": [ORDERS]})
+    broker.answer("GET", "/queues", {"queues": [ORDERS], "next": None})
     assert json.loads(run("queue", "ls", "--output", "json").output) == [ORDERS]
 
 

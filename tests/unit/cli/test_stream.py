@@ -41,7 +41,7 @@ def page(first: int, following: int, until: int, cut: bool = False) -> dict[str,
 
 
 def test_streams_are_listed(broker: FakeBroker, run: Run) -> None:
-    broker.answer("GET", "/streams", {"streams": [EVENTS]})
+    broker.answer("GET", "/streams", {"streams": [EVENTS], "next": None})
     heading, line = run("stream", "ls").output.splitlines()
     assert heading.split()[:3] == ["Stream", "Partitions", "Messages"]
     assert line.split() == ["events", "2", "5", "2.0", "KiB", "7", "1", "2", "0", "1"]

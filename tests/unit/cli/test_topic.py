@@ -26,7 +26,7 @@ DURABLE: dict[str, object] = {
 
 
 def test_topics_are_listed(broker: FakeBroker, run: Run) -> None:
-    broker.answer("GET", "/topics", {"topics": [PRICES]})
+    broker.answer("GET", "/topics", {"topics": [PRICES], "next": None})
     heading, line = run("topic", "ls").output.splitlines()
     assert heading.split()[:3] == ["Topic", "Consumers", "Durable"]
     assert line.split() == ["prices", "0", "1", "1", "5", "0", "5", "2.0", "KiB", "7", "2"]

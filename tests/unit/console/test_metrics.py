@@ -195,6 +195,15 @@ def test_store_that_cannot_be_read_does_not_silence_the_metrics(api: Api, monkey
     assert samples["quire_queue_messages", "q"] == samples["quire_scheduled_messages", ""] == 1
 
 
+def test_metrics_of_many_queues_are_made_in_pieces(api: Api) -> None:
+    for number in range(1200):
+        api.stepped.queue(f"q{number:04d}")
+    before = sum(api.stepped.broker.meter.counts)
+    samples = scraped(api)
+    assert len([name for name, _ in samples if name == "quire_queue_messages"]) == 1200
+    assert sum(api.stepped.broker.meter.counts) - before > 1200 / 50 + 16 * 1200 / 500  # each piece is a turn
+
+
 @pytest.mark.parametrize("unit", ["bytes", "seconds"])
 def test_names_end_with_their_unit(api: Api, unit: str) -> None:
     names = {name for name, _ in scraped(api)}

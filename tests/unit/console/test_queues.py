@@ -163,3 +163,29 @@ def test_what_an_operator_changes_is_logged_with_who_did_it(api: Api, caplog: py
         ("queue.created", {"queue": "q", **by}), ("queue.paused", {"queue": "q", **by}),
         ("queue.resumed", {"queue": "q", **by}), ("queue.deleted", {"queue": "q", "messages": 3, "whole": True, **by}),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["queues", "topics", "streams"])
+def test_lists_come_in_pages_by_name(api: Api, kind: str) -> None:
+    for number in range(7):
+        assert api.call("PUT", f"/{kind}/n{number}").status_code == 201
+    names: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = api.call("GET", f"/{kind}", params={"limit": 3, "after": after}).json()
+        names += [entry["name"] for entry in page[kind]]
+        after = page["next"]
+        if after == "n2":  # it goes, and another one comes
+            api.call("DELETE", f"/{kind}/n2")
+            api.call("PUT", f"/{kind}/n3a")
+    assert names == ["n0", "n1", "n2", "n3", "n3a", "n4", "n5", "n6"]
+    assert api.error("GET", f"/{kind}", params={"limit": 1001})[1] == "invalid-argument"
+
+
+def test_a_long_list_is_made_in_pieces(api: Api) -> None:
+    for number in range(300):
+        api.stepped.queue(f"q{number:03d}")
+    before = sum(api.stepped.broker.meter.counts)
+    page = api.call("GET", "/queues", params={"limit": 300}).json()
+    assert (len(page["queues"]), page["next"]) == (300, None)
+    assert sum(api.stepped.broker.meter.counts) - before >= 300 / 50

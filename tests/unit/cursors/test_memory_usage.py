@@ -131,3 +131,29 @@ def test_a_release_by_a_woken_waiter_wakes_those_before_it_again(broker: MemoryU
     broker.release(0)
     broker.wake()
     assert log == ["first", "second", "first"]
+
+
+def test_waiters_that_found_no_time_are_first_in_the_next_round() -> None:
+    broker = MemoryUsage(100)
+    tried: list[str] = []
+
+    def waiter(name: str) -> Callable[[], bool]:
+        def try_again() -> bool:
+            tried.append(name)
+            return False
+
+        return try_again
+
+    for name in "abcde":
+        broker.wait(waiter(name))
+    broker.force(10)
+    broker.release(10)
+    assert broker.wake(lambda: len(tried) >= 2)
+    assert tried == ["a", "b"]
+    broker.wait(waiter("f"))
+    assert not broker.wake()
+    assert tried == ["a", "b", "c", "d", "e"]
+    broker.force(10)
+    broker.release(10)
+    broker.wake()
+    assert tried[5:] == ["a", "b", "c", "d", "e", "f"]

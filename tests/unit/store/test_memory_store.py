@@ -30,7 +30,7 @@ def test_reading_starts_anywhere_after_many_removals(store: MemoryStore) -> None
     for start in range(1, 2002, 7):
         expected = [sequence for sequence in range(50, 2001, 50) if sequence >= start][:3]
         assert sequences(store.page(1, start, PLENTY, 3)) == expected
-    assert [sequence for _, sequence in store.expired(1000, 100)] == list(range(50, 1001, 50))
+    assert [entry.sequence for entry in store.expired(1000, 100)] == list(range(50, 1001, 50))
 
 
 def test_lane_may_begin_anew_after_its_destination(store: MemoryStore) -> None:
@@ -39,6 +39,6 @@ def test_lane_may_begin_anew_after_its_destination(store: MemoryStore) -> None:
     batch.lane(1).appends = [make_message(1, expiration=5)]
     for _ in range(2):
         store.apply(batch)
-        assert store.expired(5, 10) == [(1, 1)]
+        assert store.expired(5, 10) == [(5, 1, 1)]
         store.apply(WriteBatch(destinations={1: None}))
         assert store.expired(5, 10) == []

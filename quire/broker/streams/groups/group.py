@@ -41,6 +41,7 @@ class Group:
         begun: what it has finished of each partition, and what else it remembers.
         retry: the destination of its retries; None if they wait at their place.
         is_stored: whether it is there after a restart; a reader is not.
+        new: whether it is made now: then nothing is read, and nothing can fail.
 
     Attributes:
         stream: as given.
@@ -62,7 +63,7 @@ class Group:
 
     def __init__(
         self, stream: "Stream", number: int, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]],
-        retry: StoredDestination | None = None, *, is_stored: bool = True,
+        retry: StoredDestination | None = None, *, is_stored: bool = True, new: bool = False,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.broker = stream.broker
@@ -82,7 +83,7 @@ class Group:
             for partition, (finished, progress) in zip(stream.partitions, begun, strict=True)
         ]
         if retry is not None:
-            self.retries = RetryQueue(self, retry, self._retry_settled)
+            self.retries = RetryQueue(self, retry, self._retry_settled, new=new)
         for part in self.partitions:  # nothing can fail any more
             part.partition.subscribers.append(part)
         self.coordinator = Coordinator(
@@ -322,8 +323,16 @@ class Group:
         return child.source.partition.index, message.sequence
 
     def acknowledged_late(self, child: MemberSubscription, sequence: int) -> bool:
-        """A member acknowledges what it does not have any more; whether that counts."""
-        counts = child.source.late_acknowledge(sequence)
+        """A member acknowledges what it does not have any more; whether that counts.
+
+        Raises:
+            StoreError: the store cannot be read. Nothing is changed.
+        """
+        return self.finish_late(child, child.source.find_late(sequence))
+
+    def finish_late(self, child: MemberSubscription, found: list[Message]) -> bool:
+        """As ``acknowledged_late``, with what ``find_late`` of the child's source has found."""
+        counts = child.source.finish_late(found)
         self.late += counts
         self.stale += not counts
         return counts

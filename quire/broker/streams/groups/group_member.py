@@ -68,7 +68,7 @@ class GroupMember(SharedPrefetch):
         prefetch: int, consume_timeout: float | None = None, room: str = "", wanted: tuple[int, ...] = (),
         held: Held = NOTHING,
     ) -> None:  # fmt: skip
-        super().__init__(prefetch)
+        super().__init__(group.broker, prefetch)
         self.group = group
         self.session = session
         self.id = id

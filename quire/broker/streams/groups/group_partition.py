@@ -16,6 +16,7 @@ from quire.broker.streams.groups.group_definition import Order, partition_keys
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.key_order import KeyOrder
 from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreError
 from quire.logs import event
@@ -228,24 +229,34 @@ class GroupPartition(LaneSubscription):
         letters = [self.group.dead_letter(self.partition.index, message.sequence, message) for message in messages]
         send_dead_letters(self.broker, self, letters, reason, cause)
 
-    def late_acknowledge(self, sequence: int) -> bool:
-        """A member acknowledges what it does not have any more.
+    def find_late(self, sequence: int) -> list[Message]:
+        """What is there to finish if a member acknowledges a message that it does not have any more.
 
         Returns:
-            Whether that counts: nobody else has it, and it will not be delivered again.
+            The message, or its retries, if it came back and nobody has it; for ``finish_late``.
+
+        Raises:
+            StoreError: the store cannot be read.
         """
         retries = self.group.retries
-        if retries is not None and retries.cancel(self.partition.lane, sequence):
+        if retries is not None and (waiting := retries.waiting(self.partition.lane, sequence)):
+            return [*waiting]
+        return self._records.load(self.partition.lane, [sequence]) if self._came_back(sequence) else []
+
+    def finish_late(self, found: list[Message]) -> bool:
+        """Finish what was found: it is not delivered again. Whether there was anything, and nobody has it."""
+        retries = self.group.retries
+        if retries is not None and retries.finish_late(found):
             return True
-        messages = self._records.load(self.partition.lane, [sequence]) if self._came_back(sequence) else []
-        if not messages or not super().take_out([sequence]):
-            return False
+        free = super().take_out([message.sequence for message in found if not isinstance(message, RetryMessage)])
+        messages = [message for message in found if message.sequence in free]
         for message in messages:  # their delivery states may be on their way to the store
             message.deliveries = max(message.deliveries, 1)
-        if self.ledger is not None:
-            self.ledger.acknowledged(messages)
-        self.removed(messages)
-        return True
+        if messages:
+            if self.ledger is not None:
+                self.ledger.acknowledged(messages)
+            self.removed(messages)
+        return bool(messages)
 
     def take_out(self, sequences: list[int]) -> list[int]:
         """None: a transaction has acknowledged what its member does not have any more when it is committed.

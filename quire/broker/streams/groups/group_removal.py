@@ -4,21 +4,16 @@ It is done in steps, and the definition, which says that it is being removed, go
 nothing behind that the next start would not remove.
 """
 
-import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quire.broker.streams.groups.group_definition import GroupDefinition, definition_key, members_key, prefix_of
-from quire.errors import StoreError
-from quire.logs import event
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
 STEP = 1000
 """How many marks are removed at once."""
-
-RETRY = 1.0
-"""After how many seconds marks are read again that could not be."""
 
 
 class GroupRemoval:
@@ -35,17 +30,11 @@ class GroupRemoval:
         self._number = number
         if definition.retry:
             broker.change_destination(definition.retry, None)
-        broker.after_commit(self._clear_marks)
+        broker.after_commit(partial(broker.steps.add, self._step, f"the removal of the group {definition.name}"))
 
-    def _clear_marks(self) -> None:
-        broker = self._broker
-        try:
-            found = [key for key, _ in broker.store.marks(prefix_of(self._number), limit=STEP)]
-        except StoreError as error:
-            event("store.unreadable", f"a removal waits: {error}", logging.WARNING, code=error.code)
-            broker.scheduler.call_later(RETRY, self._clear_marks)
-            return
+    def _step(self) -> bool:
+        """Remove the next marks, and at the end what says that there is a group to remove."""
+        found = [key for key, _ in self._broker.store.marks(prefix_of(self._number), limit=STEP)]
         for key in found or (members_key(self._number), definition_key(self._number)):
-            broker.set_mark(key, None)
-        if found:
-            broker.after_commit(self._clear_marks)
+            self._broker.set_mark(key, None)
+        return bool(found)

@@ -78,15 +78,17 @@ class Leases:
         self._timer = self._scheduler.call_later(max(tick * TICK - self._clock.monotonic(), 0.0), self._look)
 
     def _look(self) -> None:
-        """The time of a tick has come."""
+        """The time of a tick has come. Whatever becomes of one consumer, the others are looked at."""
         now, self._next = self._clock.monotonic(), NEVER
-        for tick in sorted([tick for tick in self._ticks if tick * TICK <= now]):
-            for consumer in self._ticks.pop(tick):
-                consumer.looked_at = NEVER
-                self._look_at(consumer, now)
-        earliest = min(self._ticks, default=NEVER)
-        if earliest < self._next:
-            self._plan(earliest)
+        try:
+            for tick in sorted([tick for tick in self._ticks if tick * TICK <= now]):
+                for consumer in list(self._ticks.get(tick, ())):
+                    self.forget(consumer)
+                    self._look_at(consumer, now)
+        finally:
+            earliest = min(self._ticks, default=NEVER)
+            if earliest < self._next:
+                self._plan(earliest)
 
     def _look_at(self, consumer: "MemberSubscription", now: float) -> None:
         late = [message for message in consumer.in_flight.values() if message.deadline <= now]

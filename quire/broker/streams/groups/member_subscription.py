@@ -34,7 +34,7 @@ class MemberSubscription(ChildSubscription):
     @property
     def credit(self) -> int:
         """How many messages it may be given now: by the member's prefetch, and by what the partition may have out."""
-        if self.is_revoked or not self.session.writable:
+        if self.is_revoked:
             return 0
         credit = self.member.credit(self)
         return min(credit, self.source.room_for(self)) if credit > 0 else credit

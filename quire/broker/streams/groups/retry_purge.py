@@ -4,17 +4,13 @@ It is done in steps, however many there are. A mark says which ones are to go, a
 the group: so a crash on the way brings none of them back. Until they are gone, no retry of the group is given out.
 """
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from quire.broker.queues.queue import READ_AGAIN
 from quire.broker.streams.groups.group_definition import prefix_of
-from quire.errors import StoreError
-from quire.logs import event
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.retry_queue import RetryQueue
@@ -23,22 +19,27 @@ if TYPE_CHECKING:
 STEP = 1000
 """How many retries one step is about."""
 
+THROUGH = 1 << 62
+"""Above the offsets of all messages: those of a partition were all looked at."""
+
 
 class RetryPurge:
     """What is to go from one retry lane. A purge that a crash ended goes on when it is made.
 
     Args:
         retries: the retry lane.
+        new: whether it is made now: then nothing is read.
     """
 
-    def __init__(self, retries: "RetryQueue") -> None:
+    def __init__(self, retries: "RetryQueue", *, new: bool = False) -> None:
         self._retries = retries
         self._broker = retries.broker
         self._key = f"{prefix_of(retries.group.number)}purge"
-        value = self._broker.store.mark(self._key)
+        value = None if new else self._broker.store.mark(self._key)
         self._last: dict[int, int] = {} if value is None else msgspec.msgpack.decode(value, type=dict[int, int])
-        for lane, last in self._last.items():
-            self._broker.after_commit(partial(self._step, lane, last, 0))
+        self._next = dict.fromkeys(self._last, 0)
+        if self._last:
+            self._begin()
 
     def __bool__(self) -> bool:
         return bool(self._last)
@@ -63,38 +64,33 @@ class RetryPurge:
             lanes: the lanes of the partitions that they are of.
             last: up to which sequence.
         """
+        was_at_work = bool(self._last)
         for lane in lanes:
-            self._last[lane] = last
-            self._broker.after_commit(partial(self._step, lane, last, 0))
+            self._last[lane], self._next[lane] = last, 0
         self._write()
+        if not was_at_work:
+            self._begin()
 
-    def _step(self, lane: int, last: int, start: int) -> None:
-        """Remove the next ones of a partition.
+    def _begin(self) -> None:
+        """After the open commit, so that it sees all that was written before."""
+        add, name = self._broker.steps.add, f"the purge of {self._retries.name}"
+        self._broker.after_commit(partial(add, self._step, name))
 
-        Args:
-            lane: the partition's lane.
-            last: up to which sequence.
-            start: the offset of the message whose retries come next.
-        """
-        try:
-            found = self._retries.marks.of_partition(lane, start, STEP)
-        except StoreError as error:
-            text = f"a purge of {self._retries.name} waits: {error}"
-            event("store.unreadable", text, logging.WARNING, code=error.code)
-            self._broker.scheduler.call_later(READ_AGAIN, partial(self._step, lane, last, start))
-            return
-        self._retries.remove_waiting([retry for retry in found if retry.sequence <= last])
-        if len(found) < STEP:
-            self._broker.after_commit(partial(self._end, lane, last))
-        else:  # of the last message there may be more than one
-            self._broker.after_commit(partial(self._step, lane, last, max(found[-1].origin_sequence, start + 1)))
-
-    def _end(self, lane: int, last: int) -> None:
-        """All of a partition are gone, unless another purge of it has begun meanwhile."""
-        if self._last.get(lane) == last:
-            del self._last[lane]
+    def _step(self) -> bool:
+        """Remove the next retries of a partition; when all of them are gone, it is through."""
+        if not self._retries.is_there:
+            return False
+        lane, start = next(iter(self._next.items()))
+        if start == THROUGH:
+            del self._next[lane], self._last[lane]
             self._write()
             self._retries.wake()
+            return bool(self._last)
+        found = self._retries.marks.of_partition(lane, start, STEP)
+        self._retries.remove_waiting([retry for retry in found if retry.sequence <= self._last[lane]])
+        # Of the last message there may be more retries than one.
+        self._next[lane] = THROUGH if len(found) < STEP else max(found[-1].origin_sequence, start + 1)
+        return True
 
     def _write(self) -> None:
         self._broker.set_mark(self._key, msgspec.msgpack.encode(self._last) if self._last else None)

@@ -27,7 +27,7 @@ from quire.cursors.queue_cursor import QueueCursor
 from quire.errors import StoreError
 from quire.logs import event
 from quire.message import Message
-from quire.store.base import Delivery, StoredDestination
+from quire.store.base import Delivery, LaneState, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.group import Group
@@ -44,6 +44,7 @@ class RetryQueue(Queue):
         group: the group.
         stored: the retry lane's destination as the store has it.
         settled: called with lane and offset of a message whose retry is done for good: acknowledged, buried, cancelled.
+        new: whether it is made now: then nothing is read.
 
     Attributes:
         group: as given.
@@ -53,7 +54,9 @@ class RetryQueue(Queue):
         cancelled: how many retries were not needed after all.
     """
 
-    def __init__(self, group: "Group", stored: StoredDestination, settled: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, group: "Group", stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False
+    ) -> None:
         self.group = group
         self.name = stored.name
         self.timed_out = self.cancelled = 0
@@ -63,17 +66,17 @@ class RetryQueue(Queue):
         self._uncommitted: dict[tuple[int, int], RetryMessage] = {}
         self._cancelled: dict[int, RetryMessage] = {}
         address = group.stream.destination
-        super().__init__(group.broker, stored._replace(kind=address.kind, name=address.name))
+        super().__init__(group.broker, stored._replace(kind=address.kind, name=address.name), new=new)
         self.stored = stored
-        self._purge = RetryPurge(self)
+        self._purge = RetryPurge(self, new=new)
         self._next_sequence = max(self._next_sequence, self._purge.last + 1)
         self.policy_changed()
 
     def _make_lanes(self, *, new: bool) -> list[QueueLane]:
         """One lane, read through its links."""
         store, lane = self.broker.store, self.stored.lanes[0]
-        self._stored_bytes = int(store.mark(self._bytes_key) or b"0")
-        state = store.lane_state(lane)._replace(bytes=self._stored_bytes)
+        self._stored_bytes = 0 if new else int(store.mark(self._bytes_key) or b"0")
+        state = (LaneState() if new else store.lane_state(lane))._replace(bytes=self._stored_bytes)
         self.memory = MemoryUsage(0, self.group.stream.memory)
         made = QueueLane(self.broker, lane, self.memory, state=state)
         made.reader = reader = LinkReader(store)
@@ -100,6 +103,11 @@ class RetryQueue(Queue):
     def is_dead_letter_queue(self) -> bool:
         """It is not, whatever the stream's name is."""
         return False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its group was not removed."""
+        return self.group.stream.groups.get(self.group.name) is self.group
 
     # For the figures of the group's lag; depth, bytes and in_flight are the queue's.
 
@@ -191,43 +199,38 @@ class RetryQueue(Queue):
 
     # It is cancelled.
 
-    def cancel(self, lane: int, sequence: int) -> bool:
-        """Remove the retry of a message that was acknowledged after all, unless a member has it in flight.
+    def waiting(self, lane: int, sequence: int) -> list[RetryMessage]:
+        """The retries of a message that no member has: ``finish_late`` cancels them.
 
         Args:
             lane: the message's lane.
             sequence: its offset.
 
-        Returns:
-            Whether there was one. It is not delivered any more, and gone when the open commit is done.
-
         Raises:
             StoreError: the store cannot be read.
         """
         if not self.depth and not self._uncommitted:  # so a client that acknowledges everything twice costs no reads
-            return False
-        return any([self._cancel(retry) for retry in self._retries_of(lane, sequence)])
+            return []
+        return [retry for retry in self._retries_of(lane, sequence) if self._is_waiting(retry)]
 
-    def late_acknowledge(self, sequence: int) -> bool:
-        """A member acknowledges a retry that it does not have any more.
-
-        Args:
-            sequence: of the retry itself.
-
-        Returns:
-            Whether that counts: nobody else has it, and it will not be delivered again.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+    def find_late(self, sequence: int) -> list[Message]:
+        """As ``GroupPartition.find_late``, of a retry itself."""
         lane = self.lanes[0]
-        return any([self._cancel(retry) for retry in _retries(lane.reader.load(lane.id, [sequence]))])
+        return lane.reader.load(lane.id, [sequence])
 
-    def _cancel(self, retry: RetryMessage) -> bool:
+    def finish_late(self, found: list[Message]) -> bool:
+        """Cancel retries that no member has: they are gone when the open commit is done. Whether there were any."""
+        return any([self._cancel(retry) for retry in _retries(found)])
+
+    def _is_waiting(self, retry: RetryMessage) -> bool:
         sequence = retry.sequence
         is_in_flight = any([sequence in s.in_flight for s in self.subscriptions])
         is_taken_out = sequence in self.lanes[0].cursor.excluded
-        if is_in_flight or is_taken_out or self._is_leaving(sequence) or self._purge.covers(retry):
+        return not (is_in_flight or is_taken_out or self._is_leaving(sequence) or self._purge.covers(retry))
+
+    def _cancel(self, retry: RetryMessage) -> bool:
+        sequence = retry.sequence
+        if not self._is_waiting(retry):
             return False
         self._cancelled[sequence] = retry
         self.cancelled += 1

@@ -9,7 +9,17 @@ from typing import NamedTuple
 
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import Delivery, LaneState, Link, Page, Store, StoredDestination, StoreReader
+from quire.store.base import (
+    FIRST_EXPIRATION,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    Store,
+    StoredDestination,
+    StoreReader,
+)
 
 LINKS_AT_ONCE = 100
 """How many links one read looks at: their bodies may be large, and then only some of them are taken."""
@@ -139,13 +149,17 @@ class LinkReader(StoreReader):
         """All destinations."""
         return self._store.destinations()
 
-    def expired(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records of all lanes that have expired."""
-        return self._store.expired(now_ms, limit)
+        return self._store.expired(now_ms, limit, after)
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         return self._store.producer(producer_id)
+
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        return self._store.producers(start, limit)
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""

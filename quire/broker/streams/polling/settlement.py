@@ -47,7 +47,9 @@ class _Standing(Enum):
 
 
 _Settle = Callable[[MemberSubscription, list[Message]], None]
-_Otherwise = Callable[[MemberSubscription, int], Outcome]
+
+_Look = Callable[[MemberSubscription, int], Callable[[], Outcome]]
+"""Looks at a message that the member does not have, and changes nothing; what it returns does what is to be done."""
 
 
 def acknowledge(group: "Group", member: "GroupMember | None", handles: Sequence[Handle]) -> Outcomes:
@@ -57,18 +59,20 @@ def acknowledge(group: "Group", member: "GroupMember | None", handles: Sequence[
         group: the group.
         member: the member; None if it is not there.
         handles: of the messages.
+
+    Raises:
+        StoreError: the store cannot be read. Nothing is changed.
     """
 
     def settle(child: MemberSubscription, messages: list[Message]) -> None:
         child.source.acknowledge(child.take([message.sequence for message in messages]))
 
-    def otherwise(child: MemberSubscription, offset: int) -> Outcome:
-        is_done = _standing(child.source, offset) is _Standing.SETTLED
-        if group.acknowledged_late(child, offset):
-            return Outcome.LATE
-        return Outcome.DONE if is_done else Outcome.STALE
+    def look(child: MemberSubscription, offset: int) -> Callable[[], Outcome]:
+        otherwise = Outcome.DONE if _standing(child.source, offset) is _Standing.SETTLED else Outcome.STALE
+        late = child.source.find_late(offset)
+        return lambda: Outcome.LATE if group.finish_late(child, late) else otherwise
 
-    return _settle(group, member, handles, settle, otherwise)
+    return _settle(group, member, handles, settle, look)
 
 
 def reject(
@@ -83,6 +87,9 @@ def reject(
         handles: of the messages.
         delay_ms: how long they wait, in milliseconds; None for what the policy says.
         dead_letter: whether they become dead letters at once.
+
+    Raises:
+        StoreError: the store cannot be read. Nothing is changed.
     """
     cause = "rejected by the consumer"
 
@@ -94,7 +101,7 @@ def reject(
             child.source.take_back(taken, len(taken), cause, at_once=False, delay_ms=delay_ms)
 
     known = {_Standing.WAITING: Outcome.LATE, _Standing.LEASED: Outcome.STALE, _Standing.SETTLED: Outcome.DONE}
-    return _settle(group, member, handles, settle, lambda child, offset: known[_standing(child.source, offset)])
+    return _settle(group, member, handles, settle, _telling(known))
 
 
 def extend(group: "Group", member: "GroupMember | None", handles: Sequence[Handle], seconds: float) -> Outcomes:
@@ -105,19 +112,35 @@ def extend(group: "Group", member: "GroupMember | None", handles: Sequence[Handl
         member: the member; None if it is not there.
         handles: of the messages.
         seconds: how long it may have them from now on.
+
+    Raises:
+        StoreError: the store cannot be read. Nothing is changed.
     """
 
     def settle(child: MemberSubscription, messages: list[Message]) -> None:
         child.member.extend(child, messages, seconds)
 
     known = {_Standing.WAITING: Outcome.STALE, _Standing.LEASED: Outcome.STALE, _Standing.SETTLED: Outcome.GONE}
-    return _settle(group, member, handles, settle, lambda child, offset: known[_standing(child.source, offset)])
+    return _settle(group, member, handles, settle, _telling(known))
+
+
+def _telling(known: dict[_Standing, Outcome]) -> _Look:
+    """Tells how it stands with a message that the member does not have; there is nothing to do."""
+
+    def look(child: MemberSubscription, offset: int) -> Callable[[], Outcome]:
+        outcome = known[_standing(child.source, offset)]
+        return lambda: outcome
+
+    return look
 
 
 def _settle(
-    group: "Group", member: "GroupMember | None", handles: Sequence[Handle], settle: _Settle, otherwise: _Otherwise
+    group: "Group", member: "GroupMember | None", handles: Sequence[Handle], settle: _Settle, look: _Look
 ) -> Outcomes:
-    """Do it with those that the member has, the messages of each partition together; see how it stands with others."""
+    """Do it with those that the member has, the messages of each partition together; see how it stands with others.
+
+    Everything that has to be read is read before anything is done.
+    """
     outcomes: Outcomes = {}
     here: dict[MemberSubscription, list[Message]] = {}
     missing: dict[str, tuple[MemberSubscription, int]] = {}
@@ -129,16 +152,17 @@ def _settle(
                 continue
             if child is None or not child.is_meant(epoch, offset):
                 outcomes[handle] = Outcome.FENCED
-                group.fenced += 1
             elif (message := child.in_flight.get(offset)) is not None:
                 outcomes[handle] = Outcome.DONE
                 here.setdefault(child, []).append(message)
             else:
                 missing[handle] = (child, offset)
+    ends = {handle: look(child, offset) for handle, (child, offset) in missing.items()}
+    group.fenced += list(outcomes.values()).count(Outcome.FENCED)
     for child, messages in here.items():
         settle(child, messages)
-    for handle, (child, offset) in missing.items():
-        outcomes[handle] = otherwise(child, offset)
+    for handle, end in ends.items():
+        outcomes[handle] = end()
     return outcomes
 
 

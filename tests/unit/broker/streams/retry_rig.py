@@ -64,6 +64,14 @@ class RetryRig:
         consumer.leave()
         self.stepped.run()
 
+    def cancel(self, offset: int) -> bool:
+        """A message is acknowledged that waits for its retry; whether it does."""
+        return self.retries.finish_late([*self.retries.waiting(self.lane, offset)])
+
+    def acknowledge_late(self, sequence: int) -> bool:
+        """A retry is acknowledged by who does not have it any more; whether that counts."""
+        return self.retries.finish_late(self.retries.find_late(sequence))
+
     def pass_time(self, seconds: float) -> None:
         """Let time go by, and everything that is due happen."""
         self.stepped.advance(seconds)

@@ -172,7 +172,7 @@ def test_a_reset_whose_commit_fails_is_in_the_next_one() -> None:
     rig.stepped.turn()
     rig.stepped.commit(StoreFull("full"))
     assert rig.crashed().lag == 4
-    rig.pass_time(1.5)
+    rig.pass_time(2.5)
     assert (rig.lag, waiting(rig)) == (9, 0)
     again = rig.crashed()
     assert (again.lag, waiting(again)) == (9, 0)

@@ -2,6 +2,7 @@
 
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -424,3 +425,16 @@ def test_two_thousand_messages_time_out_in_one_commit() -> None:
     rig.run()
     assert (rig.lag, rig.retries.depth, rig.group().partitions[0].timed_out) == (0, 2000, 2000)
     assert rig.broker.commits_done - commits <= 3
+
+
+def test_a_failure_at_the_end_of_one_lease_keeps_up_no_other() -> None:
+    rig = LeaseRig()
+    bad, good = Consumer(), Consumer()
+    rig.give(bad, 1, 1.0)
+    rig.give(good, 2, 1.0)
+    rig.give(good, 3, 2.0)
+    bad.in_flight[1] = None  # type: ignore[assignment]  # whatever it is that fails
+    with pytest.raises(AttributeError):
+        rig.wait(3.0)
+    rig.wait(3.0)
+    assert set(rig.ended) == {2, 3}

@@ -88,13 +88,72 @@ def test_pins_that_ended_are_removed_from_the_store(stepped: SteppedBroker) -> N
     assert not [key for key, _ in stepped.store.marks("stream/") if "/pin/" in key]
 
 
-def test_a_pin_whose_commit_failed_is_stored_with_the_next_one(stepped: SteppedBroker) -> None:
-    pins_of(stepped).set("a", {0: 20}, HOUR)
+def fail_commit(stepped: SteppedBroker) -> None:
     stepped.run_turns()
     stepped.commit(StoreFull("full"))
+
+
+def recover(stepped: SteppedBroker) -> None:
     stepped.advance(1.1)
     stepped.run()
-    assert pins_of(stepped.reopen()).first(0) == 20
+
+
+def test_until_a_pin_is_stored_what_it_replaces_counts_too(stepped: SteppedBroker) -> None:
+    pins = pins_of(stepped)
+    pins.set("a", {0: 20}, HOUR)
+    stepped.run()
+    pins.set("a", {0: 30, 1: 5}, HOUR)
+    assert (pins.first(0), pins.first(1)) == (20, 5)
+    stepped.run_turns()
+    assert (pins.first(0), pins.first(1)) == (20, 5)
+    stepped.commit()
+    assert (pins.first(0), pins.first(1)) == (30, 5)
+
+
+def test_a_pin_whose_commit_fails_leaves_the_one_it_would_replace(stepped: SteppedBroker) -> None:
+    pins = pins_of(stepped)
+    pins.set("a", {0: 20}, HOUR)
+    stepped.run()
+    pins.set("a", {0: 30}, HOUR)
+    pins.set("new", {0: 10}, HOUR)
+    fail_commit(stepped)
+    recover(stepped)
+    assert (pins.first(0), list(pins.by_name)) == (20, ["a"])
+    again = pins_of(stepped.reopen())
+    assert (again.first(0), list(again.by_name)) == (20, ["a"])
+
+
+def test_a_pin_whose_release_fails_is_still_there(stepped: SteppedBroker) -> None:
+    pins = pins_of(stepped)
+    pins.set("a", {0: 20}, HOUR)
+    stepped.run()
+    assert pins.release("a")
+    assert pins.first(0) == 20
+    fail_commit(stepped)
+    recover(stepped)
+    assert (pins.first(0), pins_of(stepped.reopen()).first(0)) == (20, 20)
+
+
+def test_of_a_pin_that_is_changed_in_two_commits_that_fail_the_stored_one_is_left(stepped: SteppedBroker) -> None:
+    pins = pins_of(stepped)
+    pins.set("a", {0: 20}, HOUR)
+    stepped.run()
+    pins.set("a", {0: 30}, HOUR)
+    stepped.run_turns()
+    pins.set("a", {0: 40}, HOUR)
+    assert pins.first(0) == 20
+    stepped.commit(StoreFull("full"))  # and what is open fails with it
+    recover(stepped)
+    assert (pins.first(0), pins_of(stepped.reopen()).first(0)) == (20, 20)
+
+
+def test_a_stream_that_is_deleted_while_a_pin_is_stored_leaves_none(stepped: SteppedBroker) -> None:
+    pins_of(stepped).set("a", {0: 20}, HOUR)
+    stepped.run_turns()
+    stepped.broker.destinations.delete_stream(stepped.broker.stream("s"))
+    stepped.commit(StoreFull("full"))
+    recover(stepped)
+    assert stepped.store.marks("stream/") == []
 
 
 def test_a_stream_that_is_cleared_of_pins_has_none_in_the_store(stepped: SteppedBroker) -> None:

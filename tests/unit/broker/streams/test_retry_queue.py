@@ -222,7 +222,7 @@ def test_a_retry_is_found_before_its_commit_during_and_after() -> None:
 def test_what_retries_need_is_pinned() -> None:
     rig = failed(b"1", b"2", b"3", b"4")
     retries = rig.retries
-    assert retries.cancel(rig.lane, 2)
+    assert rig.cancel(2)
     assert retries.pinned(rig.lane, 1, 9, 9) == [1, 2, 3, 4]  # until the removal is stored
     rig.stepped.run()
     assert retries.pinned(rig.lane, 1, 9, 9) == [1, 3, 4]
@@ -245,9 +245,9 @@ def test_what_is_relocated_in_the_open_commit_is_pinned() -> None:
 def test_a_late_acknowledgement_cancels_a_retry() -> None:
     rig = failed(b"one", b"two")
     consumer = rig.consume(rig.retries)
-    assert rig.retries.cancel(rig.lane, 1)
+    assert rig.cancel(1)
     assert rig.retries.find(rig.lane, 1) is None
-    assert not rig.retries.cancel(rig.lane, 1)
+    assert not rig.cancel(1)
     rig.stepped.run()
     assert (rig.retries.depth, rig.marks(), rig.retries.cancelled) == (1, 1, 1)
     rig.pass_time(10)
@@ -259,9 +259,9 @@ def test_one_in_flight_is_not_cancelled() -> None:
     consumer = rig.consume(rig.retries)
     rig.pass_time(10)
     (message,) = consumer.take()
-    assert not rig.retries.cancel(rig.lane, 1)
+    assert not rig.cancel(1)
     consumer.accept(message)
-    assert not rig.retries.cancel(rig.lane, 1)
+    assert not rig.cancel(1)
     rig.stepped.run()
     assert (rig.retries.depth, rig.retries.cancelled) == (0, 0)
 
@@ -271,9 +271,9 @@ def test_one_that_came_back_is_cancelled_by_its_own_number() -> None:
     consumer = rig.consume(rig.retries)
     rig.pass_time(10)
     (message,) = consumer.take()
-    assert not rig.retries.late_acknowledge(message.sequence)
+    assert not rig.acknowledge_late(message.sequence)
     consumer.reject(message)
-    assert rig.retries.late_acknowledge(message.sequence)
+    assert rig.acknowledge_late(message.sequence)
     rig.stepped.run()
     assert (rig.retries.depth, rig.records(), rig.marks()) == (0, [], 0)
 
@@ -283,7 +283,7 @@ def test_one_that_is_not_committed_yet_is_never_written() -> None:
     rig.send(b"one")
     consumer = rig.consume(rig.group.partitions[0])
     consumer.reject(*consumer.take())
-    assert rig.retries.cancel(rig.lane, 1)
+    assert rig.cancel(1)
     rig.stepped.run()
     assert (rig.retries.depth, rig.records(), rig.marks(), rig.group.lag) == (0, [], 0, 0)
 
@@ -294,7 +294,7 @@ def test_one_in_the_commit_under_way_is_removed_by_the_next() -> None:
     consumer = rig.consume(rig.group.partitions[0])
     consumer.reject(*consumer.take())
     rig.stepped.run_turns()
-    assert rig.retries.cancel(rig.lane, 1)
+    assert rig.cancel(1)
     rig.stepped.commit()
     assert len(rig.records()) == 1
     rig.stepped.commit()
@@ -303,7 +303,7 @@ def test_one_in_the_commit_under_way_is_removed_by_the_next() -> None:
 
 def test_many_are_cancelled_at_once() -> None:
     rig = failed(*[b"%d" % number for number in range(1000)])
-    assert all([rig.retries.cancel(rig.lane, offset) for offset in range(1, 1001)])
+    assert all([rig.cancel(offset) for offset in range(1, 1001)])
     rig.stepped.run()
     assert (rig.retries.depth, rig.retries.bytes, rig.marks(), rig.records()) == (0, 0, 0, [])
 
@@ -332,7 +332,7 @@ def test_a_retry_that_has_expired_is_buried() -> None:
     rig = failed()
     (origin,) = rig.stepped.store.load(rig.lane, [1])
     late = Message(1, origin.content, rig.stepped.clock.now_ms() + 5000)
-    rig.retries.cancel(rig.lane, 1)
+    rig.cancel(1)
     rig.retries.relocate(rig.lane, late, Delivery(1, 1, rig.stepped.clock.now_ms() + 10_000))
     rig.stepped.run()
     consumer = rig.consume(rig.retries)
@@ -384,7 +384,7 @@ def test_one_whose_commit_fails_can_be_cancelled() -> None:
     consumer = rig.consume(rig.group.partitions[0])
     consumer.reject(*consumer.take())
     rig.stepped.run_turns()
-    assert rig.retries.cancel(rig.lane, 1)
+    assert rig.cancel(1)
     rig.stepped.commit(StoreFull("full"))
     rig.pass_time(1)
     assert (rig.retries.depth, rig.records(), rig.marks(), rig.group.lag) == (0, [], 0, 0)
@@ -435,7 +435,7 @@ def test_the_group_hears_of_each_retry_that_is_done() -> None:
     heard: list[int] = []
     rig.retries._settled = lambda lane, offset: heard.append(offset)
     consumer = rig.consume(rig.retries)
-    rig.retries.cancel(rig.lane, 2)
+    rig.cancel(2)
     rig.pass_time(10)
     first, third = consumer.take()
     consumer.accept(first)

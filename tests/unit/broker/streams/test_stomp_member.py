@@ -27,7 +27,8 @@ def test_a_message_says_where_it_is_and_how_it_is_acknowledged() -> None:
     rig.send("one", key="k")
     (message,) = member.take()
     assert list(message.headers) == [
-        "subscription", "destination", "partition", "offset", "ack", "message-id", "timestamp", "key", "content-length",
+        "subscription", "destination", "partition", "offset", "ack", "expires", "priority", "message-id", "timestamp",
+        "key", "content-length",
     ]  # fmt: skip
     assert (message.headers["ack"], message.body) == ("1.0.1-0", b"one")
 

@@ -4,6 +4,8 @@ import pytest
 
 from quire.broker.streams.stream import Stream
 from quire.errors import InvalidArgument, StoreFull
+from quire.store.base import IDENTITY, StoredDestination, WriteBatch
+from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.broker.streams.member_rig import StreamRig, numbers, places
@@ -355,3 +357,32 @@ def test_a_dead_letter_outlives_a_commit_that_fails() -> None:
     assert (rig.lag, rig.broker.queue("%DLQ%g").depth) == (0, 1)
     rig = rig.crashed()
     assert (rig.lag, rig.broker.queue("%DLQ%g").depth) == (0, 1)
+
+
+# Which one it is.
+
+
+def test_a_stream_that_is_made_again_has_another_identity_and_a_restart_changes_none() -> None:
+    rig = StreamRig(partitions=2)
+    first = rig.stream.stored.settings[IDENTITY]
+    rig.broker.destinations.add_partitions(rig.stream, 3)
+    again = rig.crashed()
+    assert again.stream.stored.settings == {IDENTITY: first}
+    name = again.stream.destination.name
+    again.broker.destinations.delete_stream(again.stream)
+    assert again.broker.destinations.create_stream(name).stored.settings[IDENTITY] != first
+
+
+def test_a_stream_of_an_older_version_gets_an_identity_that_it_keeps() -> None:
+    store = MemoryStore()
+    store.open()
+    batch = WriteBatch()
+    batch.destinations[1] = StoredDestination(1, "stream", "events", {}, (1,))
+    store.apply(batch)
+    found = []
+    for _ in range(2):
+        stepped = SteppedBroker(settings(), store)
+        stepped.run()
+        found += [stepped.broker.destinations.streams["events"].stored.settings, store.destinations()[0].settings]
+    assert found[0].keys() == {IDENTITY}
+    assert found == found[:1] * 4

@@ -11,6 +11,7 @@ from quire.errors import ProducerHeld, StoreFull, UnknownStage
 from quire.store.base import Store, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
+from quire.testing.faults import FaultyStore
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.broker.managed import browsed
@@ -255,6 +256,36 @@ def test_rows_that_cannot_be_read_are_tried_again_and_told(store: Store, caplog:
     store.apply(WriteBatch(marks={f"staged/rows/{first}": rows}))
     recover(writer.stepped)
     assert (content(writer.stepped), writer.is_written()) == ([b"1", b"2", b"3"], True)
+
+
+def test_rows_that_cannot_be_read_keep_up_no_other_producer(store: Store) -> None:
+    writer, first, _ = staged(store)
+    other = BulkWriter(writer.stepped, "other")
+    kept = other.stage(b"other")
+    writer.stepped.run()
+    rows = store.mark(f"staged/rows/{first}")
+    store.apply(WriteBatch(marks={f"staged/rows/{first}": b"torn"}))
+    writer.commit(1, first)
+    other.commit(1, kept)
+    writer.stepped.run()
+    assert (content(writer.stepped), writer.is_written(), other.is_written()) == ([b"other"], False, True)
+    store.apply(WriteBatch(marks={f"staged/rows/{first}": rows}))
+    recover(writer.stepped)
+    assert (content(writer.stepped), writer.is_written()) == ([b"other", b"1", b"2"], True)
+
+
+def test_a_read_that_fails_is_tried_again_and_no_row_is_sent_twice() -> None:
+    store = FaultyStore(MemoryStore())
+    store.open()
+    for nth in (1, 2):
+        writer, first, second = staged(store)
+        writer.commit(nth, first, second)
+        store.at_read(nth)
+        writer.stepped.run()
+        assert not writer.is_written()
+        recover(writer.stepped)
+        assert writer.is_written()
+    assert content(writer.stepped) == [b"1", b"2", b"3"] * 2
 
 
 # Histories.

@@ -1,0 +1,104 @@
+"""10,000 destinations: their coming and going, consumers of all of them, metrics and lists, and the rates with them."""
+
+import random
+
+from benchmarks.operations.bench import Bench
+from benchmarks.operations.client import Consumer, names, send_all, send_frame
+from quire.cli.api import exchange
+from quire.cli.perf.load import Load
+from quire.cli.perf.measure import measure
+
+MANY = 10_000
+
+
+def coming_and_going(bench: Bench) -> None:
+    """10,000 queues are made by sending to them, and deleted one after the other."""
+    queues = names(bench.scaled(MANY))
+    with bench.measure("created by sending to each", len(queues)):
+        send_all(bench.broker, [send_frame(name, b"x" * 100) for name in queues])
+    with bench.measure("a consumer of `>` comes", len(queues)):
+        consumer = Consumer(bench.broker, "/queue/>", 100)
+        consumer.subscribed()
+    more = names(len(queues), "more")
+    with bench.measure("as many more are created, which it consumes too", len(more)):
+        send_all(bench.broker, [send_frame(name, b"x" * 100) for name in more])
+    consumer.link.close()
+    with bench.measure("deleted over HTTP, one after the other", len(queues)):
+        for name in queues:
+            bench.broker.api.call("DELETE", f"/queues/{name}", force="true")
+
+
+def wildcard_consumers(bench: Bench) -> None:
+    """A consumer of 10,000 queues comes, takes messages, acknowledges them, loses its connection and comes back."""
+    queues = names(bench.scaled(MANY))
+    each = 10
+    total = each * len(queues)
+    send_all(bench.broker, [send_frame(name, b"x" * 100) for name in queues for _ in range(each)])
+    with bench.measure("the consumer comes: its receipt", len(queues)):
+        consumer = Consumer(bench.broker, "/queue/many.>")
+        consumer.subscribed()
+    with bench.measure("it takes and acknowledges a tenth", total // 10):
+        consumer.drain(total // 10)
+    left = total - consumer.received
+    with bench.measure("its connection is lost, and it comes back", len(queues)):
+        consumer.receive(consumer.received + 1)
+        consumer.link.close()
+        consumer = Consumer(bench.broker, "/queue/many.>")
+        consumer.subscribed()
+        consumer.receive(500)
+    with bench.measure("it ends with UNSUBSCRIBE", len(queues)):
+        consumer.unsubscribe()
+    consumer.link.close()
+    consumer = Consumer(bench.broker, "/queue/many.>")
+    with bench.measure("it takes and acknowledges the rest", left):
+        consumer.drain(left)
+    consumer.link.close()
+
+
+def _queues(bench: Bench) -> list[dict[str, int]]:
+    from quire.cli.api import pages
+
+    return list(pages(bench.broker.api, "/queues", "queues"))
+
+
+def rates(bench: Bench) -> None:
+    """The rate of a producer and a wildcard consumer over 50 and over 10,000 queues, in turn."""
+    messages = bench.scaled(100_000)
+    for count in (50, bench.scaled(MANY)):
+        queues = names(count, f"rate{count}")
+        choice = random.Random(1)  # noqa: S311 - a spread, no secret
+        frames = {name: send_frame(name, b"x" * 1024) for name in queues}
+        send_all(bench.broker, frames.values())
+        consumer = Consumer(bench.broker, f"/queue/rate{count}.>")
+        consumer.drain(count)
+        with bench.measure(f"sent to {count} queues at random", messages):
+            send_all(bench.broker, [frames[choice.choice(queues)] for _ in range(messages)])
+        with bench.measure(f"of {count} queues, taken and acknowledged by one wildcard consumer", messages):
+            consumer.drain(count + messages)
+        consumer.link.close()
+
+
+def metrics_and_lists(bench: Bench) -> None:
+    """Metrics and lists with 10,000 queues, each with a message and a consumer."""
+    queues = names(bench.scaled(MANY))
+    send_all(bench.broker, [send_frame(name, b"x" * 100) for name in queues])
+    consumer = Consumer(bench.broker, "/queue/many.>")
+    consumer.receive(1)
+    with bench.measure("`GET /metrics`, 10 times", 10):
+        for _ in range(10):
+            exchange("GET", f"{bench.broker.api.url}/metrics", None)
+    with bench.measure("`GET /queues`, all pages", len(queues)):
+        _queues(bench)
+    with bench.measure("`GET /broker`, 10 times", 10):
+        for _ in range(10):
+            bench.broker.api.call("GET", "/broker")
+    consumer.link.close()
+
+
+def other_rate(bench: Bench) -> None:
+    """The rate of one queue beside 10,000 others."""
+    with bench.measure("one queue alone: sent and taken", bench.scaled(100_000)):
+        measure(bench.broker.target, Load(bench.scaled(100_000)), lambda counts: None)
+    send_all(bench.broker, [send_frame(name, b"x" * 100) for name in names(bench.scaled(MANY))])
+    with bench.measure("one queue beside 10,000: sent and taken", bench.scaled(100_000)):
+        measure(bench.broker.target, Load(bench.scaled(100_000)), lambda counts: None)

@@ -1,0 +1,196 @@
+"""Removes expired messages from their queues and topics, a few at a time."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from quire.broker.dead_letter import needs_expired, send_dead_letters
+from quire.broker.queues.found_links import found_links
+from quire.broker.queues.queue import Queue
+from quire.broker.topics.topic import Topic
+from quire.errors import StoreCorrupt
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.queues.queue_lane import QueueLane
+
+RUN = 500
+"""How many messages of a lane are removed at once."""
+
+RUN_BYTES = 1 << 20
+"""How many bytes of messages are read at once, if more than one is."""
+
+UNREAD = 8
+"""Removing so many bytes of messages that are not read costs as much as reading one."""
+
+LOOK = 5000
+"""How many messages are looked at at once that are in memory only."""
+
+LANE_COST = 10
+"""As how many messages a lane or a subscription counts, for what it takes beside its messages."""
+
+CAUSE = "expired before it could be delivered"
+"""The cause in the headers of a dead letter."""
+
+
+class Cost(NamedTuple):
+    """What a removal has cost.
+
+    Attributes:
+        messages: how many messages it was about; more if it was dearer.
+        bytes: how many bytes of messages were read, or written as dead letters.
+        stayed: how many of the messages had to stay.
+    """
+
+    messages: int
+    bytes: int = 0
+    stayed: int = 0
+
+
+class ExpiredMessages:
+    """Removes expired messages. Each removal is whole: between two of them a commit may lie.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._version = -1
+        self._owners: dict[int, tuple[Queue, QueueLane] | Topic] = {}
+
+    def remove(self, lane: int, sequences: list[int], *, persistent: bool) -> Iterator[Cost]:
+        """Remove records of a lane that have expired, but for those in flight.
+
+        Args:
+            lane: the lane's id, or that of its part in the spool.
+            sequences: which, in ascending order.
+            persistent: whether they are in the store; otherwise they are in the spool.
+
+        Yields:
+            After each removal, what it has cost.
+
+        Raises:
+            StoreError: records cannot be read. What was yielded before is done.
+        """
+        lane = lane if persistent else self._broker.spool.lane_of(lane)
+        for start in range(0, len(sequences), RUN):
+            run = sequences[start : start + RUN]
+            match self._owner(lane):
+                case Topic() as topic:
+                    yield from self._remove_from_topic(topic, run)
+                case (queue, queue_lane):
+                    yield from self._remove_from_queue(queue, queue_lane, run, persistent)
+                case _:  # the schedule's, or of something that was deleted meanwhile
+                    yield Cost(0, 0, len(run))
+
+    def _owner(self, lane: int) -> "tuple[Queue, QueueLane] | Topic | None":
+        destinations = self._broker.destinations
+        if self._version != destinations.version:
+            self._version = destinations.version
+            self._owners = {lane.id: (queue, lane) for queue in destinations.queues.values() for lane in queue.lanes}
+            self._owners.update({topic.lane: topic for topic in destinations.topics.values()})
+        if (owner := self._owners.get(lane)) is not None:
+            return owner
+        temporary = self._broker.routing.temporaries.queue_of(lane)
+        return None if temporary is None else (temporary, temporary.lanes[0])
+
+    # Queues.
+
+    def _remove_from_queue(self, queue: Queue, lane: "QueueLane", run: list[int], persistent: bool) -> Iterator[Cost]:
+        source = self._broker.store if persistent else self._broker.spool
+        free = queue.free_of(run)
+        entries = [
+            _shell(link.sequence, link.size, lane.priority, persistent=persistent)
+            for link in found_links(source, lane.id, free)
+        ]
+        yield Cost(LANE_COST, 0, len(run) - len(free))
+        if not needs_expired(self._broker, queue, persistent=persistent):
+            for portion in _portions(entries, RUN_BYTES * UNREAD):
+                self._bury(queue, portion)
+                yield Cost(len(portion), _size(portion) // UNREAD)
+            return
+        for portion in _portions(entries, RUN_BYTES):
+            messages = self._load(lane.id, [entry.sequence for entry in portion], persistent=persistent)
+            self._bury(queue, messages)
+            yield Cost(2 * len(portion), _size(messages), len(portion) - len(messages))
+
+    def _bury(self, queue: Queue, messages: list[Message]) -> None:
+        """Remove messages that are not in flight."""
+        taken = set(queue.take_out([message.sequence for message in messages]))
+        messages = [message for message in messages if message.sequence in taken]
+        queue.removed(messages)
+        send_dead_letters(self._broker, queue, messages, "expired", CAUSE)
+
+    def _load(self, lane: int, sequences: list[int], *, persistent: bool) -> list[Message]:
+        """Read messages; a damaged one is left out and stays where it is."""
+        while sequences:
+            try:
+                return (self._broker.store if persistent else self._broker.spool).load(lane, sequences)
+            except StoreCorrupt as damage:
+                sequences = [sequence for sequence in sequences if sequence != damage.data["sequence"]]
+        return []
+
+    def remove_unstored(self, now_ms: int) -> Iterator[Cost]:
+        """Remove expired messages that are in memory only, of those queues that may have some."""
+        temporaries = self._broker.routing.temporaries.queues
+        for queue in [
+            q for q in (*self._broker.queues.values(), *temporaries.values()) if 0 < q.first_expiry <= now_ms
+        ]:
+            resident, queue.first_expiry = [message for lane in queue.lanes for message in lane.resident()], 0
+            for start in range(0, len(resident), LOOK):
+                expiring = [m for m in resident[start : start + LOOK] if m.expiration and not m.stored]
+                for expiration in [m.expiration for m in expiring if m.expiration > now_ms]:
+                    queue.note_expiry(expiration)
+                expired = [message for message in expiring if message.expiration <= now_ms]
+                yield Cost(LOOK // 10)
+                for first in range(0, len(expired), RUN):
+                    self._bury(queue, expired[first : first + RUN])
+                    yield Cost(RUN)
+
+    # Topics.
+
+    def _remove_from_topic(self, topic: Topic, run: list[int]) -> Iterator[Cost]:
+        """Finish records for each durable subscription; each record is read once for all of them."""
+        broker = self._broker
+        needed = needs_expired(broker, topic, persistent=True)
+        links = found_links(broker.store, topic.lane, run)
+        entries = [_shell(link.sequence, link.size, 4, persistent=True) for link in links]
+        for portion in _portions(entries, RUN_BYTES if needed else RUN_BYTES * UNREAD):
+            sequences = [entry.sequence for entry in portion]
+            records = self._load(topic.lane, sequences, persistent=True) if needed else portion
+            size = _size(records) if needed else _size(records) // UNREAD
+            yield Cost(len(records), size)
+            stayed = 0
+            for durable in list(topic.durables):
+                if broker.durables.find(*durable.key) is durable:
+                    done, busy = durable.expire(records)
+                    stayed = max(stayed, busy)
+                    yield Cost((1 + needed) * done + LANE_COST, size if done and needed else 0)
+            topic.expire(records)
+            yield Cost(len(records), 0, stayed)
+
+
+def _shell(sequence: int, size: int, priority: int, *, persistent: bool) -> Message:
+    """A message without its content."""
+    message = Message(sequence, b"", priority=priority, persistent=persistent)
+    message.size, message.stored = size, True
+    return message
+
+
+def _size(messages: list[Message]) -> int:
+    return sum([message.size for message in messages])
+
+
+def _portions(entries: list[Message], limit: int) -> Iterator[list[Message]]:
+    """Split messages into portions of so many bytes, or of one larger message."""
+    portion: list[Message] = []
+    size = 0
+    for entry in entries:
+        if portion and size + entry.size > limit:
+            yield portion
+            portion, size = [], 0
+        portion.append(entry)
+        size += entry.size
+    if portion:
+        yield portion

@@ -1,0 +1,71 @@
+"""Heads of SEND frames that are like an earlier one but for some values: a correlation id, the length of the body.
+
+Such a head is cut into lines and not read: the session takes over what its headers mean from the earlier one.
+"""
+
+from quire.protocols.stomp.frames import Head
+
+_LENGTH = b"content-length:"
+_MOST_DIGITS = 9
+_MAX_KEPT = 64
+"""The bound keeps what a hostile stream of ever new heads leaves behind small."""
+
+Key = tuple[bytes, int]
+"""By what a head is looked up: the line of its destination, and how many lines it has."""
+
+
+class SimilarHeads:
+    """The heads of one connection that others may be like. Not for 1.0, where blanks around values do not count."""
+
+    def __init__(self) -> None:
+        # A head, what each of its lines begins with, and which line says the length of the body (-1 if none does).
+        self._known: dict[Key, tuple[Head, list[bytes], int]] = {}
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+
+    def note(self, head: Head, block: bytes) -> None:
+        """A head was read in full: others may be like it.
+
+        Args:
+            head: a SEND frame's.
+            block: its lines.
+        """
+        if not _is_plain(block) or len(head.headers) != len(head.fields):
+            return
+        lines = block.split(b"\n")
+        starts = [line[: line.find(b":") + 1] for line in lines]
+        if len(self._known) >= _MAX_KEPT:
+            self._known.clear()
+        self._known[_key(block)] = head, starts, starts.index(_LENGTH) if _LENGTH in starts else -1
+
+    def find(self, block: bytes) -> Head | None:
+        """The head of some lines, if it is like one that is known; None if it is to be read in full.
+
+        Args:
+            block: the command and the header lines, each with a line feed at its end, without the receipt.
+        """
+        known = self._known.get(_key(block))
+        if known is None or not _is_plain(block):
+            return None
+        base, starts, place = known
+        lines = block.split(b"\n")
+        if not all(map(bytes.startswith, lines, starts)):
+            return None
+        if place < 0:
+            return Head.similar(base, lines, -1)
+        digits = lines[place][len(_LENGTH) :]
+        if not digits.isdigit() or len(digits) > _MOST_DIGITS:
+            return None
+        return Head.similar(base, lines, int(digits))
+
+
+def _key(block: bytes) -> Key:
+    start = block.find(b"\ndestination:")
+    return block[start : block.find(b"\n", start + 1)], block.count(b"\n")
+
+
+def _is_plain(block: bytes) -> bool:
+    """Whether all lines of a SEND frame mean the same raw and unescaped."""
+    return block.startswith(b"SEND\n") and block.isascii() and b"\\" not in block and b"\r" not in block

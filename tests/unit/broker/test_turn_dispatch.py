@@ -1,0 +1,83 @@
+"""Dispatch is bounded in time: what a turn leaves is first in the next one."""
+
+from quire.broker.queues.queue import Queue
+from quire.clock import ManualClock
+from quire.testing.stepped import SteppedBroker
+
+
+class SlowDispatch:
+    """Each dispatch of a queue takes a while."""
+
+    def __init__(self, stepped: SteppedBroker, seconds: float) -> None:
+        self.seen: list[str] = []
+        for queue in stepped.broker.queues.values():
+            self._slow(queue, stepped.clock, seconds)
+
+    def _slow(self, queue: Queue, clock: ManualClock, seconds: float) -> None:
+        right = queue.dispatcher.dispatch
+
+        def dispatch() -> None:
+            self.seen.append(queue.destination.name)
+            clock.advance(seconds)
+            right()
+
+        queue.dispatcher.dispatch = dispatch  # type: ignore[method-assign]
+
+
+def with_consumers(*queues: str) -> SteppedBroker:
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    for queue in queues:
+        client.subscribe(queue, id=queue)
+    stepped.run()
+    return stepped
+
+
+def test_queues_that_a_turn_leaves_are_first_in_the_next_one() -> None:
+    stepped = with_consumers("a", "b", "c", "d", "e")
+    slow = SlowDispatch(stepped, 0.006)
+    for queue in stepped.broker.queues.values():
+        queue.wake()
+    stepped.turn()
+    assert slow.seen == ["a", "b"]
+    stepped.queue("a").wake()  # it is ready again, behind the others
+    stepped.turn()
+    stepped.turn()
+    assert slow.seen == ["a", "b", "c", "d", "e", "a"]
+
+
+def test_one_queue_has_its_turn_however_slow_it_is() -> None:
+    stepped = with_consumers("a", "b")
+    slow = SlowDispatch(stepped, 3)
+    for queue in stepped.broker.queues.values():
+        queue.wake()
+    stepped.turn()
+    stepped.turn()
+    assert slow.seen == ["a", "b"]
+
+
+def test_a_deep_queue_gives_way_to_others_within_its_dispatch() -> None:
+    stepped = SteppedBroker()
+    producer, consumers = stepped.connect(), [stepped.connect() for _ in range(2)]
+    for number in range(1000):
+        producer.send("q", b"%d" % number)
+    stepped.run()
+    queue = stepped.queue("q")
+    right = queue.dispatcher.give
+
+    def give(subscription: object, messages: object, extra: bytes = b"") -> None:
+        stepped.clock.advance(0.004)
+        right(subscription, messages, extra)  # type: ignore[arg-type]
+
+    queue.dispatcher.give = give  # type: ignore[method-assign]
+    for consumer in consumers:
+        consumer.subscribe("q")
+    received: list[int] = []
+    while not sum(received):
+        stepped.turn()
+        received = [len(consumer.messages()) for consumer in consumers]
+        if stepped.writer.batch is not None:
+            stepped.commit()
+    assert sum(received) < 1000
+    stepped.run()
+    assert sum(received) + sum([len(consumer.messages()) for consumer in consumers]) == 1000
