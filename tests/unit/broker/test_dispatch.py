@@ -4,7 +4,7 @@ from quire.broker.stomp.stomp_session import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore
 from quire.testing.stepped import SteppedBroker
-from tests.unit.broker.harness import consumer, filled, numbers
+from tests.unit.broker.harness import consumer, filled, numbers, settings
 
 
 def send(stepped: SteppedBroker, *bodies: bytes) -> None:
@@ -136,7 +136,7 @@ def test_a_paused_queue_dispatches_nothing() -> None:
 def test_what_came_back_still_waits_when_what_is_parked_before_it_cannot_be_read() -> None:
     store = FaultyStore(MemoryStore())
     store.open()
-    stepped = SteppedBroker(store=store)
+    stepped = SteppedBroker(settings(), store)
     red, blue = stepped.connect(), stepped.connect()
     for client, color in ((red, "red"), (blue, "blue")):
         client.subscribe("q", headers={"selector": f"color = '{color}'", "activemq.prefetchSize": "1"})
@@ -149,7 +149,7 @@ def test_what_came_back_still_waits_when_what_is_parked_before_it_cannot_be_read
     red.ack(first)
     store.at_read(1)
     stepped.run()
-    for _ in range(2):  # it is read again, and the wait of the message that failed is over
+    for _ in range(2):
         stepped.advance(1.1)
         stepped.run()
     assert (red.messages(), blue.messages()) == ([b"2"], [b"3"])
