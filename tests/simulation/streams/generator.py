@@ -64,7 +64,7 @@ class _Generator:
             self._begin: 2 * self._has("transactions"), self._end: 4 * self._has("transactions"),
             self._leave: 4 * self._has("departures"), self._read: 2 * self._has("slow-readers"),
             self._fail: 2 * self._has("failures"), self._crash: 2 * self._has("crashes"), Stop: self._has("stops"),
-            Grow: self._has("partitions"), self._pin: self._has("retention"), self._move: self._has("moves"),
+            Grow: self._has("partitions"), self._pin: self._has("retention"), self._move: 2 * self._has("moves"),
         }  # fmt: skip
         self._draws: list[Callable[[], AnyStep]] = list(weights)
         self._weights = list(weights.values())
@@ -190,7 +190,8 @@ class _Generator:
     def _move(self) -> AnyStep:
         choice = self._random.choice
         tos: tuple[To, ...] = ("earliest", "latest", "offset", "shift")
-        return Move(choice(self._groups), choice(tos), choice((-2, 1, 2, 5)), choice((-1, -1, 0, 1)))
+        fails = self._random.choice((0, *range(4, 16))) if self._has("failures") else 0
+        return Move(choice(self._groups), choice(tos), choice((-2, 1, 2, 5)), choice((-1, -1, 0, 1)), fails)
 
     # The broker.
 
