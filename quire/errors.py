@@ -58,7 +58,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
-    "producer-held": ErrorEntry(503, 4, True, "The broker is over a limit: consume, purge, free disk space or raise it."),
+    "producer-held": ErrorEntry(503, 4, True, "A limit is reached: consume, purge, free the disk, or raise it."),
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit it names."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
     "wrong-transaction-state": ErrorEntry(409, 4, False, "Keep the order: start, work, end, prepare, one outcome."),

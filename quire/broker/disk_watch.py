@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quire.broker.flow import HoldCause
 from quire.logs import event
@@ -49,7 +49,7 @@ class DiskWatch:
                 if released := disk.release():
                     has_more = True
                     text = f"{released} bytes of reserve in {disk.directory} are free for deliveries and removals"
-                    event("disk.reserve_used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
+                    event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
             except OSError as error:
                 self._failed(cause, error)
             self._look_at(cause, refills=False)
@@ -72,15 +72,12 @@ class DiskWatch:
         if disk.is_low and cause not in self.low:
             self.low.add(cause)
             text = f"{disk.room} bytes are free in {disk.directory}, less than {disk.limit}: its producers are held"
-            self._tell("disk.low", text, logging.WARNING, disk)
+            event("disk.low", text, logging.WARNING, **_facts(disk))
         elif not disk.is_low and cause in self.low:
             self.low.discard(cause)
             text = f"{disk.room} bytes are free in {disk.directory}: its producers go on"
-            self._tell("disk.recovered", text, logging.INFO, disk)
+            event("disk.recovered", text, **_facts(disk))
             self._broker.ask_turn()
-
-    def _tell(self, name: str, text: str, level: int, disk: Disk) -> None:
-        event(name, text, level, directory=str(disk.directory), free=disk.room, limit=disk.limit)
 
     def _failed(self, cause: HoldCause, error: OSError) -> None:
         if cause not in self._failing:
@@ -88,3 +85,7 @@ class DiskWatch:
             directory = str(self.disks[cause].directory)
             text = f"the disk of {directory} cannot be looked at, or has no reserve: {error}"
             event("disk.failed", text, logging.WARNING, directory=directory)
+
+
+def _facts(disk: Disk) -> dict[str, Any]:
+    return {"directory": str(disk.directory), "free": disk.room, "limit": disk.limit}

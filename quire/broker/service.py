@@ -204,7 +204,7 @@ class Service:
         disk = self._disks[cause] = Disk(store, self.settings.store.disk_free_limit, self._probe)
         if released := disk.prepare():
             text = f"the disk of {disk.directory} is full: {released} bytes of reserve are used for the start"
-            event("disk.reserve_used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
+            event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
 
     def _tick(self) -> None:
         """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""

@@ -152,7 +152,7 @@ def test_a_commit_that_finds_no_space_gets_the_reserve_and_is_tried_again_at_onc
     rig.stepped.run()
     assert rig.broker.store_error is None
     assert rig.stepped.store.lane_state(rig.stepped.queue("q").lanes[0].id).count == 0
-    assert events(caplog).count("disk.reserve_used") == 2
+    assert events(caplog).count("disk.reserve-used") == 2
     refused = rig.stepped.connect()
     refused.send("q", b"2")
     rig.stepped.run()
