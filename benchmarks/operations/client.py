@@ -81,6 +81,7 @@ class Consumer:
 
     def drain(self, count: int) -> None:
         """Take messages until so many have come in all, and acknowledge each."""
+        self.acknowledge()
         while self.received < count:
             self._take(ANSWER_LIMIT)
             self.acknowledge()

@@ -66,7 +66,7 @@ def rates(bench: Bench) -> None:
     messages = bench.scaled(100_000)
     for count in (50, bench.scaled(MANY)):
         queues = names(count, f"rate{count}")
-        choice = random.Random(1)  # noqa: S311 - a spread, no secret
+        choice = random.Random(1)
         frames = {name: send_frame(name, b"x" * 1024) for name in queues}
         send_all(bench.broker, frames.values())
         consumer = Consumer(bench.broker, f"/queue/rate{count}.>")

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
@@ -52,6 +52,9 @@ from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
 from quire.store.writer import Writer
 
+if TYPE_CHECKING:
+    from quire.broker.routing.wildcard import WildcardSubscription
+
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
 
@@ -74,6 +77,7 @@ class Broker:
         disks: the disks that are watched.
         ready: the queues that may have something to dispatch.
         with_credit: the subscriptions to several destinations that may have credit for those of them that wait for it.
+        leaving: the subscriptions to several destinations that are over, and have not left all of these yet.
         watched: those that had, since consumers were last looked at.
         idle_residents: the queues nobody consumes that may keep messages in memory.
         stored_bytes: sizes of all messages in all queues.
@@ -83,6 +87,7 @@ class Broker:
             answers until they are read; at the most ``partial_limit``.
         commits_done: the number of the last commit that ended.
         commit_errors: how many commits failed.
+        ended: how many connections and destinations have ended.
         open_commit_number: the number that the open commit will have.
         destinations: all there are.
         durables: the durable subscriptions.
@@ -125,10 +130,11 @@ class Broker:
         self.ready: dict[Dispatching, None] = {}
         self.with_credit: dict[SharedPrefetch, None] = {}
         self.watched: dict[Dispatching, None] = {}
+        self.leaving: dict[WildcardSubscription, None] = {}
         self.idle_residents: OrderedDict[Queue, None] = OrderedDict()
         self.stored_bytes = self.open_bytes = self.transaction_bytes = self.partial_bytes = 0
         self.partial_limit = settings.memory.limit + settings.stomp.max_body
-        self.commits_done = self.commit_errors = 0
+        self.commits_done = self.commit_errors = self.ended = 0
         self.open_commit_number = 1
         self.store_error: QuireError | None = None
         self.store_failed_since = 0.0
@@ -217,6 +223,7 @@ class Broker:
 
     def forget(self, owner: object) -> None:
         """A destination is deleted: what it has in commits concerns nobody any more."""
+        self.ended += 1
         self._open.forget(owner)
         if self._committing:
             self._committing.forget(owner)
@@ -243,6 +250,8 @@ class Broker:
 
     def stop(self) -> None:
         """Before a clean stop, when all connections are gone: note that nothing is in flight, with the open commit."""
+        for whole in list(self.leaving):
+            whole.finish()
         for queue in self.queues.values():
             queue.stop()
         for durable in self.durables:

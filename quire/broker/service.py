@@ -18,6 +18,7 @@ from typing import Protocol
 from quire import __version__, migrations
 from quire.broker.broker import Broker
 from quire.broker.flow import HoldCause
+from quire.broker.garbage import GarbageCollection
 from quire.broker.stomp.stomp_session import StompSession
 from quire.broker.transport import StompTransport
 from quire.clock import Clock, SystemClock
@@ -149,6 +150,8 @@ class Service:
         http_listener = _listen(self.settings.http.address) if self._http else None
         listener = _listen(self.settings.stomp.address)
         self.stomp_address = _address(listener)
+        self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.ended)
+        self._garbage.start()
         self._tick()
         if self._http and http_listener:
             self.http_address = _address(http_listener)
@@ -284,9 +287,12 @@ class Service:
             transport.stop()
         if self._http:  # requests that wait end, and give back what they were given
             await self._http.stop()
+        while self.broker.leaving:
+            await self._commit()
         self.broker.stop()
         await self._commit()
         self._ticking.cancel()
+        self._garbage.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
         self.broker.spool.close()
 

@@ -34,6 +34,10 @@ class Whole(Protocol):
         """What was given out up to and including a message, in that order, by child."""
         ...
 
+    def leave_now(self, child: Subscription) -> None:
+        """A child that is to go does so now."""
+        ...
+
 
 class ChildSubscription(Subscription):
     """One source's part of a subscription to several. Its credit is that of the whole.
@@ -50,6 +54,10 @@ class ChildSubscription(Subscription):
     def credit(self) -> int:
         """How many messages it may be given now."""
         return self.parent.credit(self)
+
+    def leave_now(self) -> None:
+        """If it is about to leave its source, it does so now."""
+        self.parent.leave_now(self)
 
     def take(self, sequences: list[int]) -> list[Message]:
         """Take settled messages out of the in-flight table."""
@@ -132,6 +140,9 @@ class SharedPrefetch:
         for key in [key for key in self._in_flight if key[0] is child]:
             del self._in_flight[key]
         self.wake()
+
+    def leave_now(self, child: Subscription) -> None:
+        """Children leave at once as it is."""
 
     def wake(self) -> None:
         """There may be credit again: children that wait for it are served in the next turn."""

@@ -34,39 +34,48 @@ class Steps:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._work: deque[tuple[Step, str]] = deque()
+        self._unstored: deque[tuple[Step, str]] = deque()
         self._is_waiting = False
         self._failing: set[str] = set()
 
-    def add(self, step: Step, name: str) -> None:
+    def add(self, step: Step, name: str, *, stores: bool = True) -> None:
         """Call a step again and again until it says that there is no more to do.
 
         Args:
             step: takes one step. What it does goes into the open commit, and the next step comes after that commit.
             name: what the work is, for the log: ``the removal of expired messages`` say.
+            stores: whether the next step has to see what the last one has stored. Otherwise it need not wait for the
+                commit, and it is taken while the store refuses commits too.
         """
-        self._work.append((step, name))
+        (self._work if stores else self._unstored).append((step, name))
         self._broker.ask_turn()
 
     def run(self) -> None:
         """Take one step of each piece of work, as far as the budget reaches; the others are first in the next turn."""
+        if self._unstored:
+            self._round(self._unstored, stores=False)
+            if self._unstored:
+                self._broker.ask_turn()
         if not self._work or self._is_waiting:
             return
         if self._broker.store_error is not None:  # what the failed commit had is not there yet
             self._wait_a_while()
             return
-        work = self._work
-        end = self._broker.clock.monotonic() + BUDGET
-        for _ in range(len(work)):
-            step, name = work.popleft()
-            if self._take(step, name):
-                work.append((step, name))
-            if self._broker.meter.part(name) >= end:
-                break
-        if work:
+        self._round(self._work, stores=True)
+        if self._work:
             self._is_waiting = True
             self._broker.after_commit(self._go_on)
 
-    def _take(self, step: Step, name: str) -> bool:
+    def _round(self, work: deque[tuple[Step, str]], *, stores: bool) -> None:
+        end = self._broker.clock.monotonic() + BUDGET
+        for _ in range(len(work)):
+            step, name = work.popleft()
+            if self._take(step, name, stores=stores):
+                work.append((step, name))
+            if self._broker.meter.part(name) >= end:
+                break
+
+    def _take(self, step: Step, name: str, *, stores: bool) -> bool:
         """Whether there is more to do at once."""
         try:
             more = step()
@@ -75,7 +84,7 @@ class Steps:
                 self._failing.add(name)
                 text = f"{name} waits until the store can be read: {error}"
                 event("store.unreadable", text, logging.WARNING, code=error.code)
-            self._broker.scheduler.call_later(RETRY, lambda: self.add(step, name))
+            self._broker.scheduler.call_later(RETRY, lambda: self.add(step, name, stores=stores))
             return False
         self._failing.discard(name)
         return more

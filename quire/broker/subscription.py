@@ -176,6 +176,9 @@ class Subscription:
             self.extended.difference_update(sequences)
         return [message for message in messages if message is not None]
 
+    def leave_now(self) -> None:
+        """If it is about to leave its source, it does so now."""
+
     def extend(self, sequences: Iterable[int]) -> None:
         """Messages take no credit for now.
 

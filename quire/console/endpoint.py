@@ -25,7 +25,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 
-ENTRIES = 50
+ENTRIES = 20
 """So many entries of a list are made at once: some milliseconds."""
 
 T = TypeVar("T")

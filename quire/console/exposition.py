@@ -6,7 +6,7 @@ Metrics without a destination are few: those are written by Prometheus' own libr
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-SLICE = 500
+SLICE = 200
 """How many lines are written at once, or a few more: some milliseconds."""
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from quire.console.queue_metrics import queue_metrics
 from quire.console.stream_metrics import stream_metrics
 from quire.console.topic_metrics import topic_metrics
 
-STATUSES = 50
+STATUSES = 20
 """Of so many destinations the status is read at once."""
 
 T = TypeVar("T")

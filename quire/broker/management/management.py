@@ -201,6 +201,8 @@ class Management:
             raise DestinationInUse(f"the queue {name!r} has consumers: {count}", name=name, consumers=count)
         for session in list(dict.fromkeys([subscription.session for subscription in queue.subscriptions])):
             session.fail(UnknownDestination(f"the queue {name!r} was deleted", name=name))
+        for subscription in list(queue.subscriptions):
+            subscription.leave_now()
 
     # Message groups.
 

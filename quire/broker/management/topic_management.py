@@ -81,6 +81,8 @@ class TopicManagement:
         """Disconnect all consumers."""
         for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
             session.fail(UnknownDestination(text, name=source.destination.name))
+        for subscription in list(source.subscriptions):
+            subscription.leave_now()
 
     # Durable subscriptions.
 

@@ -55,6 +55,7 @@ class Queue:
         subscriptions: its consumers, in the order they came.
         dispatcher: gives out its messages.
         paused: whether dispatch is stopped by an operator.
+        awaited: how many consumers are about to leave, and have messages that come back before later ones go out.
         fault: why the store cannot give its next message; None while it can.
         fault_since: since when, on the monotonic clock.
         first_expiry: no message that is only in memory, and with no consumer, expires before this time, in milliseconds
@@ -78,6 +79,7 @@ class Queue:
         states = [lane.state for lane in self.lanes]
         self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.subscriptions: list[Subscription] = []
+        self.awaited = 0
         self.fault: StoreError | None = None
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
@@ -247,7 +249,7 @@ class Queue:
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
-        if self.paused or self._settles_with > self.broker.commits_done:
+        if self.paused or self.awaited or self._settles_with > self.broker.commits_done:
             return
         try:
             self.dispatcher.dispatch()

@@ -4,29 +4,41 @@ There is one child for each destination. To the client they are one subscription
 and a cumulative acknowledgement covers what any of them was given before.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from quire.broker.queues.queue import Queue
 from quire.broker.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.stomp.stomp_destination import Address
+from quire.broker.subscription import Subscription
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
-from quire.errors import QuireError
+from quire.errors import QuireError, StoreError
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
 
+STEP = 100
+"""How many destinations come to a subscription, or leave it, at once."""
+
+LOOK = 2000
+"""How many destinations are looked at at once whether they match."""
+
+
 class WildcardSubscription(SharedPrefetch):
     """A subscription to all destinations that match patterns, those that come later too.
+
+    Its children come and go in steps: there may be ten thousand of them.
 
     Args:
         broker: the broker.
         addresses: the patterns; a name without wildcards is one destination, which is made if it is not there.
         prefetch: how many messages all children together may have in flight.
         make: makes the child of a destination, whose parent this is, and puts it there.
-        fail: told of an error when a child cannot be made for a destination that comes later.
+        fail: told of an error when a child cannot be made later.
 
     Attributes:
         children: by destination.
@@ -42,29 +54,70 @@ class WildcardSubscription(SharedPrefetch):
         self._patterns = [(address.kind, Pattern(address.name)) for address in addresses]
         self._make = make
         self._fail = fail
+        self._coming: Iterator[Destination | None] | None = None
+        self._tell_started: Callable[[], None] = lambda: None
+        self._leaving: dict[ChildSubscription, bool] = {}
+        self._is_over = False
+        self._end_child: Callable[[ChildSubscription], None]
 
     # Destinations come.
 
     def start(self) -> None:
-        """Subscribe to everything that matches, and to what comes from now on.
+        """Subscribe to everything that matches, and to what comes from now on: the first ones now, the others in steps.
 
         Raises:
             QuireError: a child cannot be made; ``end`` ends those that were.
         """
-        destinations = self._broker.destinations
         for pattern in self._topic_wildcards():
             self._broker.advisories.watch(pattern)
-        destinations.created.append(self._created)
-        for kind, pattern in self._patterns:
-            if not pattern.is_wildcard:
-                self._add(Destination(kind, pattern.text))
-                continue
-            names = destinations.queues if kind is DestinationKind.QUEUE else destinations.topics
-            for name in [name for name in names if pattern.matches(name)]:
-                self._add(Destination(kind, name))
+        self._broker.destinations.created.append(self._created)
+        self._coming = self._matching()
+        if self._come():
+            self._broker.steps.add(self._come_on, "a subscription to many destinations", stores=False)
+
+    def when_started(self, call: Callable[[], None]) -> bool:
+        """Make a call when it is subscribed to everything; False if it is already."""
+        self._tell_started = call
+        return self._coming is not None
 
     def _topic_wildcards(self) -> list[Pattern]:
         return [pattern for kind, pattern in self._patterns if kind is DestinationKind.TOPIC and pattern.is_wildcard]
+
+    def _matching(self) -> "Iterator[Destination | None]":
+        """What matches and is there when its time has come; None for what does not."""
+        destinations = self._broker.destinations
+        for kind, pattern in self._patterns:
+            if not pattern.is_wildcard:
+                yield Destination(kind, pattern.text)
+                continue
+            named: Mapping[str, object] = destinations.queues if kind is DestinationKind.QUEUE else destinations.topics
+            for name in list(named):
+                yield Destination(kind, name) if pattern.matches(name) and name in named else None
+
+    def _come(self) -> bool:
+        """Take a step; whether there are more."""
+        assert self._coming is not None
+        before = len(self.children)
+        for destination in islice(self._coming, LOOK):
+            if destination is not None:
+                self._add(destination)
+                if len(self.children) - before >= STEP:
+                    return True
+        if next(self._coming, self) is self:
+            self._coming = None
+        return self._coming is not None
+
+    def _come_on(self) -> bool:
+        try:
+            if not self._is_over and self._come():
+                return True
+        except StoreError:
+            raise
+        except QuireError as error:
+            self._fail(error)
+        else:
+            self._tell_started()
+        return False
 
     def _created(self, destination: Destination) -> None:
         if any([kind is destination.kind and pattern.matches(destination.name) for kind, pattern in self._patterns]):
@@ -82,18 +135,61 @@ class WildcardSubscription(SharedPrefetch):
         finally:
             self._being_made.discard(destination)
 
-    def end(self, cause: str, *, lost: bool) -> None:
-        """All children go.
+    # They go.
+
+    def credit(self, child: Subscription) -> int:
+        """How many messages a child may be given now."""
+        return 0 if self._is_over else super().credit(child)
+
+    def end(self, cause: str, gone: Callable[[ChildSubscription], None], *, lost: bool) -> None:
+        """All children go, in steps; from now on none is given anything.
+
+        What they had comes back before anything later is given out: until then their queues give out nothing.
 
         Args:
             cause: why.
+            gone: told of each child that is gone.
             lost: whether they vanished without a word.
         """
+        self._is_over = True
+        self._end_child = partial(self._end_one, cause, gone, lost=lost)
         self._broker.destinations.created.remove(self._created)
         for pattern in self._topic_wildcards():
             self._broker.advisories.unwatch(pattern)
         for child in self.children.values():
-            child.source.remove(child, cause, lost=lost)
+            source, holds = child.source, bool(child.in_flight)
+            self._leaving[child] = holds
+            if holds and isinstance(source, Queue):
+                source.awaited += 1
         self.children.clear()
         self._in_flight.clear()
         self._waiting.clear()
+        self._broker.leaving[self] = None
+        if self._go():
+            self._broker.steps.add(self._go, "the end of a subscription to many destinations", stores=False)
+
+    def _go(self) -> bool:
+        """Take a step; whether there are more."""
+        for child in list(islice(self._leaving, STEP)):
+            self.leave_now(child)
+        return bool(self._leaving)
+
+    def finish(self) -> None:
+        """All children that are still to go do so now."""
+        while self._go():
+            pass
+
+    def leave_now(self, child: Subscription) -> None:
+        """A child that is to go does so now."""
+        if isinstance(child, ChildSubscription) and (holds := self._leaving.pop(child, None)) is not None:
+            if holds and isinstance(child.source, Queue):
+                child.source.awaited -= 1
+            self._end_child(child)
+            if not self._leaving:
+                self._broker.leaving.pop(self, None)
+
+    def _end_one(
+        self, cause: str, gone: Callable[[ChildSubscription], None], child: ChildSubscription, *, lost: bool
+    ) -> None:
+        child.source.remove(child, cause, lost=lost)
+        gone(child)

@@ -97,12 +97,15 @@ class ConsumerMaker:
         try:
             whole.start()
         except QuireError:
-            children = list(whole.children.values())
-            whole.end("it could not be subscribed to everything", lost=False)
-            for child in children:
-                self.gone(child)
+            self.end_wildcard(whole, "it could not be subscribed to everything", lost=False)
             raise
         return whole
+
+    def end_wildcard(self, whole: WildcardSubscription, cause: str, *, lost: bool) -> None:
+        """A consumer of all destinations that match goes; its parts are entered no more."""
+        for child in whole.children.values():
+            del self._subscriptions[child.number]
+        whole.end(cause, self._tell_gone, lost=lost)
 
     def member(self, request: SubscribeRequest, wish: MembershipRequest) -> GroupMember:
         """A member of a consumer group, or a reader of a stream.
@@ -189,6 +192,9 @@ class ConsumerMaker:
     def gone(self, subscription: Subscription) -> None:
         """A consumer is gone: it is entered no more."""
         del self._subscriptions[subscription.number]
+        self._tell_gone(subscription)
+
+    def _tell_gone(self, subscription: Subscription) -> None:
         if not isinstance(subscription.source, Browser):
             destinations, destination = self._broker.destinations, subscription.source.destination
             named = destinations.queues if destination.kind is DestinationKind.QUEUE else destinations.topics

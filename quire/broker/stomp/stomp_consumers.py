@@ -5,6 +5,7 @@ second subscription of a connection on. In 1.0 and 1.1 messages are acknowledged
 for no message (the end of a browse, a pull in vain) have ``0`` for both; acknowledging them does nothing.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire.broker.acknowledgement import Pull
@@ -98,6 +99,11 @@ class StompConsumers:
         if before is not None:
             self._namesakes.append((request.id, before))
 
+    def when_subscribed(self, head: Head, call: Callable[[], None]) -> bool:
+        """Make a call when a SUBSCRIBE frame that was taken is done; False if it is already."""
+        consumer = self._by_id.get(head.headers.get("id", head.headers["destination"]))
+        return isinstance(consumer, WildcardSubscription) and consumer.when_started(call)
+
     def _made(self, request: SubscribeRequest) -> Consumer:
         if request.membership is not None:
             return self._maker.member(request, request.membership)
@@ -147,18 +153,17 @@ class StompConsumers:
             return
         if pull := self._pulls.pop(id, None):
             pull.cancel()
-        subscriptions = [consumer] if isinstance(consumer, Subscription) else list(consumer.children.values())
         if isinstance(consumer, Subscription):
             consumer.source.remove(consumer, cause, lost=lost)
+            self._maker.gone(consumer)
+            self.rolled_back.forget({consumer})
         else:
-            consumer.end(cause, lost=lost)
-        for subscription in subscriptions:
-            self._maker.gone(subscription)
-            self.rolled_back.forget(subscription)
+            self.rolled_back.forget(set(consumer.children.values()))
+            self._maker.end_wildcard(consumer, cause, lost=lost)
 
     def wake(self) -> None:
         """The connection takes output again: consumers may be given messages."""
-        for consumer in self._by_id.values():
+        for consumer in [*self._by_id.values(), *[namesake for _, namesake in self._namesakes]]:
             if isinstance(consumer, Subscription):
                 consumer.source.wake()
             else:

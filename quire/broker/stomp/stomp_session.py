@@ -189,11 +189,12 @@ class StompSession(Session):
         else:
             self._handlers[head.command](head)
         if receipt is not None:
-            if head.command == b"SUBSCRIBE":  # so that the receipt comes before the first message, and before events
+            if head.command != b"SUBSCRIBE":
+                receipts.append(receipt)
+            elif not self.consumers.when_subscribed(head, lambda: self.confirmed([receipt])):
+                # Before what was written meanwhile: the receipt comes before the first message, and before events.
                 self._output.insert(written, encode_receipts([receipt]))
                 self._broker.unwritten(self)
-            else:
-                receipts.append(receipt)
         return True
 
     # Output.
@@ -291,6 +292,7 @@ class StompSession(Session):
 
     def closed(self) -> None:
         """The connection is gone, with or without a DISCONNECT before."""
+        self._broker.ended += 1
         self._state = State.CLOSED
         self.writable = False
         self._connect_timer.cancel()

@@ -58,6 +58,6 @@ class RolledBack:
         if messages := take_waiting(subscription.source, found):
             subscription.source.acknowledge(messages)
 
-    def forget(self, subscription: Subscription) -> None:
-        """A consumer goes."""
-        self._known = {key: None for key in self._known if key[0] is not subscription}
+    def forget(self, subscriptions: set[Subscription]) -> None:
+        """Consumers go."""
+        self._known = {key: None for key in self._known if key[0] not in subscriptions}
