@@ -157,7 +157,7 @@ class World:
             assert (topic.depth, topic.bytes) == (state.count, state.bytes), name
         for durable in broker.durables:
             links = self.raw.links(durable.topic.lane, durable.start + 1, ALL)
-            waiting = [link for link in links if not durable.is_done(link.sequence)]
+            waiting = [link for link in links if link.sequence not in durable.finished]
             assert (durable.depth, durable.bytes) == (len(waiting), sum([link.size for link in waiting])), durable.key
         counted = sum([q.bytes for q in broker.queues.values()]) + broker.schedule.bytes
         assert broker.stored_bytes == counted + sum([t.bytes for t in broker.destinations.topics.values()])
