@@ -88,33 +88,27 @@ def test_stepped_broker_refuses_reads_while_a_commit_is_announced() -> None:
 # Before the first change.
 
 
-def send_numbered(client: SteppedClient, sequence: int, **headers: str) -> None:
-    """Two producers send a numbered message each."""
-    for producer in ("x", "y"):
-        client.send("q", b"", {**headers, "producer-id": producer, "producer-sequence": str(sequence)})
-
-
-def committing(stepped: SteppedBroker) -> SteppedClient:
-    """A client whose transaction has sends of two known producers, and is about to be committed."""
+def committing(stepped: SteppedBroker, sequence: str) -> SteppedClient:
+    """A client whose transaction has sends of two producers, and is about to be committed."""
     client = stepped.connect()
     client.frame("BEGIN", IN_T)
-    send_numbered(client, 2, **IN_T)
+    for producer in ("x", "y"):
+        client.send("q", producer.encode(), {**IN_T, "producer-id": producer, "producer-sequence": sequence})
     return client
 
 
 @pytest.mark.parametrize("nth", [1, 2])
 def test_transaction_whose_producers_cannot_be_looked_up_is_not_done_at_all(nth: int) -> None:
     before, faulty = on_faulty_store()
-    send_numbered(before.connect(), 1)
+    committing(before, "1").frame("COMMIT", IN_T)
     before.run()
-    stepped = before.reopen()  # the numbers are in the store only
-    stepped.run()
-    client = committing(stepped)
+    stepped = before.reopen()  # it has to ask for the numbers of producers
+    client = committing(stepped, "2")
     faulty.at_read(nth)
     client.frame("COMMIT", {**IN_T, "receipt": "r"})
     stepped.run()
     assert (client.errors(), client.receipts(), stepped.queue("q").depth) == (["store-failed"], [], 2)
-    again = committing(stepped)
+    again = committing(stepped, "2")
     again.frame("COMMIT", {**IN_T, "receipt": "r"})
     stepped.run()
     assert (again.receipts(), stepped.queue("q").depth) == (["r"], 4)
