@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 MAX_SETTLED_IDS = 1000
 """Of so many messages that were settled without their id (in a transaction, by UNSUBSCRIBE) the ids may be kept."""
 
+MAX_SELECTORS = 100_000
+"""How many characters the selectors of a connection may have together: each takes up to 200 bytes of memory."""
+
 MAX_SUBSCRIPTIONS = 1000
 """How many subscriptions a connection may have."""
 
@@ -73,6 +76,7 @@ class StompConsumers:
         self._broker = broker
         self._session = session
         self._by_id: dict[str, Consumer] = {}
+        self._selectors: dict[str, int] = {}  # how long each is, by subscription
         self._of_members = MemberAcknowledgements(self._by_id)
         self._maker = ConsumerMaker(broker, session, self.subscriptions, self._of_members.members)
         self._pulls: dict[str, Pull] = {}
@@ -92,6 +96,10 @@ class StompConsumers:
             )
         if request.id in self._by_id:
             raise InvalidHeader(f"there is a subscription {request.id[:60]!r} already", header="id")
+        length = 0 if request.selector is None else len(request.selector.text)
+        if sum(self._selectors.values()) + length > MAX_SELECTORS:
+            text = f"the selectors of a connection may have {MAX_SELECTORS} characters together"
+            raise LimitExceeded(text, limit=MAX_SELECTORS)
         if request.membership is not None:
             self._by_id[request.id] = self._maker.member(request, request.membership)
         elif request.browser:
@@ -100,6 +108,8 @@ class StompConsumers:
             self._by_id[request.id] = self._maker.consumer(request)
         else:
             self._by_id[request.id] = self._maker.wildcard(request)
+        if length:
+            self._selectors[request.id] = length
 
     def unsubscribe(self, head: Head) -> None:
         """An UNSUBSCRIBE frame; one that names a durable subscription removes it.
@@ -110,6 +120,7 @@ class StompConsumers:
         headers = head.headers
         id = headers.get("id", headers.get("destination", ""))
         consumer = self._by_id.get(id)
+        self._selectors.pop(id, None)
         of_queue = isinstance(consumer, Subscription) and consumer.source.destination.kind is DestinationKind.QUEUE
         durable = durable_name(headers, of_queue=of_queue)
         if isinstance(consumer, GroupMember):

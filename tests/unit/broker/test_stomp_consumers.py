@@ -86,6 +86,19 @@ def test_a_connection_has_a_limited_number_of_subscriptions(monkeypatch: pytest.
     assert client.errors() == ["limit-exceeded"]
 
 
+def test_the_selectors_of_a_connection_have_a_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.stomp.stomp_consumers.MAX_SELECTORS", 11)
+    client = SteppedBroker().connect()
+    for id, length in (("a", 5), ("b", 6)):
+        subscribe(client, "/queue/q", id, selector="a = " + "1" * (length - 4))
+    subscribe(client, "/queue/q", "none")
+    client.frame("UNSUBSCRIBE", {"id": "a"})
+    subscribe(client, "/topic/*", "c", selector="b = 1")
+    assert client.errors() == []
+    subscribe(client, "/queue/q", "d", selector="b")
+    assert client.errors() == ["limit-exceeded"]
+
+
 def test_an_id_is_taken_once_whatever_has_it() -> None:
     for destination in ("/queue/q", "/queue/a.*", "/topic/t"):
         client = filled(0).connect()
