@@ -186,6 +186,7 @@ class Service:
         directory = Path(self.settings.store.data).absolute() / "spool"
         store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
 
+        @_telling_of_files()
         def renew() -> None:
             store.close()
             if not store.try_lock(_owner()):  # another broker has another store, and writes its spool here

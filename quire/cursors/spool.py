@@ -38,6 +38,7 @@ class Spool:
     def __init__(self, store: Store, limit: int, renew: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._renew = renew
+        self._is_worn = False
         self.limit = limit
         self.used = 0
         self._counts: dict[int, int] = {}
@@ -78,7 +79,8 @@ class Spool:
             batch.lane(part).removals.extend(sequences)
             self._apply(part, batch)
             if self.used == 0 and self._store.free() > SHRINK_BYTES:
-                self._renew()
+                self._is_worn = True
+                self._make_new()
 
     def set_deliveries(self, lane: int, deliveries: dict[int, Delivery]) -> None:
         """Remember how often messages were given out, by sequence, so that they come out flagged when read again."""
@@ -123,11 +125,18 @@ class Spool:
         """Close the store underneath."""
         self._store.close()
 
+    def _make_new(self) -> None:
+        """Give the free space back; if that fails, the next write tries it again."""
+        self._renew()
+        self._is_worn = False
+
     def _parts(self, lane: int) -> list[int]:
         """The parts of a lane that have something."""
         return [part for part in (lane, lane + EARLIER) if self._counts.get(part)]
 
     def _apply(self, part: int, batch: WriteBatch) -> None:
+        if self._is_worn:
+            self._make_new()
         before = self._store.lane_state(part)
         self._store.apply(batch)
         after = self._store.lane_state(part)
