@@ -58,7 +58,7 @@ _EXPIRED = (
     select(*_EXPIRATION)
     .where(
         records.c.expiration > 0,
-        records.c.expiration <= bindparam("now_ms"),
+        records.c.expiration.between(bindparam("time"), bindparam("now_ms")),
         tuple_(*_EXPIRATION) > tuple_(*[bindparam(name, type_=BigInteger) for name in ("time", "in_lane", "start")]),
     )
     .order_by(*_EXPIRATION)
