@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 def test_connections_may_be_cut_at_any_time(postgresql_server: PostgresqlServer, tmp_path: Path) -> None:
     load, cutter = asyncio.run(cut_connections(postgresql_server, Cuts(12, seed=1), tmp_path))
     assert cutter.cut > 20
-    assert load.confirmed > 1500  # it goes on as if nothing were; or there was no load worth the name
+    assert load.confirmed > 1000  # it goes on as if nothing were; or there was no load worth the name
 
 
 def test_server_may_be_killed(postgresql_server: PostgresqlServer, tmp_path: Path) -> None:
