@@ -1,10 +1,12 @@
 """Messages that are acknowledged although they are not in flight: they may still wait in their queue."""
 
-from quire.broker.management.browsing import read
 from quire.broker.queues.queue import Queue
 from quire.broker.subscription import Source
 from quire.errors import StoreCorrupt
 from quire.message import Message
+
+RUN = 1000
+"""So many messages are read at once."""
 
 
 def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
@@ -19,7 +21,13 @@ def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
     """
     if not isinstance(source, Queue):
         return []
-    return [message for sequence in sequences for message in _find(source, sequence)]
+    last, wanted = source.last, set(sequences)
+    found = [message for message in source.unstored() if message.sequence in wanted]
+    wanted.difference_update([message.sequence for message in found])
+    stored = sorted([sequence for sequence in wanted if sequence <= last])
+    for start in range(0, len(stored), RUN):
+        found += _load(source, stored[start : start + RUN])
+    return [message for message in found if message.sequence <= last]
 
 
 def take_waiting(source: Source, found: list[Message]) -> list[Message]:
@@ -41,9 +49,17 @@ def take_waiting(source: Source, found: list[Message]) -> list[Message]:
     return taken
 
 
-def _find(queue: Queue, sequence: int) -> list[Message]:
+def _load(queue: Queue, sequences: list[int]) -> list[Message]:
+    """Those of some messages that are stored. One that is damaged stays where it is, and dispatch tells of it."""
     try:
-        messages = read(queue.broker, queue, sequence, 0, 1).messages
-    except StoreCorrupt:  # it stays where it is, and dispatch tells of it
-        return []
-    return [message for message in messages if message.sequence == sequence]
+        found = []
+        for lane in queue.lanes:
+            found += lane.reader.load(lane.id, sequences)
+            if not queue.broker.spool.is_empty(lane.id):
+                found += queue.broker.spool.load(lane.id, sequences)
+    except StoreCorrupt:
+        if len(sequences) == 1:
+            return []
+        half = len(sequences) // 2
+        return _load(queue, sequences[:half]) + _load(queue, sequences[half:])
+    return found

@@ -8,6 +8,8 @@ from quire.broker.transactions.rolled_back import RolledBack
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
 from quire.errors import StoreFull
+from quire.store.memory import MemoryStore
+from quire.testing.faults import FaultyStore
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import DamagedStore, bodies, consumer, filled, numbers, settings
 from tests.unit.broker.recipients import Recipient, publish, records
@@ -288,3 +290,18 @@ def test_other_messages_of_a_run_of_acknowledgements_are_settled() -> None:
     receiver.feed(b"".join(b"ACK\nid:%s\n\n\0" % message.headers["ack"].encode() for message in messages))
     stepped.run()
     assert (bodies(receiver.take("MESSAGE")), receiver.errors(), stepped.queue("q").depth) == ([], [], 0)
+
+
+def test_many_waiting_messages_are_read_in_runs() -> None:
+    memory = MemoryStore()
+    memory.open()
+    store = FaultyStore(memory)
+    stepped = SteppedBroker(settings(), store=store)
+    producer = stepped.connect()
+    for number in range(2500):
+        producer.send("q", b"%d" % number)
+    stepped.run()
+    queue, before = stepped.queue("q"), store.reads
+    found = find_waiting(queue, list(range(1, 2501)))
+    assert store.reads - before <= 4
+    assert [message.body for message in take_waiting(queue, found)] == numbers(*range(2500))
