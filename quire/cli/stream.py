@@ -198,7 +198,7 @@ def _time(_context: click.Context, _option: click.Parameter, value: str | None) 
         return number
     try:
         return SystemClock().now_ms() - round(parse_duration(value) * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         time = datetime.fromisoformat(value)
