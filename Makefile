@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; see scripts/setup.sh.
-.PHONY: run test test-core test-fast test-simulation fuzz pipeline-demo check format setup setup-dev clean
+.PHONY: run test test-core test-fast test-simulation fuzz operations pipeline-demo check format setup setup-dev clean
 # `make test PYTHON=python3.13` (a name or a path) does it with that Python, in an environment of its own.
 PYTHON :=
 ENVIRONMENT := .venv$(if $(PYTHON),-$(subst /,-,$(PYTHON:/%=%)))
@@ -23,8 +23,11 @@ test-fast: setup-dev  ## The tests that take no time
 test-simulation: setup-dev  ## 10,000 random histories with crashes: a few minutes
 	$(BIN)/python -m tests.simulation --seeds 10000 --everywhere 20
 
-fuzz: setup-dev  ## Ten minutes of random input for the STOMP decoder
-	$(BIN)/python -m tests.fuzz.stomp_decoder --seconds 600
+fuzz: setup-dev  ## Ten minutes of random input for the STOMP decoder, the HTTP API, selectors and settings
+	for what in stomp_decoder http selectors settings; do $(BIN)/python -m tests.fuzz.$$what --seconds 150 || exit 1; done
+
+operations: setup-dev  ## Large operations: for how long the event loop is busy at a stretch, and what memory they take
+	$(BIN)/python -m benchmarks.operations
 
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh
