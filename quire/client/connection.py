@@ -233,8 +233,8 @@ class Connection:
         if not data:
             raise BrokerUnreachable("the broker closed the connection")
         for head, _, body in self._decoder.receive(data):
-            assert isinstance(body, bytes)
-            self._decoded.append(Frame(head.command.decode(), head.headers, body))
+            assert isinstance(body, bytes | bytearray)
+            self._decoded.append(Frame(head.command.decode(), head.headers, bytes(body)))
         return True
 
 

@@ -249,13 +249,13 @@ class QueueCursor:
         """
         before = len(self.window)
         while self._active and self.has_more and len(self.window) == before:  # a page may be all excluded or gone
-            budget = min(self._memory.available(), PAGE_BYTES)
-            if not self._may_force and not self._first_fits(budget):
+            available = self._memory.available()
+            if not self._may_force and not self._first_fits(available):
                 if self.blocked_since is None:
                     self.blocked_since = self._clock.monotonic()
                 return False
             self.blocked_since = None
-            self._admit_page(budget)
+            self._admit_page(min(available, PAGE_BYTES))
         if not self.has_more:
             self.blocked_since = None
         return len(self.window) > before
@@ -348,7 +348,7 @@ class QueueCursor:
             append(message)
         self._memory.force(charge)
 
-    def _first_fits(self, budget: int) -> bool:
+    def _first_fits(self, available: int) -> bool:
         """Whether the message at the position fits, told from its indexed size, before anything is read."""
         links = self._next_links(self._store)
         if not self._spool.is_empty(self._lane):
@@ -356,7 +356,7 @@ class QueueCursor:
         first = min(links, default=None)
         if first is None or (self._kept and self._kept[0].sequence < first.sequence):
             return True
-        return first.size + MESSAGE_OVERHEAD <= budget
+        return first.size + MESSAGE_OVERHEAD <= available
 
     def _next_links(self, source: StoreReader | Spool) -> list[Link]:
         """The links of a source from the position on, the first one that is not skipped among them, if there is one."""

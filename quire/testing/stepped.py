@@ -212,8 +212,8 @@ class SteppedClient:
         self.connection.output.clear()
         self.beats += len(output) if not output.strip(b"\n") else 0
         for head, _, body in self._decoder.receive(output):
-            assert isinstance(body, bytes)
-            self._frames.append(Frame(head.command.decode(), head.headers, body))
+            assert isinstance(body, bytes | bytearray)
+            self._frames.append(Frame(head.command.decode(), head.headers, bytes(body)))
         if self._decoder.error is not None:
             raise self._decoder.error
         taken = [frame for frame in self._frames if frame.command == command]

@@ -51,8 +51,8 @@ def frames_of(events: Iterable[Event]) -> list[Frame]:
             assert isinstance(body, list)
             frames += [(b"ACK", (("id", ack.decode()),), None, b"") for ack in body]
         else:
-            assert isinstance(body, bytes)
-            frames.append((head.command, head.fields, receipt, body))
+            assert isinstance(body, bytes | bytearray)
+            frames.append((head.command, head.fields, receipt, bytes(body)))
     return frames
 
 

@@ -6,6 +6,7 @@ handlers.
 """
 
 from collections.abc import Callable
+from itertools import groupby
 
 from quire import __version__
 from quire.broker.broker import Broker
@@ -30,6 +31,9 @@ from quire.protocols.stomp.versions import Version, heart_beat, negotiate
 
 OUTPUT_LIMIT = 256 * 1024
 """With more output than this gathered, nothing more is dispatched to the connection until it is written."""
+
+LARGE = 1 << 20
+"""Pieces of output with more bytes than this are written by themselves."""
 
 MAX_ROUTES = 128
 """How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
@@ -225,8 +229,12 @@ class StompSession(Session):
 
     def flush(self) -> None:
         """Write what has gathered, in one write."""
-        output, self._output, self._output_size = self._output, [], 0
-        if output:
+        output, self._output, size, self._output_size = self._output, [], self._output_size, 0
+        if size > LARGE:  # a large message is not copied once more
+            for is_large, pieces in groupby(output, lambda piece: len(piece) > LARGE):
+                for data in pieces if is_large else [b"".join(pieces)]:
+                    self._connection.write(data)
+        elif output:
             self._connection.write(b"".join(output))
         if not self.writable and self._connection.is_writable and self._state is not State.CLOSED:
             self.output_drained()

@@ -291,7 +291,7 @@ class Decoder:
         if data[stop] or len(body) + stop > self.limits.max_body:
             raise self._bad_end(head, len(body) + stop)
         body += data[:stop]
-        events.append((head, receipt, bytes(body)))
+        events.append((head, receipt, body))  # as it is: a large one is copied once, into what is made of it
         self._partial, self._partial_body = None, bytearray()
         return data[stop + 1 :]
 

@@ -71,8 +71,8 @@ class Peer:
             raise Lost
         frames = []
         for head, _, body in self._decoder.receive(data):
-            assert isinstance(body, bytes)
-            frame = Frame(head.command.decode(), head.headers, body)
+            assert isinstance(body, bytes | bytearray)
+            frame = Frame(head.command.decode(), head.headers, bytes(body))
             if frame.command == "ERROR":
                 raise Lost(frame.headers["code"])
             frames.append(frame)

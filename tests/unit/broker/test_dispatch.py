@@ -1,6 +1,7 @@
 """Who gets which message: round robin, prefetch, priority, exclusive consumers, one order."""
 
 from quire.broker.stomp.stomp_session import OUTPUT_LIMIT
+from quire.cursors.queue_cursor import PAGE_BYTES
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore
 from quire.testing.stepped import SteppedBroker
@@ -153,3 +154,15 @@ def test_what_came_back_still_waits_when_what_is_parked_before_it_cannot_be_read
         stepped.advance(1.1)
         stepped.run()
     assert (red.messages(), blue.messages()) == ([b"2"], [b"3"])
+
+
+def test_a_message_larger_than_a_page_is_read_beside_others_if_it_fits_into_memory() -> None:
+    stepped = SteppedBroker()
+    producer, receiver = stepped.connect(), stepped.connect()
+    bodies = [b"one", b"x" * (PAGE_BYTES + 1), b"two", b"y" * (3 * PAGE_BYTES)]
+    for body in bodies:
+        producer.send("q", body)
+    stepped.run()
+    receiver.subscribe("q")
+    stepped.run()
+    assert receiver.messages() == bodies  # none waits for the acknowledgement of another

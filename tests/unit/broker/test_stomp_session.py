@@ -239,3 +239,29 @@ def test_every_message_says_its_priority_and_when_it_expires(sent: str | None, d
         assert (message.headers["priority"], message.headers["expires"]) == (delivered, "0")
         receiver.frame("DISCONNECT")
         stepped.run()
+
+
+def test_a_large_message_is_written_by_itself_and_in_its_place() -> None:
+    stepped = SteppedBroker()
+    producer = stepped.connect()
+    large = b"x" * (2 << 20)
+    for body in (b"one", large, b"two"):
+        producer.send("q", body)
+    stepped.run()
+    receiver = stepped.connect()
+    receiver.subscribe("q", headers={"receipt": "r"})
+    stepped.run()
+    assert receiver.messages() == [b"one", large, b"two"]
+    assert receiver.receipts() == ["r"]
+
+
+def test_a_body_that_came_in_pieces_is_what_was_sent() -> None:
+    stepped = SteppedBroker()
+    producer, receiver = stepped.connect(), stepped.connect()
+    receiver.subscribe("q")
+    producer.feed(b"SEND\ndestination:/queue/q\ncontent-length:7\n\nabc")
+    producer.feed(b"de")
+    producer.feed(b"fg\0SEND\ndestination:/queue/q\n\nhij")
+    producer.feed(b"k\0")
+    stepped.run()
+    assert receiver.messages() == [b"abcdefg", b"hijk"]
