@@ -161,12 +161,12 @@ class LaneRecords(StoreReader):
             links = self._store.links(lane, start, at_once)
             unfinished = [link for link in links if link.sequence not in self._finished]
             found += unfinished
+            if links and not unfinished:
+                self._note_nothing(start, links[-1].sequence)
             if len(links) < at_once:
                 break
-            if not unfinished:
-                self._note_nothing(start, links[-1].sequence)
-                at_once = max(limit, LINKS)
             start = links[-1].sequence + 1
+            at_once = max(limit, LINKS)
         return found[:limit]
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
