@@ -10,10 +10,11 @@ from quire.broker.management.management import Management
 from quire.broker.management.topic_management import TopicManagement
 from quire.broker.subscription import AckMode, Subscription
 from quire.broker.topics.durable_subscription import Progress
-from quire.errors import StoreFull
+from quire.errors import QuireError, StoreFull
 from quire.message import Message
-from quire.store.base import Page
+from quire.store.base import Link, Page
 from quire.store.memory import MemoryStore
+from quire.testing.faults import FaultyStore
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.broker.recipients import (
@@ -23,7 +24,6 @@ from tests.unit.broker.recipients import (
     leave,
     marks,
     offline,
-    publish,
     put,
     records,
     reject,
@@ -401,6 +401,78 @@ def test_a_limit_of_holes_never_stops_a_long_history(monkeypatch: Any) -> None:
     assert is_clean(stepped)
 
 
+def play(stepped: SteppedBroker, sent: list[str]) -> list[bytes]:
+    """A history of two subscriptions that reads the store in many ways; whoever is refused tries again."""
+    done: list[bytes] = []
+
+    def consume(name: str, most: int) -> None:
+        receiver = Recipient(stepped)
+        for _ in range(3):
+            try:
+                subscription = receiver.subscribe_durably(name, prefetch=2)
+                break
+            except QuireError:
+                stepped.advance(1)
+        settle(stepped, 0.05)
+        for _ in range(most):
+            stepped.advance(1.1)
+            settle(stepped, 0.02)
+            for message in receiver.take():
+                if message.body.endswith(b"r") and not message.failures:
+                    reject(subscription, message)
+                else:
+                    accept(subscription, message)
+                    done.append(message.body)
+        leave(subscription)
+        settle(stepped, 0.02)
+
+    consume("x", 1)
+    consume("y", 1)
+    for index in range(0, len(sent), 5):
+        send(stepped, *sent[index : index + 5])
+    consume("x", 3)
+    send(stepped, "5-gone", expiration=stepped.clock.now_ms() + 1000)
+    stepped.advance(90)
+    settle(stepped)
+    consume("y", 30)
+    receiver = Recipient(stepped)
+    subscription = receiver.subscribe(retroactive=True)
+    stepped.advance(1.1)
+    settle(stepped)
+    leave(subscription)
+    consume("x", 30)
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [{}, PRIORITIZED])
+@pytest.mark.parametrize("keeps", [{}, {"subscription_recovery_policy": "fixed-count", "recovery_count": 3}])
+def test_any_read_may_fail(policy: dict[str, Any], keeps: dict[str, Any]) -> None:
+    sent = [f"{(9, 0, 4)[number % 3]}-{number}{'r' * (number % 4 == 1)}" for number in range(15)]
+    chosen = settings(
+        policy={**policy, **keeps, "dead_letter_strategy": "discarding", "maximum_redeliveries": -1},
+        memory={"limit": 3000},
+    )
+    reads = nth = 0
+    while nth <= reads:
+        store = FaultyStore(MemoryStore())
+        store.open()
+        stepped = SteppedBroker(chosen, store)
+        before = store.reads
+        if nth:
+            store.at_read(nth)
+        done = play(stepped, sent)
+        reads = max(reads, store.reads - before)
+        store.mend()
+        assert sorted(done) == sorted([body.encode() for body in sent] * 2), f"read {nth}"
+        left = stepped.broker.topic("t").kept.count
+        assert records(stepped) == left, f"read {nth}"
+        assert (durable(stepped, "x").depth, durable(stepped, "y").depth) == (0, 0), f"read {nth}"
+        assert stepped.broker.memory.used == 0, f"read {nth}"
+        nth += 1
+    assert reads > 40
+
+
 class CountingStore(MemoryStore):
     """An open store in memory that counts the records of its pages.
 
@@ -476,7 +548,13 @@ def test_links_of_what_is_finished_are_read_once() -> None:
     lane = durable(stepped).lanes[0]
     read: list[int] = []
     links = lane.reader._store.links
-    lane.reader._store.links = lambda *a: read.append(len(found := links(*a))) or found  # type: ignore[method-assign]
+
+    def counted(lane: int, start: int, limit: int) -> list[Link]:
+        found = links(lane, start, limit)
+        read.append(len(found))
+        return found
+
+    lane.reader._store.links = counted  # type: ignore[method-assign]
     assert lane.reader.links(lane.id, 0, 1) == []
     once = sum(read)
     read.clear()
