@@ -10,6 +10,7 @@ from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.stream import Stream
 from quire.broker.topics.topic import Topic
+from quire.broker.topics.topic_part import Counts, counts_key, read_counts
 from quire.destination import Destination, DestinationKind
 from quire.destination import queue as queue_destination
 from quire.destination import stream as stream_destination
@@ -27,7 +28,7 @@ AT_ONCE = 1000
 """A destination with more records than this is removed in steps."""
 
 PRIORITIES = 10
-"""How many lanes a prioritized queue has."""
+"""How many lanes a prioritized queue or topic has."""
 
 MAX_PARTITIONS = 1000
 """How many partitions a stream may have."""
@@ -68,7 +69,7 @@ class Destinations:
             if stored.kind == DestinationKind.QUEUE:
                 self._add_queue(self._with_lanes(stored))
             elif stored.kind == DestinationKind.TOPIC:
-                self._add_topic(stored)
+                self._load_topic(stored)
             elif stored.kind == DestinationKind.STREAM:
                 self._add_stream(self._with_identity(stored))
             elif stored.kind == REMOVED:  # a crash ended its removal
@@ -83,15 +84,29 @@ class Destinations:
         return changed
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
-        """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
-        policy = self._broker.settings.policies.of(Destination(DestinationKind.QUEUE, stored.name))
-        count = PRIORITIES if policy.prioritized_messages else 1
+        """A queue or topic becomes prioritized, or plain again, when it has nothing stored at a start."""
+        count = self._lanes_for(Destination(DestinationKind(stored.kind), stored.name))
         if len(stored.lanes) == count or any([self._broker.store.lane_state(lane).count for lane in stored.lanes]):
             return stored
         changed = stored._replace(id=self._next_id, lanes=self._take_ids(count))
         self._broker.change_destination(stored.id, None)
         self._broker.change_destination(changed.id, changed)
         return changed
+
+    def _lanes_for(self, destination: Destination) -> int:
+        """How many lanes a queue or topic has by its policy."""
+        return PRIORITIES if self._broker.settings.policies.of(destination).prioritized_messages else 1
+
+    def _load_topic(self, stored: StoredDestination) -> None:
+        """A topic that gets other lanes keeps its count: its durable subscriptions count from there."""
+        changed = self._with_lanes(stored)
+        if changed is stored:
+            self._add_topic(stored)
+            return
+        counts = read_counts(self._broker.store, stored)
+        counts = Counts(counts.appended, counts.appended_bytes)
+        self._broker.set_mark(counts_key(stored), None)
+        self._add_topic(changed, counts=counts).write_counts()
 
     def _take_ids(self, count: int) -> tuple[int, ...]:
         first, self._next_id = self._next_id, self._next_id + count
@@ -144,8 +159,7 @@ class Destinations:
         """
         destination = queue_destination(name)
         self._broker.limits.check_destinations()
-        policy = self._broker.settings.policies.of(destination)
-        lanes = self._take_ids(PRIORITIES if policy.prioritized_messages else 1)
+        lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
         queue = self._add_queue(stored, new=True)
         self._broker.change_destination(stored.id, stored)
@@ -184,15 +198,15 @@ class Destinations:
         """
         destination = topic_destination(name)
         self._broker.limits.check_destinations()
-        lanes = self._take_ids(1)
+        lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
         topic = self._add_topic(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
         return topic
 
-    def _add_topic(self, stored: StoredDestination, *, new: bool = False) -> Topic:
-        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new)
+    def _add_topic(self, stored: StoredDestination, *, new: bool = False, counts: Counts | None = None) -> Topic:
+        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new, counts=counts)
         self._broker.stored_bytes += topic.bytes
         return topic
 

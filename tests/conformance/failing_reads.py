@@ -153,10 +153,10 @@ class World:
             found = sum([s.count for s in states]) + len(unstored), sum([s.bytes for s in states])
             assert (queue.depth, queue.bytes) == (found[0], found[1] + sum([m.size for m in unstored])), name
         for name, topic in broker.destinations.topics.items():
-            state = self.raw.lane_state(topic.lane)
-            assert (topic.depth, topic.bytes) == (state.count, state.bytes), name
+            states = [self.raw.lane_state(lane) for lane in topic.lanes]
+            assert (topic.depth, topic.bytes) == (sum([s.count for s in states]), sum([s.bytes for s in states])), name
         for durable in broker.durables:
-            links = self.raw.links(durable.topic.lane, durable.start + 1, ALL)
+            links = [link for lane in durable.topic.lanes for link in self.raw.links(lane, durable.start + 1, ALL)]
             waiting = [link for link in links if link.sequence not in durable.finished]
             assert (durable.depth, durable.bytes) == (len(waiting), sum([link.size for link in waiting])), durable.key
         counted = sum([q.bytes for q in broker.queues.values()]) + broker.schedule.bytes

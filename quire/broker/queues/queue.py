@@ -5,6 +5,7 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 """
 
 import logging
+from collections.abc import Sequence
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ class Queue:
 
     group_header = GROUP_ID
     groups_kind = MessageGroups
+    lanes: Sequence[QueueLane]
 
     def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
         self.broker = broker
@@ -90,7 +92,7 @@ class Queue:
         self.dispatcher = Dispatcher(broker, self)
         self._way_back = WayBack(broker, self)
 
-    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
+    def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
         """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
         ids, state = self.stored.lanes, LaneState() if new else None
         if len(ids) == 1:

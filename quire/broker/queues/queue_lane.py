@@ -46,6 +46,7 @@ class QueueLane:
         delayed: messages that may not be delivered before a time.
         delayed_since: since when there are some, on the monotonic clock.
         parking: messages that no present consumer can take now.
+        is_scanning: whether the search for its next message goes on in the next turn.
         state: what the store knew of it at the start.
     """
 
@@ -65,6 +66,7 @@ class QueueLane:
         self.delayed = DelayedMessages()
         self.delayed_since = 0.0
         self.parking = Parking(broker.clock)
+        self.is_scanning = False
         self._taken_from = self.returned
         self._clock = broker.clock
 

@@ -82,6 +82,11 @@ class Partition:
         return self.stream.stored
 
     @property
+    def lanes(self) -> tuple[int, ...]:
+        """Its one lane."""
+        return (self.lane,)
+
+    @property
     def memory(self) -> MemoryUsage:
         """The stream's node of the memory tree."""
         return self.stream.memory

@@ -1,4 +1,4 @@
-"""Removes records of a topic's lane that nobody needs any more, a step after the other.
+"""Removes records of a topic that nobody needs any more, a step after the other.
 
 It is for those moments when many records lose somebody who needed them at once: a durable subscription is removed, a
 retroactive consumer leaves early, the broker starts after a crash. No body is read.
@@ -41,9 +41,9 @@ class LaneSweep:
         topic = self._topic
         if topic.is_there and self._position <= self._last:
             limit = max(10, min(STEP, QUESTIONS // (1 + len(topic.durables))))
-            links = topic.broker.store.links(topic.lane, self._position, limit)
-            topic.let_go([link.sequence for link in links if link.sequence <= self._last])
-            self._position = links[-1].sequence + 1 if len(links) == limit else self._last + 1
+            places = topic.records.places(self._position, limit)
+            topic.let_go({place.sequence: place.lane for place in places if place.sequence <= self._last})
+            self._position = places[-1].sequence + 1 if len(places) == limit else self._last + 1
             return True
         if self._done is not None:
             self._done()
