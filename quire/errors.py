@@ -37,6 +37,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file only."),
     "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists what is there."),
     "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
+    "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists those that number their sends."),
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups that consumers have."),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
     "group-mismatch": ErrorEntry(409, 4, False, "Join with what the group has, or use another group."),
@@ -48,10 +49,16 @@ ERRORS: dict[str, ErrorEntry] = {
     ),
     "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
+    "too-many-destinations": ErrorEntry(
+        409, 4, False, "Delete what is not needed, have gc_inactive_destinations do so, or raise the limit."
+    ),
+    "too-many-subscriptions": ErrorEntry(
+        409, 4, False, "Remove those that are not needed, `quire durable ls`, `quire group ls`; or raise the limit."
+    ),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
-    "producer-held": ErrorEntry(503, 4, True, "The broker is over a limit: consume, purge, or raise the limit."),
+    "producer-held": ErrorEntry(503, 4, True, "A limit is reached: consume, purge, free the disk, or raise it."),
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit it names."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
     "wrong-transaction-state": ErrorEntry(409, 4, False, "Keep the order: start, work, end, prepare, one outcome."),
@@ -163,6 +170,12 @@ class UnknownMessage(QuireError):
     code = "unknown-message"
 
 
+class UnknownProducer(QuireError):
+    """There is no such producer that numbers its sends."""
+
+    code = "unknown-producer"
+
+
 class UnknownGroup(QuireError):
     """No consumer has a message group of that name."""
 
@@ -215,6 +228,18 @@ class UnknownTransaction(QuireError):
     """The connection has no such transaction, or has one of that name already."""
 
     code = "unknown-transaction"
+
+
+class TooManyDestinations(QuireError):
+    """There are as many destinations as there may be."""
+
+    code = "too-many-destinations"
+
+
+class TooManySubscriptions(QuireError):
+    """There are as many durable subscriptions and consumer groups as there may be."""
+
+    code = "too-many-subscriptions"
 
 
 class DestinationExists(QuireError):

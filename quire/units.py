@@ -11,7 +11,7 @@ LARGEST = 2**63 - 1
 """The largest whole number that every store takes."""
 
 _SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
-_DURATION = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(ms|s|m|h|d|)\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SECONDS = {
     "ms": Decimal("0.001"),

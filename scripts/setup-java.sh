@@ -10,6 +10,7 @@ has_java() {
     [ -n "$version" ] && [ "$version" -ge 17 ]
 }
 
-if ! has_java && ! { apt_install openjdk-17-jre-headless || apt_install default-jre-headless; }; then
+# The default is 17 in Debian 12, 21 in Debian 13 and Ubuntu 24.04, and too old in what came before.
+if ! has_java && ! { apt_install default-jre-headless && has_java; } && ! apt_install openjdk-17-jre-headless; then
     echo "Going on without Java 17 or newer: nothing that needs Spark runs here. Install a JRE, or set JAVA_HOME."
 fi

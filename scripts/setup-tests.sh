@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, and a STOMP client for Node. Where one
+# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, Node and a STOMP client for it. Where one
 # cannot be had, this says so and goes on: the tests that need it are skipped and say why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,8 +15,12 @@ fi
 
 scripts/setup-java.sh
 
+has_node() {
+    command -v node >/dev/null && command -v npm >/dev/null
+}
+
 client=tests/acceptance/stompjs
-if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+if ! has_node && ! { apt_install nodejs && apt_install npm; }; then
     echo "Going on without Node: the STOMP client for it is not tested here."
 elif ! cmp -s "$client/package.json" "$client/node_modules/installed.json"; then
     echo "Installing the STOMP client for Node into $client"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes .venv and installs Quire in it: `scripts/setup.sh run` with what it needs, `scripts/setup.sh dev` with what its
-# checks and tests need too. Does nothing when nothing has changed since the last time.
+# Makes an environment and installs Quire in it: `scripts/setup.sh run` with what it needs, `scripts/setup.sh dev` with what
+# its checks and tests need too. Does nothing when nothing has changed since the last time. The environment is .venv, with
+# the newest Python there is; `scripts/setup.sh dev .venv-python3.13 python3.13` makes another one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -15,6 +16,10 @@ fail() {
 
 has() { # has PYTHON EXPRESSION: whether the program runs (a version manager's shim may not) and the expression holds
     "$1" -c "import sys; sys.exit(0 if ($2) else 1)" >/dev/null 2>&1
+}
+
+origin() { # origin PYTHON: which Python it is, or an environment is made of
+    "$1" -c "import sys; print(sys.version, sys.base_prefix)" 2>/dev/null
 }
 
 find_python() { # the newest Python that can make an environment by itself, or else the newest one
@@ -34,25 +39,26 @@ find_python() { # the newest Python that can make an environment by itself, or e
 
 make_environment() { # make_environment PYTHON
     local version
-    rm -rf .venv
+    rm -rf "$environment"
     if has "$1" "__import__('ensurepip')"; then
-        "$1" -m venv .venv
+        "$1" -m venv "$environment"
         return
     fi
     version=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     echo "Python $version has no ensurepip (Debian and Ubuntu keep it in a package of its own)."
-    if apt_install "python$version-venv" && "$1" -m venv .venv; then
+    if apt_install "python$version-venv" && "$1" -m venv "$environment"; then
         return
     fi
-    rm -rf .venv
+    rm -rf "$environment"
     echo "Going on without it: the environment gets its pip from elsewhere."
-    "$1" -m venv --without-pip .venv || fail "$1 cannot make a virtual environment. Run: apt-get install python$version-venv"
-    bootstrap_pip "$1" || fail "found no pip for .venv. As root, run: apt-get install python$version-venv"
+    "$1" -m venv --without-pip "$environment" ||
+        fail "$1 cannot make a virtual environment. Run: apt-get install python$version-venv"
+    bootstrap_pip "$1" || fail "found no pip for $environment. As root, run: apt-get install python$version-venv"
 }
 
 bootstrap_pip() { # bootstrap_pip PYTHON: the pip beside it, a wheel the system has, or one out of Debian's package
     local scratch wheel
-    if "$1" -m pip --python .venv/bin/python install --quiet pip 2>/dev/null; then
+    if "$1" -m pip --python "$environment/bin/python" install --quiet pip 2>/dev/null; then
         return 0
     fi
     scratch=$(mktemp -d)
@@ -62,35 +68,45 @@ bootstrap_pip() { # bootstrap_pip PYTHON: the pip beside it, a wheel the system 
         wheel=$(find "$scratch" -name 'pip-*.whl' | tail -n 1)
     fi
     if [ -n "$wheel" ]; then
-        .venv/bin/python "$wheel/pip" install --quiet --no-index "$wheel" || wheel=""
+        "$environment/bin/python" "$wheel/pip" install --quiet --no-index "$wheel" || wheel=""
     fi
     rm -rf "$scratch"
     [ -n "$wheel" ]
 }
 
 kind=${1:-run}
+environment=${2:-.venv}
+python=${3:-}
 case "$kind" in
-    run) what=. stamps=".venv/stamp-run .venv/stamp-dev" ;;
-    dev) what='.[dev]' stamps=.venv/stamp-dev ;;
+    run) what=. stamps="run dev" ;;
+    dev) what='.[dev]' stamps=dev ;;
     *) fail "say 'run' or 'dev', not '$kind'" ;;
 esac
+if [ -n "$python" ] && ! has "$python" "sys.version_info >= (3, 11)"; then
+    fail "$python is no Python 3.11 or newer that runs here."
+fi
 
 # An environment does not survive being copied or moved, so its place is part of the stamp.
 state=$( (pwd && cat pyproject.toml constraints.txt) | cksum)
+made=$(origin "$environment/bin/python") || made=""
+if [ -n "$python" ] && [ "$made" != "$(origin "$python")" ]; then
+    made=""
+fi
 for stamp in $stamps; do
-    if [ "$(cat "$stamp" 2>/dev/null)" = "$state" ] && has .venv/bin/python True; then
+    if [ -n "$made" ] && [ "$(cat "$environment/stamp-$stamp" 2>/dev/null)" = "$state" ]; then
         exit 0
     fi
 done
 
-if ! grep -qsF "$PWD/.venv" .venv/bin/pip || ! has .venv/bin/python True; then
-    python=$(find_python)
-    echo "Setting up .venv with $("$python" --version)"
+if [ -z "$made" ] || ! grep -qsF "$PWD/$environment/bin" "$environment/bin/pip"; then
+    python=${python:-$(find_python)}
+    echo "Setting up $environment with $("$python" --version)"
     make_environment "$python"
 fi
-echo "Installing Quire and its dependencies into .venv"
-# The variables, not --constraint: they hold for what builds the package as well.
-PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    .venv/bin/python -m pip install --quiet --editable "$what" ||
+echo "Installing Quire and its dependencies into $environment"
+# The variables, not --constraint: they hold for what builds the package as well. An old pip would build pyspark in a way that
+# it warns of; a new one knows no other way.
+PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_USE_PEP517=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    "$environment/bin/python" -m pip install --quiet --editable "$what" ||
     fail "pip could not install the dependencies; its messages above say why. Is the network there?"
-printf '%s\n' "$state" >".venv/stamp-$kind"
+printf '%s\n' "$state" >"$environment/stamp-$kind"

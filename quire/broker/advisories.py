@@ -208,7 +208,9 @@ class Advisories:
         lines |= {header: str(value) for header, value in headers.items()}
         start = b"%b%d\ntimestamp:%d\n" % (broker.id_prefix, broker.next_message_id(), broker.clock.now_ms())
         content = start + header_lines(lines) + b"\n" + msgspec.json.encode(body)
-        broker.topic(PREFIX + name).send(content, persistent=False)
+        with broker.limits.own_work():
+            topic = broker.topic(PREFIX + name)
+        topic.send(content, persistent=False)
 
 
 def is_advisory(destination: Destination) -> bool:

@@ -16,11 +16,14 @@ from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
 from quire.broker.commit import Commit, Owner, Part, Parts
 from quire.broker.destinations import Destinations
+from quire.broker.disk_watch import DiskWatch
 from quire.broker.expiry import Expiry
 from quire.broker.flow import HoldCause, ProducerFlow
 from quire.broker.idle_destinations import IdleDestinations
 from quire.broker.ledger.ledger import Ledger
+from quire.broker.limits import Limits
 from quire.broker.pacing import CommitPacing
+from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import Schedule
@@ -55,9 +58,6 @@ if TYPE_CHECKING:
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
 
-MAX_PRODUCERS = 10_000
-"""Of so many producers that number their sends the broker remembers the numbers; the store knows them all."""
-
 
 class Broker:
     """The broker.
@@ -74,6 +74,7 @@ class Broker:
     Attributes:
         memory: the root of the memory tree.
         flow: the held producers.
+        disks: the disks that are watched.
         ready: the queues that may have something to dispatch.
         with_credit: the subscriptions to several destinations that may have credit for those of them that wait for it.
         leaving: the subscriptions to several destinations that are over, and have not left all of these yet.
@@ -102,6 +103,8 @@ class Broker:
         dispatch: the part of a turn that gives out messages.
         steps: work that is too large for one turn.
         meter: measures how long the event loop is busy.
+        producers: those that number their sends.
+        limits: how many destinations and stored subscriptions there may be.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         store_failed_since: since when it does, or did last, on the monotonic clock.
@@ -123,6 +126,7 @@ class Broker:
         self.meter = TurnMeter(clock)
         self.memory = MemoryUsage(settings.memory.limit)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
+        self.disks = DiskWatch(self)
         self.ready: dict[Dispatching, None] = {}
         self.with_credit: dict[SharedPrefetch, None] = {}
         self.watched: dict[Dispatching, None] = {}
@@ -146,10 +150,11 @@ class Broker:
         self._committing: Commit | None = None
         self._open = Commit(1)
         self._unwritten: dict[Session, None] = {}
-        self._producers: dict[str, int] = {}
         self.sender: Session | None = None
         self.dispatch = TurnDispatch(self)
         self.steps = Steps(self)
+        self.producers = ProducerIds(self)
+        self.limits = Limits(self)
         self.routing = Routing(self)
         self.advisories = Advisories(self)
         self.ledger = Ledger(self)
@@ -159,6 +164,7 @@ class Broker:
         self.destinations.load()
         self.durables.load()
         self.groups.load()
+        self.producers.load()
         Expiry(self).start()
         self.slow_consumers = SlowConsumers(self)
         self.slow_consumers.start()
@@ -227,6 +233,11 @@ class Broker:
         self._open.batch.destinations[id] = stored
         self.ask_turn()
 
+    def remove_records(self, lane: int, sequences: list[int]) -> None:
+        """Remove records of a lane that no destination has any more, with the open commit; forgotten if that fails."""
+        self._open.batch.lane(lane).removals += sequences
+        self.ask_turn()
+
     def set_mark(self, key: str, value: bytes | None) -> None:
         """Store a mark with the open commit; None removes it. If the commit fails, it is stored with the next one."""
         self._open.batch.marks[key] = value
@@ -291,17 +302,16 @@ class Broker:
             producer: the producer's id, the same in every connection it makes.
             sequence: the number of its send, ascending.
         """
-        if sequence <= self.producer_sequence(producer):
-            return False
-        self._producers[producer] = self._open.batch.producers[producer] = sequence
-        return True
+        return self.producers.take(producer, sequence)
 
     def producer_sequence(self, producer: str) -> int:
         """The highest number taken of a producer's sends; 0 if it is unknown."""
-        known = self._producers.get(producer)
-        if known is None:
-            known = self._producers[producer] = self.store.producer(producer)
-        return known
+        return self.producers.sequence(producer)
+
+    @property
+    def numbers(self) -> dict[str, int | None]:
+        """The numbers of producers in the open commit; None for those that are forgotten."""
+        return self._open.batch.producers
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed: transports go on reading, tools go on."""
@@ -428,8 +438,6 @@ class Broker:
         """A commit is done: tell everybody. Nothing here reads the store."""
         self.commits_done = commit.number
         self._pacing.ended(commit)
-        if len(self._producers) > MAX_PRODUCERS:
-            self._producers = dict(self._open.batch.producers)  # the store knows the others
         for part in commit.parts:
             announcement.tell(part.owner.committed, part)
         for session, receipts in commit.receipts:
@@ -442,7 +450,7 @@ class Broker:
     def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         self.commits_done = commit.number
-        self._producers = dict(self._open.batch.producers)
+        self.producers.failed(commit.batch, self._open.batch)
         self._failure.pass_on(commit, self._open, error, announcement)
 
     # What producers are held for.
@@ -450,12 +458,29 @@ class Broker:
     @property
     def is_restricted(self) -> bool:
         """Whether any send may have to wait or be refused now; asked once a chunk of input."""
-        return self.store_error is not None or self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
+        if self.store_error is not None or self.disks.low:
+            return True
+        return self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
+
+    def hold_cause(self, *, stored: bool) -> HoldCause | None:
+        """Which limit keeps a producer from sending now; None if none does.
+
+        Args:
+            stored: whether its messages go into the store.
+        """
+        limit, disk = (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
+        if self.is_over(limit):
+            return limit
+        return disk if self.is_over(disk) else None
 
     def is_over(self, cause: HoldCause) -> bool:
         """Whether a limit that producers are held for is exceeded."""
         if cause is HoldCause.STORE:
             under_way = self._committing.size if self._committing else 0
-            taken = self.stored_bytes + self.staged.bytes + self.open_bytes + under_way
+            taken = self.stored_bytes + self.staged.bytes + self.open_bytes + under_way + self.transaction_bytes
             return taken >= self.settings.store.limit
-        return self.spool.used >= self.spool.limit
+        if cause is HoldCause.SPOOL:
+            return self.spool.used >= self.spool.limit
+        if cause is HoldCause.SPOOL_DISK and not self.spool.used:
+            return False  # they find memory, and a store that has filled the disk once leaves little there for ever
+        return cause in self.disks.low

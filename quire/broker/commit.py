@@ -27,7 +27,7 @@ class QueuePart:
         deliveries: messages that came back and their delivery states, by sequence.
         marks: new dispatch marks, by lane.
         excluded: sequences that the cursors may not admit until this commit is done.
-        owned: of a subscription to somebody else's lane, what the batch has of that lane, if it removes records.
+        owned: of a subscription to somebody else's lanes, what the batch has of those that it removes records of.
         listed: whether the broker knows that there is something here.
     """
 
@@ -44,7 +44,7 @@ class QueuePart:
         self.deliveries: dict[int, tuple[Message, Delivery]] = {}
         self.marks: dict[int, int] = {}
         self.excluded: set[int] = set()
-        self.owned: LaneBatch | None = None
+        self.owned: dict[int, LaneBatch] | None = None
         self.listed = False
 
     def write(self, batch: WriteBatch, spool: Spool) -> None:

@@ -94,7 +94,8 @@ def send_dead_letters(
     if not messages or policy.dead_letter_strategy == "discarding":
         return
     address = dead_letter_destination(origin.destination, policy, subscriber)
-    letters = broker.queue(address.name) if address.kind is DestinationKind.QUEUE else broker.topic(address.name)
+    with broker.limits.own_work():
+        letters = broker.queue(address.name) if address.kind is DestinationKind.QUEUE else broker.topic(address.name)
     origin.dead_lettered += len(messages)
     lives = round(policy.dead_letter_expiration * 1000)
     for message in messages:

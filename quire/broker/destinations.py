@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.stream import Stream
 from quire.broker.topics.topic import Topic
+from quire.broker.topics.topic_part import Counts, counts_key, read_counts
 from quire.destination import Destination, DestinationKind
 from quire.destination import queue as queue_destination
 from quire.destination import stream as stream_destination
@@ -19,11 +21,14 @@ from quire.store.base import IDENTITY, StoredDestination
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
-SPOOL_STEP = 1000
-"""How many spooled messages of a deleted queue are removed at once."""
+REMOVED = "removed"
+"""The kind, in the store, of a destination that is being removed: nobody can reach it any more."""
+
+AT_ONCE = 1000
+"""A destination with more records than this is removed in steps."""
 
 PRIORITIES = 10
-"""How many lanes a prioritized queue has."""
+"""How many lanes a prioritized queue or topic has."""
 
 MAX_PARTITIONS = 1000
 """How many partitions a stream may have."""
@@ -39,6 +44,7 @@ class Destinations:
         queues: by name.
         topics: by name.
         streams: by name.
+        partitions: how many all streams have together.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
         created: called with each new destination.
     """
@@ -47,6 +53,7 @@ class Destinations:
         self.queues: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
         self.streams: dict[str, Stream] = {}
+        self.partitions = 0
         self.version = 0
         self.created: list[Callable[[Destination], None]] = []
         self._broker = broker
@@ -62,9 +69,11 @@ class Destinations:
             if stored.kind == DestinationKind.QUEUE:
                 self._add_queue(self._with_lanes(stored))
             elif stored.kind == DestinationKind.TOPIC:
-                self._add_topic(stored)
+                self._load_topic(stored)
             elif stored.kind == DestinationKind.STREAM:
                 self._add_stream(self._with_identity(stored))
+            elif stored.kind == REMOVED:  # a crash ended its removal
+                self._remove_in_steps(stored)
 
     def _with_identity(self, stored: StoredDestination) -> StoredDestination:
         """A stream of an older version gets an identity."""
@@ -75,15 +84,29 @@ class Destinations:
         return changed
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
-        """A queue becomes prioritized, or plain again, when it is empty at a start and its policy says so."""
-        policy = self._broker.settings.policies.of(Destination(DestinationKind.QUEUE, stored.name))
-        count = PRIORITIES if policy.prioritized_messages else 1
+        """A queue or topic becomes prioritized, or plain again, when it has nothing stored at a start."""
+        count = self._lanes_for(Destination(DestinationKind(stored.kind), stored.name))
         if len(stored.lanes) == count or any([self._broker.store.lane_state(lane).count for lane in stored.lanes]):
             return stored
         changed = stored._replace(id=self._next_id, lanes=self._take_ids(count))
         self._broker.change_destination(stored.id, None)
         self._broker.change_destination(changed.id, changed)
         return changed
+
+    def _lanes_for(self, destination: Destination) -> int:
+        """How many lanes a queue or topic has by its policy."""
+        return PRIORITIES if self._broker.settings.policies.of(destination).prioritized_messages else 1
+
+    def _load_topic(self, stored: StoredDestination) -> None:
+        """A topic that gets other lanes keeps its count: its durable subscriptions count from there."""
+        changed = self._with_lanes(stored)
+        if changed is stored:
+            self._add_topic(stored)
+            return
+        counts = read_counts(self._broker.store, stored)
+        counts = Counts(counts.appended, counts.appended_bytes)
+        self._broker.set_mark(counts_key(stored), None)
+        self._add_topic(changed, counts=counts).write_counts()
 
     def _take_ids(self, count: int) -> tuple[int, ...]:
         first, self._next_id = self._next_id, self._next_id + count
@@ -132,10 +155,11 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            TooManyDestinations: there are too many.
         """
         destination = queue_destination(name)
-        policy = self._broker.settings.policies.of(destination)
-        lanes = self._take_ids(PRIORITIES if policy.prioritized_messages else 1)
+        self._broker.limits.check_destinations()
+        lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
         queue = self._add_queue(stored, new=True)
         self._broker.change_destination(stored.id, stored)
@@ -170,17 +194,19 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            TooManyDestinations: there are too many.
         """
         destination = topic_destination(name)
-        lanes = self._take_ids(1)
+        self._broker.limits.check_destinations()
+        lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
         topic = self._add_topic(stored, new=True)
         self._broker.change_destination(stored.id, stored)
         self._announce(destination)
         return topic
 
-    def _add_topic(self, stored: StoredDestination, *, new: bool = False) -> Topic:
-        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new)
+    def _add_topic(self, stored: StoredDestination, *, new: bool = False, counts: Counts | None = None) -> Topic:
+        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new, counts=counts)
         self._broker.stored_bytes += topic.bytes
         return topic
 
@@ -205,13 +231,16 @@ class Destinations:
         Raises:
             InvalidDestination: it cannot be a name.
             InvalidArgument: a stream cannot have so many partitions.
+            TooManyDestinations: there are too many.
         """
         destination = stream_destination(name)
         policy = self._broker.settings.policies.of(destination)
-        lanes = self._take_ids(_checked_count(policy.partitions if partitions is None else partitions))
+        count = _checked_count(policy.partitions if partitions is None else partitions)
+        self._broker.limits.check_destinations(count)
+        lanes = self._take_ids(count)
         stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
-        self._broker.change_destination(stored.id, stored)
+        self._broker.change_destination(stored.id, stream.stored)
         self._announce(destination)
         return stream
 
@@ -224,16 +253,22 @@ class Destinations:
 
         Raises:
             InvalidArgument: it has more already, or cannot have so many.
+            TooManyDestinations: there are too many.
+            TooManySubscriptions: its groups would have too many.
         """
         known = len(stream.partitions)
         if _checked_count(count) < known:
             raise InvalidArgument(f"the stream has {known} partitions: there can only be more", argument="partitions")
         if count > known:
+            self._broker.limits.check_destinations(count - known)
+            self._broker.limits.check_subscriptions((count - known) * len(stream.groups))
             stream.add_partitions(self._take_ids(count - known))
+            self.partitions += count - known
             self.version += 1
 
     def _add_stream(self, stored: StoredDestination, *, new: bool = False) -> Stream:
         stream = self.streams[stored.name] = Stream(self._broker, stored, new=new)
+        self.partitions += len(stream.partitions)
         self._broker.stored_bytes += stream.stored_bytes
         return stream
 
@@ -243,10 +278,31 @@ class Destinations:
         for call in self.created:
             call(destination)
 
+    def remove_stored(self, stored: StoredDestination, count: int) -> None:
+        """Remove a destination from the store: with the open commit if it is small, in steps that begin there if not.
+
+        Args:
+            stored: the destination as the store has it. Nobody can reach it any more.
+            count: about how many messages it has.
+        """
+        spooled = [lane for lane in stored.lanes if not self._broker.spool.is_empty(lane)]
+        if count <= AT_ONCE and not spooled:
+            self._broker.change_destination(stored.id, None)
+            return
+        removed = stored._replace(kind=REMOVED)
+        self._broker.change_destination(stored.id, removed)
+        self._remove_in_steps(removed)
+
+    def _remove_in_steps(self, stored: StoredDestination) -> None:
+        LaneRemoval(
+            self._broker, stored.lanes, f"the removal of {stored.name}",
+            lambda: self._broker.change_destination(stored.id, None),
+        )  # fmt: skip
+
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue without consumers, with its messages.
 
-        What it keeps in memory goes at once, what is in the spool in steps, what is stored with the open commit.
+        What it keeps in memory goes at once; what is stored or spooled goes with the open commit, or in steps.
         """
         broker = self._broker
         del self.queues[queue.destination.name]
@@ -256,8 +312,7 @@ class Destinations:
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
         broker.forget(queue)
-        clear_spool(broker, queue)
-        broker.change_destination(queue.stored.id, None)
+        self.remove_stored(queue.stored, queue.depth)
         broker.advisories.destination_deleted(queue.destination)
 
     def delete_topic(self, topic: Topic) -> None:
@@ -270,13 +325,14 @@ class Destinations:
         broker.stored_bytes -= topic.bytes
         broker.forget(topic)
         broker.set_mark(topic.key, None)
-        broker.change_destination(topic.stored.id, None)
+        self.remove_stored(topic.stored, topic.depth)
         broker.advisories.destination_deleted(topic.destination)
 
     def delete_stream(self, stream: Stream) -> None:
         """Delete a stream whose groups have no members, with its groups and all messages."""
         broker = self._broker
         del self.streams[stream.destination.name]
+        self.partitions -= len(stream.partitions)
         self.version += 1
         for group in list(stream.groups.values()):
             broker.groups.drop(group)
@@ -284,22 +340,8 @@ class Destinations:
         stream.forget_marks()
         for partition in stream.partitions:
             broker.forget(partition)
-        broker.change_destination(stream.stored.id, None)
+        self.remove_stored(stream.stored, sum([partition.count for partition in stream.partitions]))
         broker.advisories.destination_deleted(stream.destination)
-
-
-def clear_spool(broker: "Broker", queue: Queue) -> None:
-    """Remove what the spool has of a deleted queue, in steps. The number of a lane is never used again."""
-
-    def step() -> bool:
-        for lane in queue.lanes:
-            if links := broker.spool.links(lane.id, 0, SPOOL_STEP):
-                broker.spool.remove(lane.id, [link.sequence for link in links])
-                return True
-        return False
-
-    if any([not broker.spool.is_empty(lane.id) for lane in queue.lanes]):
-        broker.steps.add(step, f"the removal of what the spool has of {queue.destination}")
 
 
 def _identity() -> dict[str, object]:

@@ -20,6 +20,9 @@ RUN = 500
 RUN_BYTES = 1 << 20
 """How many bytes of messages are read at once, if more than one is."""
 
+UNREAD = 8
+"""Removing so many bytes of messages that are not read costs as much as reading one."""
+
 LOOK = 5000
 """How many messages are looked at at once that are in memory only."""
 
@@ -54,7 +57,8 @@ class ExpiredMessages:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._version = -1
-        self._owners: dict[int, tuple[Queue, QueueLane] | Topic] = {}
+        self._queues: dict[int, tuple[Queue, QueueLane]] = {}
+        self._topics: dict[int, tuple[Topic, int]] = {}
 
     def remove(self, lane: int, sequences: list[int], *, persistent: bool) -> Iterator[Cost]:
         """Remove records of a lane that have expired, but for those in flight.
@@ -73,22 +77,28 @@ class ExpiredMessages:
         lane = lane if persistent else self._broker.spool.lane_of(lane)
         for start in range(0, len(sequences), RUN):
             run = sequences[start : start + RUN]
-            match self._owner(lane):
-                case Topic() as topic:
-                    yield from self._remove_from_topic(topic, run)
-                case (queue, queue_lane):
-                    yield from self._remove_from_queue(queue, queue_lane, run, persistent)
-                case _:  # the schedule's, or of something that was deleted meanwhile
-                    yield Cost(0, 0, len(run))
+            self._look_up()
+            if found := self._queues.get(lane) or self._temporary(lane):
+                yield from self._remove_from_queue(*found, run, persistent)
+            elif lane in self._topics:
+                yield from self._remove_from_topic(*self._topics[lane], lane, run)
+            else:  # the schedule's, or of something that was deleted meanwhile
+                yield Cost(0, 0, len(run))
 
-    def _owner(self, lane: int) -> "tuple[Queue, QueueLane] | Topic | None":
+    def _look_up(self) -> None:
+        """See whose lanes there are."""
         destinations = self._broker.destinations
         if self._version != destinations.version:
             self._version = destinations.version
-            self._owners = {lane.id: (queue, lane) for queue in destinations.queues.values() for lane in queue.lanes}
-            self._owners.update({topic.lane: topic for topic in destinations.topics.values()})
-        if (owner := self._owners.get(lane)) is not None:
-            return owner
+            self._queues = {lane.id: (queue, lane) for queue in destinations.queues.values() for lane in queue.lanes}
+            self._topics = {
+                lane: (topic, priority)
+                for topic in destinations.topics.values()
+                for priority, lane in enumerate(topic.lanes)
+            }
+
+    def _temporary(self, lane: int) -> "tuple[Queue, QueueLane] | None":
+        """The temporary queue that a lane belongs to."""
         temporary = self._broker.routing.temporaries.queue_of(lane)
         return None if temporary is None else (temporary, temporary.lanes[0])
 
@@ -103,13 +113,14 @@ class ExpiredMessages:
         ]
         yield Cost(LANE_COST, 0, len(run) - len(free))
         if not needs_expired(self._broker, queue, persistent=persistent):
-            self._bury(queue, entries)
-            yield Cost(len(entries))
+            for portion in _portions(entries, RUN_BYTES * UNREAD):
+                self._bury(queue, portion)
+                yield Cost(len(portion), _size(portion) // UNREAD)
             return
-        for portion in _portions(entries):
+        for portion in _portions(entries, RUN_BYTES):
             messages = self._load(lane.id, [entry.sequence for entry in portion], persistent=persistent)
             self._bury(queue, messages)
-            yield Cost(2 * len(portion), sum([message.size for message in messages]), len(portion) - len(messages))
+            yield Cost(2 * len(portion), _size(messages), len(portion) - len(messages))
 
     def _bury(self, queue: Queue, messages: list[Message]) -> None:
         """Remove messages that are not in flight."""
@@ -146,23 +157,23 @@ class ExpiredMessages:
 
     # Topics.
 
-    def _remove_from_topic(self, topic: Topic, run: list[int]) -> Iterator[Cost]:
-        """Finish records for each durable subscription; each record is read once for all of them."""
+    def _remove_from_topic(self, topic: Topic, priority: int, lane: int, run: list[int]) -> Iterator[Cost]:
+        """Finish records of a lane for each durable subscription; each record is read once for all of them."""
         broker = self._broker
         needed = needs_expired(broker, topic, persistent=True)
-        links = found_links(broker.store, topic.lane, run)
-        entries = [_shell(link.sequence, link.size, 4, persistent=True) for link in links]
-        for portion in _portions(entries) if needed else [entries]:
+        links = found_links(broker.store, lane, run)
+        entries = [_shell(link.sequence, link.size, priority, persistent=True) for link in links]
+        for portion in _portions(entries, RUN_BYTES if needed else RUN_BYTES * UNREAD):
             sequences = [entry.sequence for entry in portion]
-            records = self._load(topic.lane, sequences, persistent=True) if needed else portion
-            size = sum([record.size for record in records]) if needed else 0
+            records = self._load(lane, sequences, persistent=True) if needed else portion
+            size = _size(records) if needed else _size(records) // UNREAD
             yield Cost(len(records), size)
             stayed = 0
             for durable in list(topic.durables):
                 if broker.durables.find(*durable.key) is durable:
                     done, busy = durable.expire(records)
                     stayed = max(stayed, busy)
-                    yield Cost((1 + needed) * done + LANE_COST, size if done else 0)
+                    yield Cost((1 + needed) * done + LANE_COST, size if done and needed else 0)
             topic.expire(records)
             yield Cost(len(records), 0, stayed)
 
@@ -174,12 +185,16 @@ def _shell(sequence: int, size: int, priority: int, *, persistent: bool) -> Mess
     return message
 
 
-def _portions(entries: list[Message]) -> Iterator[list[Message]]:
-    """Split messages so that each portion may be read at once."""
+def _size(messages: list[Message]) -> int:
+    return sum([message.size for message in messages])
+
+
+def _portions(entries: list[Message], limit: int) -> Iterator[list[Message]]:
+    """Split messages into portions of so many bytes, or of one larger message."""
     portion: list[Message] = []
     size = 0
     for entry in entries:
-        if portion and size + entry.size > RUN_BYTES:
+        if portion and size + entry.size > limit:
             yield portion
             portion, size = [], 0
         portion.append(entry)

@@ -29,7 +29,7 @@ GATHERED = 20_000
 
 
 class Expiry:
-    """Sweeps all queues and topics every ``queue.expiry_interval``.
+    """Sweeps all queues and topics every ``broker.expiry_interval``.
 
     Args:
         broker: the broker.

@@ -21,6 +21,8 @@ class HoldCause(StrEnum):
 
     STORE = "store-limit"
     SPOOL = "spool-limit"
+    STORE_DISK = "store-disk-limit"
+    SPOOL_DISK = "spool-disk-limit"
 
 
 @dataclass(slots=True)

@@ -17,16 +17,18 @@ from typing import Protocol
 
 from quire import __version__, migrations
 from quire.broker.broker import Broker
+from quire.broker.flow import HoldCause
 from quire.broker.garbage import GarbageCollection
 from quire.broker.stomp.stomp_session import StompSession
 from quire.broker.transport import StompTransport
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
-from quire.errors import AddressInUse, QuireError, StoreLocked, StoreUnreachable
+from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
 from quire.logs import configure, event
 from quire.scheduler import Scheduler
 from quire.settings import Settings, broker_file, split_address, store_url
 from quire.store.base import Store, Sync, WriteBatch
+from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
 from quire.store.urls import shown, store_for_url
 from quire.store.writer import GroupCommitWriter
 
@@ -65,6 +67,7 @@ class Service:
         http: serves the HTTP API; None for none.
         clock: the time.
         reload: reads the settings again; None if they come from nowhere.
+        probe: measures what is free on a disk.
 
     Attributes:
         broker: the core, once started.
@@ -78,7 +81,7 @@ class Service:
 
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
-        reload: Callable[[], Settings] | None = None,
+        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
@@ -90,6 +93,8 @@ class Service:
         self.started_at = self.clock.now_ms()
         self._http = http
         self._reload = reload
+        self._probe = probe
+        self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
         self._lock_checked = self.clock.monotonic()
@@ -127,6 +132,7 @@ class Service:
             StoreError: the store cannot be opened.
         """
         loop = asyncio.get_running_loop()
+        self._use_disk(HoldCause.STORE_DISK, self.store)
         report = migrations.prepare(self.store.url)
         if report:
             event("store.migrated", report.sentence("migrated"), **report._asdict())
@@ -139,6 +145,7 @@ class Service:
             self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
         )
         self.broker.writer = self._writer
+        self.broker.disks.watch(self._disks)
         self._writer.start()
         http_listener = _listen(self.settings.http.address) if self._http else None
         listener = _listen(self.settings.stomp.address)
@@ -171,18 +178,37 @@ class Service:
 
     def _open_spool(self) -> Spool:
         """A fresh spool beside the store; in memory if the store is."""
+        limit = self.settings.spool.limit
         if self.store.url == "memory:":
             store = store_for_url("memory:", Sync.NEVER)
-        else:
-            directory = Path(self.settings.store.data).absolute() / "spool"
-            store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
-            if not store.try_lock(_owner()):  # it has another store, and writes its spool here
+            store.open()
+            return Spool(store, limit)
+        directory = Path(self.settings.store.data).absolute() / "spool"
+        store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
+
+        @_telling_of_files()
+        def renew() -> None:
+            store.close()
+            if not store.try_lock(_owner()):  # another broker has another store, and writes its spool here
                 data = self.settings.store.data
                 raise StoreLocked(f"{store.lock_owner()} uses the data directory {data}: choose another", data=data)
             for old in directory.glob("*.mdb"):
                 old.unlink()
-        store.open()
-        return Spool(store, self.settings.spool.limit)
+            if HoldCause.SPOOL_DISK not in self._disks:
+                self._use_disk(HoldCause.SPOOL_DISK, store)
+            store.open()
+
+        renew()
+        return Spool(store, limit, renew)
+
+    def _use_disk(self, cause: HoldCause, store: Store) -> None:
+        """A store is locked and about to be opened: if its disk is full, the space for that comes from the reserve."""
+        if store.reserve_file is None or not self.settings.store.disk_free_limit:
+            return
+        disk = self._disks[cause] = Disk(store, self.settings.store.disk_free_limit, self._probe)
+        if released := disk.prepare():
+            text = f"the disk of {disk.directory} is full: {released} bytes of reserve are used for the start"
+            event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
 
     def _tick(self) -> None:
         """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
@@ -337,16 +363,18 @@ def _telling_of_files() -> Iterator[None]:
         yield
     except OSError as error:
         path = str(error.filename)
-        raise StoreUnreachable(f"cannot use {path}: {error.strerror}", path=path) from error
+        kind = StoreFull if error.errno in NO_SPACE else StoreUnreachable
+        raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
 
 
 def _announce(service: Service, file: Path) -> None:
     """Say where it listens, to people and in a file that the command line reads."""
     facts = {"pid": os.getpid(), "stomp": service.stomp_address, "http": service.http_address}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(facts))
-    fresh.replace(file)
+    try:
+        _write(file, json.dumps(facts))
+    except OSError as error:
+        text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
+        event("broker.unannounced", text, logging.WARNING, path=str(file))
     broker = service.broker
     messages = sum([queue.depth for queue in broker.queues.values()])
     event(
@@ -362,6 +390,19 @@ def _announce(service: Service, file: Path) -> None:
         messages=messages,
         **facts,  # type: ignore[arg-type]
     )
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file that others see whole or not at all. The one before goes first: its space may be the only one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    fresh = file.with_suffix(".new")
+    try:
+        fresh.write_text(text)
+        fresh.replace(file)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def _owner() -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from quire.broker.announcement import Announcement
 from quire.broker.commit import Commit
-from quire.errors import QuireError
+from quire.errors import QuireError, StoreFull
 from quire.logs import event
 from quire.store.urls import shown
 
@@ -48,6 +48,9 @@ class StoreFailure:
             broker.store_failed_since = broker.clock.monotonic()
         broker.commit_errors += 1
         broker.store_error = error
+        if isinstance(error, StoreFull) and broker.disks.release():
+            broker.scheduler.call_later(0, self._probe)  # at once, before more gathers that needs space
+            return
         self._retry_at = broker.clock.monotonic() + PROBE_INTERVAL
         broker.scheduler.call_later(PROBE_INTERVAL, self._probe)
 

@@ -30,6 +30,7 @@ NOUNS = {
     "group": Noun("quire.cli.group", "List consumer groups of streams, see their lag, move them."),
     "perf": Noun("quire.cli.perf", "Measure a broker."),
     "pipeline": Noun("quire.cli.pipeline", "Run pipelines over messages in bulk, on Spark."),
+    "producer": Noun("quire.cli.producer", "List and forget producers that number their sends."),
     "queue": Noun("quire.cli.queue", "List, browse, purge, move: everything about queues."),
     "receive": Noun("quire.cli.messages", "Receive messages from a queue, a topic or a stream."),
     "schedule": Noun("quire.cli.schedule", "List and cancel messages that are sent later."),

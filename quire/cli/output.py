@@ -20,7 +20,8 @@ from quire.units import format_size
 FORMATS = ("table", "json", "ndjson", "csv")
 _SIZES = {"bytes", "limit", "peak", "size", "used"}
 _TIMES = {
-    "created", "due", "expiration", "newest_timestamp", "next_due", "oldest_timestamp", "since", "timestamp", "until",
+    "created", "due", "expiration", "last_sent", "newest_timestamp", "next_due", "oldest_timestamp", "since",
+    "timestamp", "until",
 }  # fmt: skip
 
 Row = Mapping[str, Any]

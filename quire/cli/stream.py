@@ -9,7 +9,7 @@ import click
 from quire.cli.api import Api, broker_verb, pages, path, stream_path
 from quire.cli.output import Column, Output, confirm, output_option, printable, readable
 from quire.clock import SystemClock
-from quire.units import parse_duration
+from quire.units import parse_duration, parse_number
 
 PAGE = 500
 """How many messages one call asks for."""
@@ -191,11 +191,14 @@ def _limited(output: Output, name: str, rows: Iterator[dict[str, Any]], limit: i
 
 def _time(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
     """A time in milliseconds since the epoch: written so, in ISO 8601, or as a duration back from now."""
-    if value is None or (value.isascii() and value.isdecimal()):
-        return None if value is None else int(value)
+    if value is None:
+        return None
+    number = parse_number(value)
+    if number is not None:
+        return number
     try:
         return SystemClock().now_ms() - round(parse_duration(value) * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         time = datetime.fromisoformat(value)

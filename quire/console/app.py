@@ -24,6 +24,7 @@ from quire.console import (
     groups,
     messages,
     polling,
+    producers,
     queues,
     schedule,
     streams,
@@ -49,6 +50,7 @@ ENDPOINTS: list[Endpoint] = [
     for module in (
         broker,
         connections,
+        producers,
         queues,
         messages,
         transfers,

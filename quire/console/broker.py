@@ -5,12 +5,22 @@ from typing import Literal
 import msgspec
 
 from quire import __version__
+from quire.broker.broker import Broker
+from quire.broker.flow import HoldCause
 from quire.broker.management.consumer_status import HeldProducer, held_producers
 from quire.broker.service import Service
 from quire.console.endpoint import Call, Endpoint
 from quire.store.urls import shown
 
 State = Literal["running", "stopping", "store-failed"]
+
+
+class DiskUse(msgspec.Struct, frozen=True):
+    """A watched disk. With less than ``limit`` bytes ``free`` producers are held; ``reserved`` are part of ``free``."""
+
+    free: int
+    limit: int
+    reserved: int
 
 
 class StoreUse(msgspec.Struct, frozen=True):
@@ -20,6 +30,7 @@ class StoreUse(msgspec.Struct, frozen=True):
     bytes: int
     limit: int
     sync: str
+    disk: DiskUse | None
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
@@ -35,6 +46,7 @@ class SpoolUse(msgspec.Struct, frozen=True):
 
     bytes: int
     limit: int
+    disk: DiskUse | None
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
@@ -78,6 +90,11 @@ def state(service: Service) -> State:
     return "running" if service.broker.store_error is None else "store-failed"
 
 
+def _disk(broker: Broker, cause: HoldCause) -> DiskUse | None:
+    disk = broker.disks.disks.get(cause)
+    return None if disk is None else DiskUse(disk.room, disk.limit, disk.reserved)
+
+
 def broker_status(service: Service) -> BrokerStatus:
     """What is known of the broker as a whole."""
     broker, settings = service.broker, service.settings
@@ -92,8 +109,9 @@ def broker_status(service: Service) -> BrokerStatus:
         temporaries=len(temporaries.queues) + len(temporaries.topics), scheduled=broker.schedule.depth,
         prepared=len(broker.xa.recover()),
         memory=MemoryUse(memory.used, memory.peak, memory.limit),
-        store=StoreUse(shown(service.store.url), broker.stored_bytes, settings.store.limit, settings.store.sync),
-        spool=SpoolUse(broker.spool.used, broker.spool.limit),
+        store=StoreUse(shown(service.store.url), broker.stored_bytes, settings.store.limit, settings.store.sync,
+            _disk(broker, HoldCause.STORE_DISK)),
+        spool=SpoolUse(broker.spool.used, broker.spool.limit, _disk(broker, HoldCause.SPOOL_DISK)),
         producers_held=held_producers(broker), store_error=None if error is None else str(error),
     )  # fmt: skip
 

@@ -1,7 +1,6 @@
 """The API's messages: browse and send."""
 
 import base64
-import binascii
 from typing import Annotated, Literal
 
 import msgspec
@@ -76,7 +75,7 @@ def _body(new: NewMessage) -> bytes:
         return new.body.encode()
     try:
         return base64.b64decode(new.body, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # what is no ASCII is no binascii.Error
         raise InvalidArgument(f"body is no base64: {error}", argument="body") from error
 
 

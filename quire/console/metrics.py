@@ -60,6 +60,7 @@ class BrokerCollector(Collector):
         """The metrics of the broker as a whole, as they are now."""
         yield from self._broker()
         yield from self._held_producers()
+        yield from self._disks()
         yield from self._schedule()
         yield from self._prepared()
 
@@ -93,6 +94,21 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.commit_errors)
         yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.flow.held_total)
         yield from self._turns()
+        limits = broker.limits
+        yield GaugeMetricFamily("quire_destinations", "Queues, topics, partitions of streams.", limits.destinations)
+        yield GaugeMetricFamily("quire_destinations_limit", "How many there may be.", limits.max_destinations)
+        yield GaugeMetricFamily(
+            "quire_durable_subscriptions", "Durable subscriptions, and groups by partition.", limits.subscriptions
+        )
+        yield GaugeMetricFamily("quire_durable_subscriptions_limit", "How many there may be.", limits.max_subscriptions)
+        yield GaugeMetricFamily("quire_producer_ids", "Producers that number their sends.", len(broker.producers))
+        yield GaugeMetricFamily("quire_producer_ids_limit", "How many are known.", broker.producers.limit)
+        yield CounterMetricFamily(
+            "quire_producer_ids_forgotten", "Those that were forgotten, for their number or their age.",
+            broker.producers.forgotten,
+        )  # fmt: skip
+        yield GaugeMetricFamily("quire_requests_bytes", "Requests and frames under way.", broker.partial_bytes)
+        yield GaugeMetricFamily("quire_requests_limit_bytes", "How much they may hold.", broker.partial_limit)
         yield GaugeMetricFamily("quire_temporary_destinations", "Temporary queues and topics.", status.temporaries)
         yield CounterMetricFamily(
             "quire_temporary_dropped_messages", "Messages sent to temporary destinations that were gone.",
@@ -139,6 +155,17 @@ class BrokerCollector(Collector):
             "quire_xa_decided_transactions", "Those an operator has decided over, until they are forgotten.",
             len(prepared) - len(open_ages),
         )  # fmt: skip
+
+    def _disks(self) -> Iterator[Metric]:
+        room = GaugeMetricFamily("quire_disk_free_bytes", "What is free on a watched disk.", labels=["disk"])
+        limit = GaugeMetricFamily("quire_disk_free_limit_bytes", "Where producers are held.", labels=["disk"])
+        reserve = GaugeMetricFamily("quire_disk_reserve_bytes", "What is kept in reserve.", labels=["disk"])
+        for cause, disk in self._service.broker.disks.disks.items():
+            name = "store" if cause is HoldCause.STORE_DISK else "spool"
+            room.add_metric([name], disk.room)
+            limit.add_metric([name], disk.limit)
+            reserve.add_metric([name], disk.reserved)
+        yield from (room, limit, reserve)
 
     def _held_producers(self) -> Iterator[Metric]:
         held = held_producers(self._service.broker)

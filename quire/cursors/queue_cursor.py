@@ -281,6 +281,10 @@ class QueueCursor:
         """What is in the window or kept."""
         return [*self.window, *self._kept]
 
+    def sources(self) -> tuple[deque[Message], deque[Message]]:
+        """The window and what is kept, each in order. Not to be changed."""
+        return self.window, self._kept
+
     @property
     def last(self) -> int:
         """The highest sequence whose commit was announced."""

@@ -5,12 +5,16 @@ sender agreed. Its lanes have the numbers and sequences of the destinations' lan
 """
 
 import heapq
+from collections.abc import Callable
 from operator import attrgetter
 
 from quire.message import Message
 from quire.store.base import FIRST_EXPIRATION, Delivery, Expiration, Link, Page, Store, WriteBatch
 
 _sequence = attrgetter("sequence")
+
+SHRINK_BYTES = 16 << 20
+"""With more than this much left free in the files of an empty spool, in bytes, it gives it back to the disk."""
 
 EARLIER = 1 << 30
 """What the number of a lane's second part is above its own."""
@@ -25,13 +29,16 @@ class Spool:
     Args:
         store: an open, empty store without ``Sync.ALWAYS``.
         limit: how many bytes of messages it may hold.
+        renew: makes the store new, without what it has and without its free space.
 
     Attributes:
         used: bytes of messages in it.
     """
 
-    def __init__(self, store: Store, limit: int) -> None:
+    def __init__(self, store: Store, limit: int, renew: Callable[[], None] = lambda: None) -> None:
         self._store = store
+        self._renew = renew
+        self._is_worn = False
         self.limit = limit
         self.used = 0
         self._counts: dict[int, int] = {}
@@ -71,6 +78,9 @@ class Spool:
             batch = WriteBatch()
             batch.lane(part).removals.extend(sequences)
             self._apply(part, batch)
+            if self.used == 0 and self._store.free() > SHRINK_BYTES:
+                self._is_worn = True
+                self._make_new()
 
     def set_deliveries(self, lane: int, deliveries: dict[int, Delivery]) -> None:
         """Remember how often messages were given out, by sequence, so that they come out flagged when read again."""
@@ -115,11 +125,18 @@ class Spool:
         """Close the store underneath."""
         self._store.close()
 
+    def _make_new(self) -> None:
+        """Give the free space back; if that fails, the next write tries it again."""
+        self._renew()
+        self._is_worn = False
+
     def _parts(self, lane: int) -> list[int]:
         """The parts of a lane that have something."""
         return [part for part in (lane, lane + EARLIER) if self._counts.get(part)]
 
     def _apply(self, part: int, batch: WriteBatch) -> None:
+        if self._is_worn:
+            self._make_new()
         before = self._store.lane_state(part)
         self._store.apply(batch)
         after = self._store.lane_state(part)

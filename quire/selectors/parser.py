@@ -29,6 +29,9 @@ from quire.selectors.values import COMPARISONS, EQUALITIES, LARGEST
 MAX_NESTING = 50
 """How deep brackets may stand in brackets."""
 
+MAX_PATTERNS = 1000
+"""How many characters all LIKE patterns may have together: each may cost a look at every character of a header."""
+
 
 def parse(text: str) -> Expression:
     """Read a selector.
@@ -54,6 +57,7 @@ class _Parser:
         self._tokens = iter(tokens(text))
         self._token = next(self._tokens)
         self._nesting = 0
+        self._patterns = 0
 
     def selector(self) -> Expression:
         """All of it."""
@@ -197,6 +201,9 @@ class _Parser:
             escape = self._text_literal()
             if len(escape) != 1:
                 raise self._invalid(token, "ESCAPE takes one character")
+        self._patterns += len(pattern)
+        if self._patterns > MAX_PATTERNS:
+            raise self._invalid(start, f"all patterns of a selector together may have {MAX_PATTERNS} characters")
         try:
             return Like(header, like_expression(pattern, escape))
         except ValueError as error:

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from quire.errors import InvalidSettings
 from quire.settings.kinds import Kind
 
+MOST_SHOWN = 1000
+"""How many characters of a value an error shows."""
+
 
 class Setting(NamedTuple):
     """A setting as it stands.
@@ -52,11 +55,21 @@ class Key(NamedTuple):
         """
         try:
             return Setting(self.name, self.kind.parse(value), origin)
-        except (ValueError, OverflowError) as error:
+        except (ValueError, ArithmeticError) as error:
+            shown, data = _shown(value)
             raise InvalidSettings(
-                f"{self.name} = {value!r} ({origin}) is not allowed: {self.kind.allowed}",
-                key=self.name, value=value, origin=origin,
+                f"{self.name} = {shown} ({origin}) is not allowed: {self.kind.allowed}",
+                key=self.name, value=data, origin=origin,
             ) from error  # fmt: skip
+
+
+def _shown(value: object) -> tuple[str, object]:
+    """A value as an error shows it, and as its data has it: Python writes no numbers of thousands of digits."""
+    try:
+        return repr(value)[:MOST_SHOWN], value
+    except ValueError:
+        shown = hex(value)[:MOST_SHOWN] if isinstance(value, int) else "a number of too many digits"
+        return shown, shown
 
 
 def declare(default: Any, kind: Kind, text: str) -> Any:

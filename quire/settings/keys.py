@@ -29,6 +29,13 @@ class BrokerSettings:
 
     name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
     expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
+    max_destinations: int = _key(
+        50_000, count(1), "How many destinations there may be: queues, topics, partitions of streams, temporary ones."
+    )
+    max_durable_subscriptions: int = _key(
+        50_000, count(1),
+        "How many durable subscriptions there may be; a consumer group counts once for each partition.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,12 @@ class StoreSettings:
         "When a commit is on disk: before it is confirmed, within a second after, or when the system likes.",
     )
     limit: int = _key(100 * 10**9, size(1), "How many bytes of messages the store may hold; then producers are held.")
+    disk_free_limit: int = _key(
+        64 * 2**20,
+        size(0),
+        "How many bytes must be free on the disks of the store and of the spool, or producers are held. "
+        "A quarter of it, 64MiB at the most, is kept in reserve on each. 0: neither is done.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,16 @@ class ProducerSettings:
 
     hold_limit: float = _key(
         30.0, duration(0), "How long a producer may be held for want of room; then it gets an error."
+    )
+    id_cache_size: int = _key(
+        20_000,
+        count(1),
+        "Of how many producers that number their sends the last number is known: those that sent last.",
+    )
+    id_max_age: float = _key(
+        0.0,
+        duration(0),
+        "How long a producer that numbers its sends may be silent before it is forgotten. 0: for ever.",
     )
 
 

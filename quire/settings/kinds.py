@@ -86,7 +86,8 @@ def _virtual_prefix(value: object) -> str:
 
 def _durations(value: object) -> str:
     for part in _text(value).split():
-        parse_duration(part)
+        if not math.isfinite(parse_duration(part)):
+            raise ValueError(value)
     return " ".join(_text(value).split())
 
 

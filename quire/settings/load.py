@@ -114,7 +114,7 @@ def _document(file: Path | None) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no TOML, too many digits
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidSettings(f"the settings file {file} cannot be read: {reason}", file=str(file)) from error
 

@@ -204,6 +204,6 @@ TIME = Kind("milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z",
 BROKER_URL = Kind("an address such as http://127.0.0.1:8161", _reading(_broker_url))
 TOKEN = Kind(f"a text of 1 to {MAX_TOKEN} characters", _reading(_token))
 STORE_URL = Kind(
-    "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql+psycopg://user@host/name",
+    "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql://user@host/name",
     _reading(_store_url),
 )

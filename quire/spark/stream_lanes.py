@@ -88,11 +88,14 @@ class StreamLanes:
         Raises:
             DataLost: what is there is gone, and that is an error.
         """
+        self._check_known(position)
+        return {place: self._begin(place, position) for place in self.partitions}
+
+    def _check_known(self, position: Position) -> None:
         for place in position.offsets.keys() - self.partitions.keys():
             self._losses.found(
                 f"partition {place.partition} of the stream {place.stream} is not there, or not read, any more"
             )
-        return {place: self._begin(place, position) for place in self.partitions}
 
     def _begin(self, place: Place, position: Position) -> int:
         if self._is_replaced(place.stream, position):
@@ -123,6 +126,8 @@ class StreamLanes:
         Raises:
             DataLost: some of it is gone, and that is an error.
         """
+        if goal is not None:
+            self._check_known(goal)
         found = {}
         for place, first in begun.items():
             until = self.extents[place].end if goal is None else self._end(place, goal)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from quire.message import Message
@@ -179,13 +180,14 @@ class WriteBatch:
     Attributes:
         lanes: by lane id.
         destinations: to create or to replace, by id; None removes the destination, its lanes and all their records.
-        producers: the highest send sequence taken of each producer, by producer id (exact de-duplication).
+        producers: the highest send sequence taken of each producer, by producer id (exact de-duplication); None removes
+            it.
         marks: marks to set, by key; None removes one.
     """
 
     lanes: dict[int, LaneBatch] = field(default_factory=dict)
     destinations: dict[int, StoredDestination | None] = field(default_factory=dict)
-    producers: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, int | None] = field(default_factory=dict)
     marks: dict[str, bytes | None] = field(default_factory=dict)
 
     def lane(self, lane: int) -> LaneBatch:
@@ -265,6 +267,17 @@ class StoreReader(ABC):
         """The highest send sequence taken of a producer; 0 if it is unknown."""
 
     @abstractmethod
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, in ascending order of their ids' bytes of UTF-8.
+
+        LMDB knows only a digest of an id that is longer than 448 bytes.
+
+        Args:
+            start: the first id wanted; it need not be there.
+            limit: how many at the most.
+        """
+
+    @abstractmethod
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None.
 
@@ -288,9 +301,11 @@ class Store(StoreReader):
 
     Attributes:
         url: where it is, as the user writes it.
+        reserve_file: a file beside it that nothing else uses, on the disk that it fills; None if it fills no disk here.
     """
 
     url: str
+    reserve_file: Path | None = None
 
     @abstractmethod
     def open(self) -> None:
@@ -329,6 +344,10 @@ class Store(StoreReader):
     @abstractmethod
     def size(self) -> int:
         """Bytes in use, without what removed records left free."""
+
+    def free(self) -> int:
+        """Bytes that removed records left free in its files, and that new ones take first."""
+        return 0
 
     @abstractmethod
     def try_lock(self, owner: str) -> bool:
@@ -389,6 +408,11 @@ class Store(StoreReader):
         """A producer's highest send sequence."""
         with self.snapshot() as reader:
             return reader.producer(producer_id)
+
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        with self.snapshot() as reader:
+            return reader.producers(start, limit)
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""

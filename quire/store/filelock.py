@@ -10,8 +10,8 @@ _OWNER_BYTES = 1000
 class FileLock:
     """An exclusive lock on a file that stays where it is.
 
-    The file holds the name of whoever has the lock. It is never deleted: a process that waits for it would
-    wait for a file that nobody else sees.
+    The file holds the name of the process that has the lock. It is never deleted: a process that waits for it would
+    wait for a file that no other process sees. It is never cut either, so that it can be written on a full disk.
 
     Args:
         path: the file; it is made when it is first locked. Its directory must be there.
@@ -53,8 +53,11 @@ class FileLock:
             if isinstance(error, BlockingIOError):
                 return False
             raise
-        os.ftruncate(file, 0)
-        os.pwrite(file, owner.encode()[:_OWNER_BYTES], 0)
+        try:
+            os.pwrite(file, _padded(owner), 0)
+        except OSError as error:
+            os.close(file)
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
         self._file = file
         return True
 
@@ -63,7 +66,7 @@ class FileLock:
         if self._file is None:
             return
         file, self._file = self._file, None
-        os.ftruncate(file, 0)
+        os.pwrite(file, _padded(""), 0)
         os.close(file)
 
     def owner(self) -> str:
@@ -73,7 +76,7 @@ class FileLock:
         except FileNotFoundError:
             return ""
         try:
-            owner = os.read(file, _OWNER_BYTES).decode("utf-8", "replace")
+            owner = os.read(file, _OWNER_BYTES).decode("utf-8", "replace").rstrip("\n")
             # A process that was killed leaves its name behind, but not its lock. Only then the lock is tried.
             return owner if owner and _is_locked(file) else ""
         finally:
@@ -96,6 +99,10 @@ class FileLocked:
     def check_lock(self) -> bool:
         """A file lock lasts as long as the process."""
         return self._lock.held
+
+
+def _padded(owner: str) -> bytes:
+    return owner.encode()[:_OWNER_BYTES].ljust(_OWNER_BYTES, b"\n")
 
 
 def _is_locked(file: int) -> bool:

@@ -4,6 +4,7 @@ The record format is in ``pages``, the editing of a lane in ``lmdb_lane``, readi
 environment, the growth of its map, and what LMDB's errors mean.
 """
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import lmdb
 
-from quire.errors import StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
+from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
 from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
+from quire.store.damage import tells_of_damage
+from quire.store.disk import NO_SPACE, allocate
 from quire.store.filelock import FileLock, FileLocked
 from quire.store.lmdb_lane import LANE, Databases, LaneEdit, drop_lane
 from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
@@ -24,6 +27,11 @@ FIRST_MAP_SIZE = 1 << 30
 
 NEARLY_FULL = 1 << 20
 """A commit that fails with less than this much free, in bytes, failed for want of space."""
+
+_LOCK_BYTES = 8192
+"""How large LMDB's table of readers is. LMDB maps it: a part without space on disk would end the process."""
+
+_DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.PanicError)
 
 _FORMAT = b"format"
 
@@ -40,10 +48,12 @@ class LmdbStore(FileLocked, Store):
     def __init__(self, path: str | Path, sync: Sync = Sync.ALWAYS, *, readonly: bool = False) -> None:
         self.path = Path(path).absolute()
         self.url = self.path.as_uri().replace("file:", "lmdb:", 1)
+        self.reserve_file = self.path / "reserve"
         self._sync = sync
         self._readonly = readonly
         self._lock = FileLock(self.path / "lock")
         self._env: lmdb.Environment | None = None
+        self._is_lost = False  # a failed commit closed the environment, and it could not be opened again
         self._dbs: Databases
         self._readers = 0
         self._no_readers = threading.Condition()
@@ -55,12 +65,12 @@ class LmdbStore(FileLocked, Store):
         try:
             if not self._readonly:
                 self.path.mkdir(parents=True, exist_ok=True)
+                allocate(self.path / "lock.mdb", _LOCK_BYTES)
             self._open_environment()
         except (OSError, lmdb.Error) as error:
             self.close()
-            raise StoreUnreachable(
-                f"cannot open the LMDB store in {self.path}: {error}", path=str(self.path)
-            ) from error
+            kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
+            raise kind(f"cannot open the LMDB store in {self.path}: {error}", path=str(self.path)) from error
 
     def _open_environment(self) -> None:
         data = self.path / "data.mdb"
@@ -104,10 +114,13 @@ class LmdbStore(FileLocked, Store):
             self._wait_for_readers()
             self._env.close()
             self._env = None
+        self._is_lost = False
         self._lock.release()
 
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch; the map grows until it fits."""
+        if self._is_lost:
+            self._reopen()
         while True:
             try:
                 with self._environment().begin(write=True) as txn:
@@ -116,13 +129,22 @@ class LmdbStore(FileLocked, Store):
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
-                # LMDB calls a write that the disk took only in part an I/O error.
-                is_full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(self.path).free < NEARLY_FULL
+                is_full = self._is_full(error)
                 self._reopen()
                 if is_full:
                     raise StoreFull(f"no space for a commit in {self.path}: {error}", path=str(self.path)) from error
-                raise StoreError(f"a commit failed in {self.path}: {error}", path=str(self.path)) from error
+                raise self._failure("a commit failed", error) from error
 
+    def _is_full(self, error: lmdb.Error) -> bool:
+        """Whether a commit failed for want of space: LMDB calls a write that the disk took in part an I/O error."""
+        if isinstance(error, lmdb.DiskError) or _is_for_want_of_space(error):
+            return True
+        try:
+            return shutil.disk_usage(self.path).free < NEARLY_FULL
+        except OSError:
+            return False
+
+    @tells_of_damage
     def _write(self, txn: lmdb.Transaction, batch: WriteBatch) -> None:
         dbs = self._dbs
         for number, destination in batch.destinations.items():
@@ -136,12 +158,10 @@ class LmdbStore(FileLocked, Store):
             if part:
                 LaneEdit(txn, dbs, lane).apply(part)
         for producer_id, sequence in batch.producers.items():
-            txn.put(text_key(producer_id), sequence.to_bytes(8, "big"), db=dbs.producers)
+            packed = None if sequence is None else sequence.to_bytes(8, "big")
+            _set(txn, dbs.producers, text_key(producer_id), packed)
         for mark, value in batch.marks.items():
-            if value is None:
-                txn.delete(mark_key(mark), db=dbs.marks)
-            else:
-                txn.put(mark_key(mark), value, db=dbs.marks)
+            _set(txn, dbs.marks, mark_key(mark), value)
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""
@@ -150,18 +170,33 @@ class LmdbStore(FileLocked, Store):
         with self._no_readers:
             self._no_readers.wait_for(lambda: self._readers == 0)
             env = self._environment()
-            env.set_mapsize(env.info()["map_size"] * 2)
+            try:
+                env.set_mapsize(env.info()["map_size"] * 2)
+            except lmdb.Error as error:
+                self._reopen()
+                raise self._failure("the map could not grow", error) from error
 
     def _reopen(self) -> None:
         """Get a usable environment again after a failed write, which LMDB may answer by refusing all later ones."""
         with self._no_readers:
             self._no_readers.wait_for(lambda: self._readers == 0)
-            self._environment().close()
-            self._open_environment()
+            if self._env is not None:
+                self._env.close()
+                self._env = None
+            self._is_lost = True
+            try:
+                self._open_environment()
+            except (OSError, lmdb.Error) as error:
+                self._env = None
+                raise self._failure("the store cannot be opened again after a commit that failed", error) from error
+            self._is_lost = False
 
     def sync(self) -> None:
         """Put everything committed on disk."""
-        self._environment().sync(True)
+        try:
+            self._environment().sync(True)
+        except lmdb.Error as error:
+            raise self._failure("what is committed could not be put on disk", error) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
@@ -171,12 +206,15 @@ class LmdbStore(FileLocked, Store):
 
     @contextmanager
     def _transaction(self) -> Iterator[lmdb.Transaction]:
-        txn = self._begin()
         try:
-            with txn:
-                yield txn
-        finally:
-            self._reader_left()
+            txn = self._begin()
+            try:
+                with txn:
+                    yield txn
+            finally:
+                self._reader_left()
+        except lmdb.Error as error:
+            raise self._failure("a read failed", error) from error
 
     def _begin(self) -> lmdb.Transaction:
         while True:
@@ -187,6 +225,10 @@ class LmdbStore(FileLocked, Store):
             except lmdb.MapResizedError:
                 self._reader_left()
                 self._take_new_size()
+            except lmdb.ReadersFullError:
+                self._reader_left()
+                if not self._environment().reader_check():  # those of processes that were killed while they read
+                    raise
             except BaseException:
                 self._reader_left()
                 raise
@@ -208,10 +250,22 @@ class LmdbStore(FileLocked, Store):
             stats = [txn.stat(db) for db in self._dbs]
         return sum(s["psize"] * (s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"]) for s in stats)
 
+    def free(self) -> int:
+        """Bytes of the file's pages that are not in use."""
+        try:
+            whole = (self.path / "data.mdb").stat().st_size
+        except OSError as error:
+            raise self._failure("the data file cannot be looked at", error) from error
+        return max(whole - self.size(), 0)
+
     def try_lock(self, owner: str) -> bool:
         """Try to become the store's only broker."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        return self._lock.acquire(owner)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return self._lock.acquire(owner)
+        except OSError as error:
+            kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
+            raise kind(f"cannot lock the LMDB store in {self.path}: {error}", path=str(self.path)) from error
 
     @property
     def environment(self) -> lmdb.Environment:
@@ -228,6 +282,26 @@ class LmdbStore(FileLocked, Store):
             raise StoreError(f"the store in {self.path} is closed", path=str(self.path))
         return self._env
 
+    def _failure(self, what: str, error: Exception) -> StoreError:
+        """An error of LMDB or of the system as one of ours."""
+        kind = StoreCorrupt if isinstance(error, _DAMAGE) else StoreError
+        return kind(f"{what} in {self.path}: {error}", path=str(self.path))
+
     def _wait_for_readers(self) -> None:
         with self._no_readers:
             self._no_readers.wait_for(lambda: self._readers == 0)
+
+
+def _is_for_want_of_space(error: Exception) -> bool:
+    """Whether the system says so; LMDB hands on no more than the system's text."""
+    if isinstance(error, OSError):
+        return error.errno in NO_SPACE
+    return any(os.strerror(number) in str(error) for number in NO_SPACE)
+
+
+def _set(txn: lmdb.Transaction, database: "lmdb._Database", key: bytes, value: bytes | None) -> None:
+    """Set the value of a key; None removes it."""
+    if value is None:
+        txn.delete(key, db=database)
+    else:
+        txn.put(key, value, db=database)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import lmdb
 
+from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store import pages
 from quire.store.base import Delivery, LaneBatch, LaneState
@@ -182,7 +183,8 @@ class LaneEdit:
         """The page of a record that a link names, which therefore must be there."""
         page = self._find_page(sequence)
         if page is None or page.find(sequence) < 0:
-            raise KeyError(sequence)
+            text = f"record {sequence} of lane {self._lane} is not there, though a link leads to it"
+            raise StoreCorrupt(text, lane=self._lane, sequence=sequence)
         return page
 
     def _set_delivery(self, sequence: int, delivery: Delivery | None) -> None:

@@ -21,6 +21,7 @@ from quire.store.base import (
     StoredDestination,
     StoreReader,
 )
+from quire.store.damage import tells_of_damage
 from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
 from quire.store.marks import mark_key
 from quire.store.pages import KEY
@@ -38,16 +39,19 @@ class LmdbReader(StoreReader):
         self.txn = txn
         self.dbs = dbs
 
+    @tells_of_damage
     def destinations(self) -> list[StoredDestination]:
         """All destinations, by id."""
         return [
             read_destination(LANE.unpack(key)[0], bytes(value)) for key, value in self.txn.cursor(self.dbs.destinations)
         ]
 
+    @tells_of_damage
     def lane_state(self, lane: int) -> LaneState:
         """A lane's state."""
         return read_state(self.txn, self.dbs, lane)
 
+    @tells_of_damage
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order, within a budget."""
         messages: list[Message] = []
@@ -61,6 +65,7 @@ class LmdbReader(StoreReader):
         self._add_deliveries(lane, messages)
         return Page(messages, end=True)
 
+    @tells_of_damage
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read records by sequence."""
         messages = []
@@ -75,6 +80,7 @@ class LmdbReader(StoreReader):
         self._add_deliveries(lane, sorted(messages, key=lambda message: message.sequence))
         return messages
 
+    @tells_of_damage
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links in ascending sequence."""
         found: list[Link] = []
@@ -85,6 +91,7 @@ class LmdbReader(StoreReader):
                 found.append(Link(entry[0], entry[1], entry[2], entry[5], entry[6]))
         return found
 
+    @tells_of_damage
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states from a sequence on."""
         found: list[tuple[int, Delivery]] = []
@@ -98,6 +105,7 @@ class LmdbReader(StoreReader):
             more = cursor.next()
         return found
 
+    @tells_of_damage
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
         found: list[Expiration] = []
@@ -112,16 +120,30 @@ class LmdbReader(StoreReader):
                 found.append(entry)
         return found
 
+    @tells_of_damage
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
         return int.from_bytes(data, "big") if data else 0
 
+    @tells_of_damage
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        found: list[tuple[str, int]] = []
+        cursor = self.txn.cursor(self.dbs.producers)
+        more = cursor.set_range(text_key(start)) if start else cursor.first()
+        while more and len(found) < limit:
+            found.append((bytes(cursor.key()).decode(), int.from_bytes(cursor.value(), "big")))
+            more = cursor.next()
+        return found
+
+    @tells_of_damage
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         data = self.txn.get(mark_key(key), db=self.dbs.marks)
         return None if data is None else bytes(data)
 
+    @tells_of_damage
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
         """Marks with their values, by key."""
         found: list[tuple[str, bytes]] = []

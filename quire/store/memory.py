@@ -1,5 +1,6 @@
 """The memory store: for tests and for brokers that keep nothing. It behaves as the others do and forgets at its end."""
 
+import heapq
 import threading
 import zlib
 from bisect import bisect_left
@@ -222,6 +223,11 @@ class MemoryReader(StoreReader):
         with self._reading() as content:
             return content.producers.get(producer_id, 0)
 
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        with self._reading() as content:
+            return heapq.nsmallest(limit, [entry for entry in content.producers.items() if entry[0] >= start])
+
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         mark_key(key)
@@ -279,7 +285,11 @@ class MemoryStore(MemoryReader, Store):
                 if part:
                     _change_lane(content, lane, part, checksums[lane])
             _replace_destinations(content, batch.destinations)
-            content.producers.update(batch.producers)
+            for producer_id, sequence in batch.producers.items():
+                if sequence is None:
+                    content.producers.pop(producer_id, None)
+                else:
+                    content.producers[producer_id] = sequence
             for key, value in batch.marks.items():
                 if value is None:
                     content.marks.pop(key, None)

@@ -62,25 +62,27 @@ def timestamp_of(message: Message) -> int:
     return int(content[start : content.index(b"\n", start)])
 
 
-def offset_at(reader: StoreReader, lane: int, time_ms: int) -> int:
+def offset_at(reader: StoreReader, lane: int, time_ms: int, first: int = 0) -> int:
     """The offset of the first record that the broker took at a time or later, in O(log n) reads (``search``).
 
-    Timestamps ascend along a lane, with two exceptions. A message of a transaction has the time of its SEND, so it may
-    be older than what stands before it; a few such records do not mislead the search, but hundreds in a row may. And
-    the broker's clock may be set back: then a time may come twice, and either place may be found.
+    Timestamps ascend along a partition of a stream (``Partition.send``). In what older versions stored there are two
+    exceptions. A message of a transaction has the time of its SEND, so it may be older than what stands before it; a
+    few such records do not mislead the search, but hundreds in a row may. And the broker's clock may have been set
+    back: then a time comes twice, and either place may be found.
 
     Args:
         reader: a snapshot, or the store.
         lane: which lane.
         time_ms: milliseconds since the epoch.
+        first: the first offset to look at.
 
     Returns:
         The offset; the lane's end if all its records are older.
     """
-    return search(reader, lane, timestamp_of, time_ms)
+    return search(reader, lane, timestamp_of, time_ms, first)
 
 
-def search(reader: StoreReader, lane: int, key: Callable[[Message], Key], wanted: Key) -> int:
+def search(reader: StoreReader, lane: int, key: Callable[[Message], Key], wanted: Key, begin: int = 0) -> int:
     """The first record of a lane with a key that is not below a wanted one, in O(log n) reads.
 
     Keys should ascend along the lane. Where they do not, it still holds that the record found is not below the wanted
@@ -92,11 +94,13 @@ def search(reader: StoreReader, lane: int, key: Callable[[Message], Key], wanted
         lane: which lane.
         key: of a record.
         wanted: the key to look for.
+        begin: the first offset to look at.
 
     Returns:
         Its offset; the lane's end if all keys are below the wanted one.
     """
     low, end, *_ = extent(reader, lane)
+    low = max(low, begin)
     high = found = end
     while low < high:
         middle = (low + high) // 2

@@ -7,16 +7,17 @@ from urllib.parse import unquote, urlsplit
 from quire.errors import InvalidArgument
 from quire.store.base import Store, Sync
 
-_SCHEMES = ("lmdb", "sqlite", "postgresql+psycopg", "memory")
-_EXAMPLES = "lmdb:///var/lib/quire, sqlite:///var/lib/quire.db, postgresql+psycopg://user@host/name or memory:"
+_SCHEMES = ("lmdb", "sqlite", "postgresql", "memory")
+_EXAMPLES = "lmdb:///var/lib/quire, sqlite:///var/lib/quire.db, postgresql://user@host/name or memory:"
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
     """Make the store a URL names. It is not opened. Only the back end that is asked for is imported.
 
     Args:
-        url: ``lmdb:///dir`` or ``sqlite:///file`` (absolute paths), ``memory:``, or ``postgresql+psycopg://...`` as
-            SQLAlchemy takes it.
+        url: ``lmdb:///dir`` or ``sqlite:///file`` (absolute paths), ``memory:``, or ``postgresql://...`` as PostgreSQL
+            and SQLAlchemy take it; ``postgres:`` and ``postgresql+psycopg:`` mean the same.
         sync: when commits are on disk.
 
     Raises:
@@ -31,7 +32,7 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
         from quire.store.lmdb import LmdbStore
 
         return LmdbStore(unquote(_path(url)), sync)
-    if scheme in ("sqlite", "postgresql+psycopg"):
+    if scheme == "sqlite" or scheme in _POSTGRESQL:
         from quire.store.sql.store import SqlStore
 
         return SqlStore(f"sqlite://{_path(url)}" if scheme == "sqlite" else url, sync)

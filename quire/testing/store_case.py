@@ -75,6 +75,10 @@ class StoreCase:
         """Change a byte of a record's content behind the store's back."""
         pytest.skip("this store gives no way to damage a record: override damage")
 
+    def break_down(self, store: Store) -> None:
+        """Break what an open store stands on: its file, its environment, its tables."""
+        pytest.skip("this store stands on nothing that could break: override break_down")
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         """An open, empty store, closed after the test."""

@@ -124,7 +124,10 @@ class StoreModel:
             elif removed is not None:
                 for number in removed.lanes:
                     self.lanes.pop(number, None)
-        self.producers.update(batch.producers)
+        for producer, sequence in batch.producers.items():
+            self.producers.pop(producer, None)
+            if sequence is not None:
+                self.producers[producer] = sequence
         for key, value in batch.marks.items():
             self.marks.pop(key, None)
             if value is not None:
@@ -135,8 +138,9 @@ class StoreModel:
         for number in lanes:
             self.lanes.get(number, ModelLane()).check(reader, number)
         assert reader.destinations() == [self.destinations[number] for number in sorted(self.destinations)]
-        for producer, sequence in self.producers.items():
-            assert reader.producer(producer) == sequence
+        assert reader.producers() == sorted(self.producers.items())
+        for producer, known in self.producers.items():
+            assert reader.producer(producer) == known
         for key in ("a", "b"):
             assert reader.mark(key) == self.marks.get(key)
         assert reader.marks("") == sorted(self.marks.items(), key=lambda mark: mark[0].encode())
@@ -232,8 +236,10 @@ class StoreMachine(RuleBasedStateMachine):
         )
         self._apply(batch)
 
-    @rule(key=st.sampled_from("ab"), value=st.none() | st.binary(max_size=3), sequence=st.integers(1, 10**12))
-    def set_marks(self, key: str, value: bytes | None, sequence: int) -> None:
+    @rule(
+        key=st.sampled_from("ab"), value=st.none() | st.binary(max_size=3), sequence=st.none() | st.integers(1, 10**12)
+    )
+    def set_marks(self, key: str, value: bytes | None, sequence: int | None) -> None:
         """Set what belongs to no lane."""
         self._apply(WriteBatch(marks={key: value}, producers={key: sequence}))
 

@@ -70,6 +70,11 @@ class AnnouncedReads(StoreReader):
         self._announce()
         return self._reader.producer(producer_id)
 
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers and their highest send sequences, by id."""
+        self._announce()
+        return self._reader.producers(start, limit)
+
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         self._announce()
@@ -92,6 +97,7 @@ class StoreOnTop(AnnouncedReads, Store):
     def __init__(self, store: Store, announce: Callable[[], None]) -> None:
         super().__init__(store, announce)
         self.url = store.url
+        self.reserve_file = store.reserve_file
         self._store = store
 
     def open(self) -> None:
@@ -119,6 +125,10 @@ class StoreOnTop(AnnouncedReads, Store):
     def size(self) -> int:
         """Bytes in use underneath."""
         return self._store.size()
+
+    def free(self) -> int:
+        """Bytes left free underneath."""
+        return self._store.free()
 
     def try_lock(self, owner: str) -> bool:
         """Lock the store underneath."""

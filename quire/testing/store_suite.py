@@ -5,6 +5,7 @@ Failed assertions show their values only if pytest rewrites them: call ``pytest.
 """
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from quire.destination import MAX_NAME
-from quire.errors import StoreCorrupt, StoreError
+from quire.errors import QuireError, StoreCorrupt, StoreError
 from quire.store.base import (
     FIRST_EXPIRATION,
     Delivery,
@@ -113,6 +114,16 @@ class StoreSuite(LaneTests, MarkTests):
         store.apply(WriteBatch(producers={"ID:host-1": 5, "ü" * 100: 1}))
         store.apply(WriteBatch(producers={"ID:host-1": 1 << 40}))
         assert (store.producer("ID:host-1"), store.producer("ü" * 100), store.producer("other")) == (1 << 40, 1, 0)
+
+    def test_producers_are_listed_by_id_and_removed(self, store: Store) -> None:
+        """A page begins where it is asked to; what is removed is unknown."""
+        store.apply(WriteBatch(producers={"b": 2, "ü": 4, "a": 1, "c": 3}))
+        assert store.producers() == [("a", 1), ("b", 2), ("c", 3), ("ü", 4)]
+        assert store.producers("b", 2) == [("b", 2), ("c", 3)]
+        assert store.producers("bb") == [("c", 3), ("ü", 4)]
+        store.apply(WriteBatch(producers={"b": None, "nothing": None, "d": 5}))
+        assert store.producers() == [("a", 1), ("c", 3), ("d", 5), ("ü", 4)]
+        assert (store.producer("b"), store.producer("d")) == (0, 5)
 
     def test_destinations_are_listed_by_id(self, store: Store) -> None:
         """Names of any length allowed and settings of any JSON value come back."""
@@ -256,6 +267,25 @@ class StoreSuite(LaneTests, MarkTests):
         append(store, 1, make_message(1), make_message(2, 1000), make_message(3))
         self.damage(store, 1, 2)
         assert sequences(store.page(1, 1, charge(40, 40), 10)) == [1]
+
+    def test_broken_store_raises_typed_errors_only(self, store: Store) -> None:
+        """Whatever is asked of a store whose ground has gone, its caller need not know what it stands on."""
+        fill(store, 1, 5)
+        self.break_down(store)
+        calls: list[Callable[[], object]] = [
+            store.destinations, lambda: store.lane_state(1), lambda: store.page(1, 0, PLENTY, 9),
+            lambda: store.load(1, [1]), lambda: store.links(1, 0, 9), lambda: store.deliveries(1, 0, 9),
+            lambda: store.expired(9, 9), lambda: store.producer("p"), lambda: store.mark("m"), lambda: store.marks(""),
+            store.size, store.free, store.sync, lambda: append(store, 1, make_message(6)), lambda: remove(store, 1, 1),
+            lambda: store.try_lock("me"), store.lock_owner, store.check_lock, store.unlock, store.close,
+        ]  # fmt: skip
+        failed = 0
+        for call in calls:
+            try:
+                call()
+            except QuireError:
+                failed += 1
+        assert failed >= 10
 
     # The lock
 

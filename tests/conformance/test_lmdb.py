@@ -19,3 +19,8 @@ class TestLmdbStore(SharedStoreSuite):
             assert data.count(content) == 1
             file.seek(data.index(content))
             file.write(b"X")
+
+    def break_down(self, store: Store) -> None:
+        """Close the environment, as a write does that LMDB cannot take back."""
+        assert isinstance(store, LmdbStore)
+        store.environment.close()

@@ -9,7 +9,7 @@ from quire.store.maintenance.findings import Problem, RepairReport
 from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.restore import restore
 from quire.store.maintenance.upkeep import reading, writing
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, problems, sequences
 from tests.unit.store.tampering import SqlTampering
 

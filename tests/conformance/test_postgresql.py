@@ -1,14 +1,19 @@
 """The SQL store on PostgreSQL passes the conformance suite."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from quire.migrations import prepare
 from quire.store.base import Store
+from quire.store.maintenance.upkeep import exists, reading
 from quire.store.sql.store import SqlStore
+from quire.store.urls import store_for_url
+from quire.testing.store_case import fill
 from quire.testing.store_mark_tests import KEYS, keys, set_marks
 from quire.testing.store_suite import SharedStoreSuite
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 
 DAMAGE = "UPDATE records SET content = 'X' || substr(content, 2) WHERE lane = %s AND sequence = %s"
 
@@ -28,6 +33,11 @@ class TestPostgresqlStore(SharedStoreSuite):
             connection.execute(f"SET search_path TO {self._server.schema_of(self._place)}")
             assert connection.execute(DAMAGE, (lane, sequence)).rowcount == 1
 
+    def break_down(self, store: Store) -> None:
+        """Drop the tables."""
+        with self._server.connect() as connection:
+            connection.execute(f"DROP SCHEMA {self._server.schema_of(self._place)} CASCADE")
+
     def test_marks_are_in_the_order_of_bytes_whatever_the_database_sorts_by(self, store: Store) -> None:
         with self._server.connect() as connection:
             if not connection.execute("SELECT FROM pg_collation WHERE collname = 'en-x-icu'").rowcount:
@@ -38,3 +48,16 @@ class TestPostgresqlStore(SharedStoreSuite):
             by_language = [key for (key,) in connection.execute("SELECT key FROM marks ORDER BY key")]
         assert keys(store.marks("")) == KEYS != by_language
         assert keys(store.marks("sub/a")) == ["sub/a", "sub/a b"]
+
+    @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+    def test_url_may_begin_with_any_name_of_postgresql(self, scheme: str, tmp_path: Path) -> None:
+        url = scheme + self._server.url_for(tmp_path).removeprefix("postgresql+psycopg")
+        assert not exists(url)
+        with closing(store_for_url(url)) as store:
+            store.open()
+            fill(store, 1, 3)
+        assert exists(url)
+        assert prepare(url) is None
+        with reading(url) as opened:
+            assert opened.store.lane_state(1).count == 3
+            assert opened.upkeep.lanes() == [1]

@@ -4,16 +4,21 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import OperationalError
 
 from quire.clock import ManualClock, SystemClock
-from quire.errors import StoreFull, StoreLocked, StoreUnreachable
-from quire.store.base import LaneState, Sync
-from quire.store.sql.postgresql import LEASE_SECONDS, Postgresql
+from quire.errors import StoreCorrupt, StoreFull, StoreLocked, StoreUnreachable
+from quire.store.base import LaneState, Sync, WriteBatch
+from quire.store.sql.postgresql import COMMIT_TRIES, LEASE_SECONDS, Postgresql
 from quire.store.sql.store import SqlStore
 from quire.testing.store_case import PLENTY, append, fill, sequences
 from quire.testing.store_model import make_message
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
+
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
 
 
 class Brokers:
@@ -115,11 +120,94 @@ def test_brokers_may_meet_a_new_database_together(postgresql_server: PostgresqlS
 
 def test_lost_connections_are_replaced(brokers: Brokers) -> None:
     fill(brokers.first, 1, 2)
-    brokers.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    brokers.execute(CUT)
+    append(brokers.first, 1, make_message(3))
+    brokers.execute(CUT)
+    assert sequences(brokers.first.page(1, 1, PLENTY, 9)) == [1, 2, 3]
+    brokers.execute(CUT)
+    brokers.first.sync()
+
+
+def cut_at_commit(brokers: Brokers, *, made: bool, times: int = 1) -> list[int]:
+    """Lose the connection in commits of the first store, after the server has made them or before it does.
+
+    Returns:
+        The process numbers of the connections that were lost.
+    """
+    lost: list[int] = []
+    right, written = brokers.first._batches.write, []
+
+    def write(connection: Connection, batch: WriteBatch) -> None:
+        right(connection, batch)
+        written.append(connection)
+
+    def committing(connection: Connection) -> None:
+        if not written or len(lost) == times:
+            return
+        written.clear()
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        lost.append(driver.info.backend_pid)
+        if made:
+            driver.commit()
+        brokers.execute(f"SELECT pg_terminate_backend({lost[-1]})")
+        if made:  # the driver knows that there is nothing left to commit, and would not ask
+            raise OperationalError("COMMIT", None, psycopg.OperationalError("the connection is closed"))
+
+    brokers.first._batches.write = write  # type: ignore[method-assign]
+    event.listen(brokers.first._backend.writer, "commit", committing)
+    return lost
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_commit_whose_connection_is_lost_is_made_once(brokers: Brokers, made: bool) -> None:
+    """Whether the server had made it or not: it is asked."""
+    assert brokers.first.try_lock("first")
+    fill(brokers.first, 1, 2)
+    lost = cut_at_commit(brokers, made=made)
+    append(brokers.first, 1, make_message(3))
+    assert len(lost) == 1
+    append(brokers.first, 1, make_message(4))
+    assert brokers.first.lane_state(1) == LaneState(1, 4, 4, 160, 5)
+    assert brokers.first.check_lock()
+
+
+def test_without_a_lease_a_commit_whose_connection_is_lost_stays_open(brokers: Brokers) -> None:
+    fill(brokers.first, 1, 2)
+    cut_at_commit(brokers, made=True)
     with pytest.raises(StoreUnreachable):
         append(brokers.first, 1, make_message(3))
+    assert brokers.first.lane_state(1).count == 3
+
+
+def test_commit_that_meets_lost_connections_only_fails_and_nothing_is_stored(brokers: Brokers) -> None:
+    assert brokers.first.try_lock("first")
+    lost = cut_at_commit(brokers, made=False, times=COMMIT_TRIES)
+    with pytest.raises(StoreUnreachable):
+        fill(brokers.first, 1, 2)
+    assert len(set(lost)) == COMMIT_TRIES
+    assert brokers.first.lane_state(1) == LaneState()
+    fill(brokers.first, 1, 2)
+    assert brokers.first.lane_state(1).count == 2
+
+
+def test_server_that_has_lost_commits_is_written_no_more(brokers: Brokers) -> None:
+    """After a failover to a replica that was behind, what the broker knows is not what is stored."""
+    assert brokers.first.try_lock("first")
+    fill(brokers.first, 1, 2)
     append(brokers.first, 1, make_message(3))
-    assert sequences(brokers.first.page(1, 1, PLENTY, 9)) == [1, 2, 3]
+    brokers.execute('UPDATE lease SET "commit" = "commit" - 1')
+    with pytest.raises(StoreCorrupt, match="1 of the 2 commits"):
+        append(brokers.first, 1, make_message(4))
+    assert not brokers.first.check_lock()
+
+
+def test_table_of_an_earlier_version_is_extended(brokers: Brokers) -> None:
+    assert brokers.first.try_lock("first")
+    brokers.first.unlock()
+    brokers.execute('ALTER TABLE lease DROP COLUMN "commit"')
+    assert brokers.second.try_lock("second")
+    fill(brokers.second, 1, 2)
 
 
 def test_full_disk(brokers: Brokers) -> None:

@@ -19,3 +19,9 @@ class TestSqliteStore(SharedStoreSuite):
         with connection:
             assert connection.execute(DAMAGE, (lane, sequence)).rowcount == 1
         connection.close()
+
+    def break_down(self, store: Store) -> None:
+        """Write over the file."""
+        store.sync()
+        for ending in ("", "-wal", "-shm"):
+            Path(f"{self._place}.db{ending}").write_bytes(b"no database" * 10_000)

@@ -31,7 +31,7 @@ from quire.store.maintenance.upkeep import exists, reading, store_path
 from quire.store.maintenance.verify import verify
 from quire.store.sql.tables import metadata
 from quire.store.urls import store_for_url
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 from tests.samples import make_version_1 as sample
 from tests.unit.store.maintained import findings, mend, problems
 from tests.unit.store.tampering import LmdbTampering

@@ -42,7 +42,7 @@ class _Generator:
             Turn: 14, self._finish: 10, self._run: 8,
             self._begin: 3 * self._has("transactions"), self._end: 4 * self._has("transactions"),
             self._leave: 4 * self._has("departures"), self._read: 3 * self._has("slow-readers"),
-            self._fail: 1 * self._has("failures"), self._crash: 2 * self._has("crashes"),
+            self._fail: 4 * self._has("failures"), self._crash: 2 * self._has("crashes"),
         }  # fmt: skip
         self._draws: list[Callable[[], AnyStep]] = list(weights)
         self._weights = list(weights.values())
@@ -146,8 +146,10 @@ class _Generator:
         return Wait(self._random.choice((0.1, 1.0, 3.0)))
 
     def _fail(self) -> AnyStep:
-        whats: tuple[Literal["read", "spool"], ...] = ("read", "spool")
-        return Fail(self._random.choice(whats))
+        random = self._random
+        if random.random() < 0.25:
+            return Fail("spool")
+        return Fail("read", at=random.choice((1, 1, 2, 3, 5, 8)), times=random.choice((1, 1, 1, 2, 5)))
 
     def _crash(self) -> AnyStep:
         return Crash(at=self._random.choice((0, 1, 2, 3, 5, 10, 20)), written=self._random.random() < 0.5)

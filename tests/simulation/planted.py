@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quire.broker.announcement import Announcement
 from quire.broker.broker import Broker
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.commit import QueuePart
 from quire.broker.flow import ProducerFlow
+from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import MessageGroups
@@ -18,7 +18,6 @@ from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
-from quire.errors import QuireError
 from quire.message import MESSAGE_OVERHEAD, Message
 from tests.simulation.bug import Bugs, Method
 
@@ -108,14 +107,9 @@ def _(right: Method) -> Method:
     return commit_failed
 
 
-@_bug("a numbered send counts as taken though its commit failed", Broker, "_fail")
+@_bug("a numbered send counts as taken though its commit failed", ProducerIds, "failed")
 def _(right: Method) -> Method:
-    def fail(self: Broker, commit: Commit, error: QuireError, announcement: Announcement) -> None:
-        known = dict(self._producers)
-        right(self, commit, error, announcement)
-        self._producers.update(known)
-
-    return fail
+    return lambda self, batch, following: None
 
 
 @_bug("a numbered send is taken twice", Broker, "take_producer_sequence")
@@ -143,6 +137,40 @@ def _(right: Method) -> Method:
         subscription.source.acknowledge(subscription.take(sequences))
 
     return acknowledge
+
+
+# Reads that fail.
+
+
+@_bug("a read in what follows a commit", Queue, "committed")
+def _(right: Method) -> Method:
+    def committed(self: Queue, part: QueuePart) -> None:
+        self.lanes[0].state = self.broker.store.lane_state(self.lanes[0].id)
+        right(self, part)
+
+    return committed
+
+
+@_bug("memory changed before a read that fails", QueueCursor, "recall")
+def _(right: Method) -> Method:
+    def recall(self: QueueCursor, sequences: list[int], sizes: list[int]) -> tuple[list[Message], int]:
+        self.hold([Message(sequence, bytes(size)) for sequence, size in zip(sequences, sizes, strict=True)])
+        found, settled = right(self, sequences, sizes)
+        self.release([Message(sequence, bytes(size)) for sequence, size in zip(sequences, sizes, strict=True)])
+        return found, settled
+
+    return recall
+
+
+@_bug("the position moves before a read that fails", QueueCursor, "_read")
+def _(right: Method) -> Method:
+    def read(self: QueueCursor, budget: int) -> Iterator[Message]:
+        before, self.position = self.position, self.position + 1
+        self._store.lane_state(self._lane)
+        self.position = before
+        yield from right(self, budget)
+
+    return read
 
 
 # What comes back.

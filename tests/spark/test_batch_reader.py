@@ -34,7 +34,7 @@ from quire.spark.batch_reader import BatchReader, FilteringBatchReader, Task
 from quire.spark.options import Options, Use
 from quire.store.sql import sqlite
 from quire.testing.faults import tear
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 from tests.spark.stored import fill, message, opened, remove
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireErro
 from quire.spark.online.broker import Broker, BulkAccess
 from quire.spark.online.http import answer
 from quire.units import LARGEST
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -43,8 +43,8 @@ def access(broker: RunningBroker) -> BulkAccess:
     return msgspec.convert(broker.api.call("POST", "/bulk"), BulkAccess)
 
 
-def client(broker: RunningBroker, retries: int = 0) -> Broker:
-    return Broker(broker.url, retries, PATIENCE)
+def client(broker: RunningBroker, patience: float = PATIENCE) -> Broker:
+    return Broker(broker.url, patience, PATIENCE)
 
 
 def part(broker: RunningBroker, stream: str, first: int = 1, until: int | None = None) -> LaneRange:
@@ -240,8 +240,6 @@ def test_it_goes_when_it_is_idle_and_comes_when_it_is_needed(tmp_path: Path) -> 
         assert len(reader.lanes("stream").destinations) == 1
         first = broker.bulk_pid()
         wait_until(lambda: not is_running(first))
-        with pytest.raises(BrokerUnreachable):
-            reader.lanes("stream")
         assert len(reader.lanes("stream").destinations) == 1
         assert broker.bulk_pid() != first
 
@@ -264,7 +262,7 @@ def test_a_read_goes_on_when_the_broker_is_back(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
         broker.create("s")
         broker.send("s", 200, body=BIG)
-        reader = client(broker, retries=10).read(part(broker, "s"), ["offset", "value"])
+        reader = client(broker).read(part(broker, "s"), ["offset", "value"])
         found = next(reader).column("offset").to_pylist()
         broker.restart()
         for batch in reader:
@@ -275,7 +273,7 @@ def test_a_read_goes_on_when_the_broker_is_back(tmp_path: Path) -> None:
 def test_a_read_goes_on_when_only_the_bulk_server_was_killed(broker: RunningBroker) -> None:
     broker.create("killed")
     broker.send("killed", 200, body=BIG)
-    reader = client(broker, retries=3).read(part(broker, "killed"), ["offset", "value"])
+    reader = client(broker).read(part(broker, "killed"), ["offset", "value"])
     found = next(reader).column("offset").to_pylist()
     os.kill(broker.bulk_pid(), signal.SIGKILL)
     for batch in reader:
@@ -287,11 +285,11 @@ def test_a_broker_that_stays_away_is_told_of(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
         broker.create("s")
         broker.send("s", 200, body=BIG)
-        reader = client(broker, retries=1).read(part(broker, "s"), ["value"])
+        reader = client(broker, patience=1).read(part(broker, "s"), ["value"])
         next(reader)
         broker.kill()
         wait_until(lambda: not is_running(broker.bulk_pid()))
-        with pytest.raises(BrokerUnreachable, match="after 2 tries"):
+        with pytest.raises(BrokerUnreachable, match=r"after \d+ tries in 1 s \(readTimeout\)"):
             rows(reader)
 
 

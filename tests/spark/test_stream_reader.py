@@ -327,6 +327,20 @@ def test_a_range_of_a_stream_that_was_made_anew_since_it_was_planned_is_not_read
     assert read(tolerant, end, latest(tolerant, end)) == [(0, n) for n in range(1, 51)]
 
 
+def test_a_stream_that_came_with_a_micro_batch_and_is_gone_before_it_is_run_again_is_missed(
+    broker: RunningBroker,
+) -> None:
+    source = reader(broker, "", subscribePattern="brief.*")
+    broker.create("brief.a")
+    start = latest(source, source.initialOffset())
+    broker.create("brief.b")
+    broker.send("brief.b", 3)
+    end = latest(source, start)
+    broker.api.call("DELETE", "/streams/brief.b")
+    with pytest.raises(DataLost, match=r"partition 0 of the stream brief\.b is not there"):
+        source.partitions(start, end)
+
+
 def test_a_stream_that_was_made_anew_while_nothing_was_in_it_is_read_from_its_beginning(
     broker: RunningBroker, stream: str
 ) -> None:

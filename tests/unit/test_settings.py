@@ -120,6 +120,7 @@ def test_variables_of_the_command_line_are_no_settings() -> None:
         ("policy.dead_letter_queue", "a\nb", "the name of a queue"),
         ("policy.dead_letter_queue", "DLQ.>", "the name of a queue"),
         ("policy.queue_prefix", "*.", "the beginning or the end"),
+        ("policy.retry_delays", "1s " + "9" * 400 + "d", "durations such as"),
         ("policy.queue_suffix", ".>", "the beginning or the end"),
         ("policy.process_expired", "perhaps", "true or false"),
         ("policy.maximum_redeliveries", -2, "at least -1"),

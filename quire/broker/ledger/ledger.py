@@ -83,7 +83,8 @@ class Ledger:
         """The stream's one partition; it is made on first use."""
         streams = self._broker.destinations.streams
         if self._partition is None or STREAM not in streams:
-            stream = streams.get(STREAM) or self._broker.destinations.create_stream(STREAM, 1)
+            with self._broker.limits.own_work():
+                stream = streams.get(STREAM) or self._broker.destinations.create_stream(STREAM, 1)
             self._partition = stream.partitions[0]
         return self._partition
 

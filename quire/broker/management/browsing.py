@@ -6,13 +6,17 @@ snapshot of the newest commit; the next one begins at a sequence, so nothing is 
 """
 
 import base64
+from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from quire.cursors.spool import Spool
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import Link
+from quire.store.base import Link, StoreReader
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -69,23 +73,37 @@ class Portion(NamedTuple):
     next: int | None
 
 
-def entries(broker: "Broker", queue: "Queue", start: int, limit: int) -> list[Message]:
-    """What a queue has from a sequence on, in order, in flight or not. Bodies are not read: a size is known without.
+def entries(broker: "Broker", queue: "Queue", start: int, limit: int, *, in_flight: bool = True) -> list[Message]:
+    """What a queue has from a sequence on, in order. Bodies are not read: a size is known without.
 
     Args:
         broker: the broker.
         queue: its queue.
         start: the first sequence wanted; it need not be there.
         limit: how many at the most.
+        in_flight: whether those are wanted that consumers have; without, only stored ones of them are there.
     """
-    found = [message for message in queue.unstored() if message.sequence >= start]
+    sources = [iter(queue.unstored_from(start, limit, in_flight=in_flight))]
+    portion = limit if len(queue.lanes) == 1 else -(-limit // len(queue.lanes)) + 1
     for lane in queue.lanes:
-        found += [_entry(link, lane, persistent=True) for link in lane.reader.links(lane.id, start, limit)]
+        sources.append(_stored(lane.reader, lane, start, portion, persistent=True))
         if not broker.spool.is_empty(lane.id):
-            found += [_entry(link, lane, persistent=False) for link in broker.spool.links(lane.id, start, limit)]
+            sources.append(_stored(broker.spool, lane, start, portion, persistent=False))
     last = queue.last
-    announced = [message for message in found if message.sequence <= last]
-    return sorted(announced, key=_sequence)[:limit]
+    in_order = takewhile(lambda message: message.sequence <= last, merge(*sources, key=_sequence))
+    return list(islice(in_order, limit))
+
+
+def _stored(
+    source: StoreReader | Spool, lane: "QueueLane", start: int, portion: int, *, persistent: bool
+) -> Iterator[Message]:
+    """What the store or the spool has of a lane from a sequence on, read a portion at a time."""
+    while links := source.links(lane.id, start, portion):
+        for link in links:
+            yield _entry(link, lane, persistent=persistent)
+        if len(links) < portion:
+            return
+        start = links[-1].sequence + 1
 
 
 def read(broker: "Broker", queue: "Queue", start: int, byte_budget: int, limit: int) -> Portion:
@@ -122,7 +140,7 @@ def read(broker: "Broker", queue: "Queue", start: int, byte_budget: int, limit: 
 
 def described(queue: "Queue", messages: list[Message]) -> list[BrowsedMessage]:
     """What is told of messages of a queue."""
-    in_flight = queue.in_flight_sequences()
+    in_flight = queue.in_flight_of([message.sequence for message in messages])
     return [_described(queue, message, message.sequence in in_flight) for message in messages]
 
 

@@ -9,13 +9,20 @@ from dataclasses import dataclass
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
-from quire.broker.flow import HoldCause
 from quire.broker.management.blocked import PAUSED_AT
 from quire.broker.management.browsing import BrowsedMessage, described, read
 from quire.broker.management.confirmation import Confirmation
 from quire.broker.management.draft import Draft
 from quire.broker.management.group_status import GroupPage, group_page
-from quire.broker.management.message_transfer import STEP, STEP_BYTES, Choice, MessageTransfer, Placed, matches
+from quire.broker.management.message_transfer import (
+    BUDGET,
+    STEP,
+    STEP_BYTES,
+    Choice,
+    MessageTransfer,
+    Placed,
+    matches,
+)
 from quire.broker.management.queue_status import QueueStatus, QueueStatusReader
 from quire.broker.queues.queue import Queue
 from quire.broker.stomp.stomp_route import route_of
@@ -123,9 +130,15 @@ class Management:
         chooser = None if wanted is None else selector(wanted)
         messages, following = read(self.broker, queue, first, STEP_BYTES, STEP if chooser else limit)
         if chooser is not None:
-            found = [message for message in messages if matches(chooser, queue, message)]
-            messages = found[:limit]
-            following = messages[-1].sequence + 1 if len(found) > limit else following
+            clock, found = self.broker.clock, list[Message]()
+            end = clock.monotonic() + BUDGET
+            for index, message in enumerate(messages):
+                if len(found) == limit or (index and clock.monotonic() >= end):
+                    following = message.sequence
+                    break
+                if matches(chooser, queue, message):
+                    found.append(message)
+            messages = found
         return BrowsePage(described(queue, messages), None if following is None else str(following))
 
     # Change.
@@ -259,8 +272,7 @@ class Management:
         broker = self.broker
         if persistent and broker.store_error is not None:
             raise broker.store_error
-        cause = HoldCause.STORE if persistent else HoldCause.SPOOL
-        if broker.is_over(cause):
+        if cause := broker.hold_cause(stored=persistent):
             raise ProducerHeld(f"no room to send to {name}: {cause}", cause=str(cause), destination=name)
 
     def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:

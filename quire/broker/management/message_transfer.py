@@ -27,6 +27,12 @@ STEP = 1000
 STEP_BYTES = 2 << 20
 """How many bytes of messages one step reads or writes, if it is about more than one message."""
 
+UNREAD_BYTES = 16 << 20
+"""How many bytes of messages one step removes without reading them, if it is about more than one message."""
+
+BUDGET = 0.006
+"""How long one step looks at messages that it has read, in seconds; one at least."""
+
 Placed = tuple[Target | None, bytes]
 """Where a message goes, if anywhere, and with which content."""
 
@@ -122,19 +128,22 @@ class MessageTransfer:
         return self._broker.queues.get(source.destination.name) is source
 
     def _step(self) -> int:
-        source = self._source
-        busy = source.out_sequences() - (source.in_flight_sequences() if self._copies else set())
+        clock, found, size = self._broker.clock, self._read(), 0
+        free = set(self._source.free_of([message.sequence for message in found], in_flight=self._copies))
+        end = clock.monotonic() + BUDGET
         messages: list[Message] = []
         places: list[Placed] = []
-        for message in self._read():
+        for index, message in enumerate(found):
             if message.sequence > self._last:
                 self._has_more = False
                 break
-            if len(messages) == self._most or self.done + len(messages) == self._limit:
+            size += message.size
+            is_full = len(messages) == self._most or (messages and size > UNREAD_BYTES)
+            if is_full or self.done + len(messages) == self._limit or (index and clock.monotonic() >= end):
                 self._has_more = True
                 break
             self._start = message.sequence + 1
-            if message.sequence not in busy and (placed := self._choose(message)):
+            if message.sequence in free and (placed := self._choose(message)):
                 messages.append(message)
                 places.append(placed)
         self._put(messages, places)
@@ -148,7 +157,7 @@ class MessageTransfer:
         """
         is_choosy = self._selector is not None or bool(self._wanted)
         if self._place is None and not is_choosy and not isinstance(self._source, DurableSubscription):
-            found = entries(self._broker, self._source, self._start, self._most)
+            found = entries(self._broker, self._source, self._start, self._most, in_flight=False)
             self._has_more = len(found) == self._most
             return found
         limit = STEP if is_choosy else self._most

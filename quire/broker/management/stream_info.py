@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Literal
 
 from quire.broker.management.browsing import text_of
 from quire.broker.streams.offsets import Start
-from quire.store.base import StoreReader
-from quire.store.positions import extent, time_from, timestamp_of
+from quire.store.base import LaneState, StoreReader
+from quire.store.positions import Extent, extent, time_from, timestamp_of
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -268,11 +268,14 @@ class StreamInfoReader:
         )  # fmt: skip
 
     def partitions(self, stream: "Stream") -> list[PartitionStatus]:
-        """The partitions of a stream, all at one moment.
+        """The partitions of a stream, all at one moment. Of one that nothing was ever sent to nothing has to be read.
 
         Raises:
             StoreError: the store cannot be read.
         """
+        if all([partition.next_sequence == 1 for partition in stream.partitions]):
+            new = Extent.of(LaneState())
+            return [PartitionStatus(p.index, p.lane, *new, 0, None, None) for p in stream.partitions]
         with self._broker.store.snapshot() as reader:
             return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
 

@@ -53,6 +53,7 @@ class TopicStatus:
         depth: how many messages are stored, for durable subscriptions or for retroactive consumers.
         bytes: their size.
         resident_bytes: what its messages take in memory.
+        prioritized: whether messages of higher priority are delivered first: it has a lane for each.
         consumers: how many consumers it has, those of durable subscriptions included.
         slow_consumers: how many of them are slow.
         durables: how many durable subscriptions it has.
@@ -75,6 +76,7 @@ class TopicStatus:
     depth: int
     bytes: int
     resident_bytes: int
+    prioritized: bool
     consumers: int
     slow_consumers: int
     durables: int
@@ -162,7 +164,8 @@ class TopicStatusReader:
         durables, consumers = topic.durables, topic.subscriptions
         return TopicStatus(
             name=topic.destination.name, depth=topic.depth, bytes=topic.bytes, resident_bytes=topic.memory.used,
-            consumers=len(consumers), slow_consumers=len([s for s in consumers if s.full_since is not None]),
+            prioritized=len(topic.lanes) > 1, consumers=len(consumers),
+            slow_consumers=len([s for s in consumers if s.full_since is not None]),
             durables=len(durables), offline_durables=len([d for d in durables if not d.subscriptions]),
             pending=topic.pending, backlog=sum([d.depth for d in durables]), enqueued=topic.enqueued,
             dispatched=topic.dispatched, dequeued=topic.dequeued, redelivered=topic.redelivered, expired=topic.expired,

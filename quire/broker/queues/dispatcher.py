@@ -120,6 +120,8 @@ class Dispatcher:
                         self._queue.write_mark()
                     return lane.cut(run, mark.stored + 1) if run[-1].sequence > mark.stored else run
             self.wait_if_refused(lane)
+            if lane.is_scanning:
+                return []
         return []
 
     def wait_if_refused(self, lane: QueueLane) -> None:

@@ -21,6 +21,12 @@ from quire.store.marks import walk_marks
 
 _encode = msgspec.msgpack.encode
 
+PAGES = 4
+"""How many pages without anything unfinished are read at once."""
+
+LINKS = 1000
+"""How many links are read at once where many records are finished."""
+
 
 class LaneKeys(NamedTuple):
     """The keys of the marks of one subscription to a lane.
@@ -38,6 +44,10 @@ class LaneKeys(NamedTuple):
     def page(self, page: int) -> str:
         """A page of its ack set."""
         return f"{self.pages}{page}"
+
+    def of_priority(self, priority: int) -> "LaneKeys":
+        """Those of one of ten lanes: only its delivery states are its own."""
+        return self._replace(states=f"{self.states}{priority}/")
 
     def state(self, sequence: int) -> str:
         """The delivery state of a message; in the order of their keys they are in the order of the lane."""
@@ -70,15 +80,20 @@ class LaneRecords(StoreReader):
         state: what a queue would find in its lane at the start.
 
     Attributes:
+        lane: as given.
+        keys: as given.
         unstored: the delivery states of a subscription that stores none; None of the others.
+        passed: the sequences of finished records that ``page`` gave in place of those that it has passed over.
     """
 
     def __init__(self, store: StoreReader, lane: int, finished: AckSet, keys: LaneKeys, state: LaneState) -> None:
         self.lane = lane
+        self.keys = keys
+        self.passed: set[int] = set()
         self._store = store
         self._finished = finished
-        self._keys = keys
         self._state = state
+        self._nothing = (0, 0)
         self.unstored: dict[int, Delivery] | None = None
 
     def lane_state(self, lane: int) -> LaneState:
@@ -86,14 +101,37 @@ class LaneRecords(StoreReader):
         return self._state
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read what is not finished, in order."""
-        while True:
-            page = self._page(lane, self._finished.next_unfinished(start - 1), byte_budget, limit)
+        """Read what is not finished, in order.
+
+        Of ten lanes one may have many finished records between two that are not, though the subscription as a whole has
+        not: after some pages of these the last one is given, and whoever gets it passes over it and goes on from there.
+        """
+        for _ in range(PAGES):
+            start = self._next(start)
+            page = self._page(lane, start, byte_budget, limit)
             messages = [message for message in page.messages if message.sequence not in self._finished]
             if messages or page.end:
                 self.set_states(messages)
                 return Page(messages, page.end)
+            self._note_nothing(start, page.messages[-1].sequence)
             start = page.messages[-1].sequence + 1
+        self.passed.add(page.messages[-1].sequence)
+        return Page(page.messages[-1:], False)
+
+    def _next(self, start: int) -> int:
+        """From which sequence on there may be something that is not finished."""
+        start = self._finished.next_unfinished(start - 1)
+        first, last = self._nothing
+        return self._finished.next_unfinished(last) if first <= start <= last else start
+
+    def _note_nothing(self, first: int, last: int) -> None:
+        """Remember that all records of a part of the lane are finished, so that nobody reads them again."""
+        before = self._nothing
+        self._nothing = (before[0], last) if before[0] <= first <= before[1] + 1 else (first, last)
+
+    def forget_nothing(self) -> None:
+        """Something that was finished is not any more."""
+        self._nothing = (0, 0)
 
     def _page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """A page of the lane. A damaged record that is finished is of no concern here: it is left out."""
@@ -117,21 +155,26 @@ class LaneRecords(StoreReader):
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links of what is not finished. What they link to may be."""
         found: list[Link] = []
+        at_once = limit
         while len(found) < limit:
-            start = self._finished.next_unfinished(start - 1)
-            links = self._store.links(lane, start, limit)
-            found += [link for link in links if link.sequence not in self._finished]
-            if len(links) < limit:
+            start = self._next(start)
+            links = self._store.links(lane, start, at_once)
+            unfinished = [link for link in links if link.sequence not in self._finished]
+            found += unfinished
+            if links and not unfinished:
+                self._note_nothing(start, links[-1].sequence)
+            if len(links) < at_once:
                 break
             start = links[-1].sequence + 1
+            at_once = max(limit, LINKS)
         return found[:limit]
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states of the subscription from a sequence on."""
         if self.unstored is not None:
             return sorted([known for known in self.unstored.items() if known[0] >= start])[:limit]
-        prefix = self._keys.states
-        marks = self._store.marks(prefix, self._keys.state(start), limit)
+        prefix = self.keys.states
+        marks = self._store.marks(prefix, self.keys.state(start), limit)
         return [(int(key.removeprefix(prefix), 16), Delivery(*msgspec.msgpack.decode(value))) for key, value in marks]
 
     def set_states(self, messages: list[Message]) -> None:
@@ -159,6 +202,10 @@ class LaneRecords(StoreReader):
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         return self._store.producer(producer_id)
+
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        return self._store.producers(start, limit)
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""

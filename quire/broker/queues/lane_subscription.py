@@ -1,21 +1,23 @@
-"""A subscription to a lane that somebody else owns: a durable subscription's topic, a consumer group's partition.
+"""A subscription to lanes that somebody else owns: a durable subscription's topic, a consumer group's partition.
 
-It is dispatched as a queue is. What it has finished stands in an ack set instead of being removed. Ack set, dispatch
-mark and delivery states are marks of the store, written in the same commits as everything else.
+There is one lane, or one for each priority of a topic; sequences are those of all lanes together, and so is what is
+finished. It is dispatched as a queue is. What it has finished stands in an ack set instead of being removed. Ack set,
+dispatch marks and delivery states are marks of the store, written in the same commits as everything else.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from quire.broker.commit import Commit, QueuePart
 from quire.broker.queues.lane_records import LaneKeys, LaneRecords, encode_state
 from quire.broker.queues.queue import Queue
-from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.queues.queue_lane import END, QueueLane
 from quire.broker.queues.subscription_lane import SubscriptionLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.message import Message
 from quire.selectors import Selector
-from quire.store.base import LaneState, StoredDestination
+from quire.store.base import LaneState, StoredDestination, WriteBatch
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -25,15 +27,18 @@ HOLES_LIMIT = 10_000
 
 
 class LaneOwner(Protocol):
-    """Whose lane it is: a topic, a stream's partition.
+    """Whose lanes they are: a topic, a stream's partition.
 
     Attributes:
-        lane: the lane's id.
         announced: the highest sequence of those commits that are done.
     """
 
-    lane: int
     announced: int
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The lanes' ids: one, or ten by priority."""
+        ...
 
     @property
     def stored(self) -> StoredDestination:
@@ -51,41 +56,58 @@ class LaneOwner(Protocol):
 
 
 class LaneSubscription(Queue):
-    """One subscription to a lane.
+    """One subscription to lanes.
 
     Args:
         broker: the broker.
-        owner: whose lane it is.
+        owner: whose lanes they are.
         keys: the keys of its marks.
         finished: what it has finished.
-        found: how many messages it has, their sizes and its dispatch mark, as the store has them.
+        found: how many messages it has, and their sizes, as the store has them.
+        dispatch_marks: its dispatch marks, as the store has them, in the order of the owner's lanes.
         selector: which messages it wants; None for all.
 
     Attributes:
         keys: as given.
+        lanes: what it has of the lanes, those of higher priority first.
         finished: as given.
         selector: as given.
         full_of_holes_since: since when it is given nothing new because of its ack set, on the monotonic clock.
     """
 
+    lanes: Sequence[SubscriptionLane]
+
     def __init__(
         self, broker: "Broker", owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
-        selector: Selector | None,
+        dispatch_marks: Sequence[int], selector: Selector | None,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
         self.selector = selector
         self.full_of_holes_since: float | None = None
         self._lane_owner = owner
-        self._found = found._replace(next_sequence=owner.announced + 1)
+        self._found_marks = dispatch_marks
         super().__init__(broker, owner.stored)
+        self.depth, self.bytes = found.count, found.bytes
 
-    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
-        """One lane: what is left of the owner's."""
+    def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
+        """What is left of the owner's lanes; of ten each has a node of the memory tree so that each may flow."""
+        self.memory = MemoryUsage(0, self._lane_owner.memory)
+        count = len(self._lane_owner.lanes)
+        if count == 1:
+            return [self._make_lane(0, self.keys, self.memory, 4)]
+        nodes = [MemoryUsage(0, self.memory) for _ in range(count)]
+        return [self._make_lane(p, self.keys.of_priority(p), nodes[p], p) for p in reversed(range(count))]
+
+    def _make_lane(self, index: int, keys: LaneKeys, memory: MemoryUsage, priority: int) -> SubscriptionLane:
         owner = self._lane_owner
-        self.memory = MemoryUsage(0, owner.memory)
-        self._records = LaneRecords(self.broker.store, owner.lane, self.finished, self.keys, self._found)
-        return [SubscriptionLane(self.broker, self, self._records, self.memory)]
+        state = LaneState(next_sequence=owner.announced + 1, dispatch_mark=self._found_marks[index])
+        records = LaneRecords(self.broker.store, owner.lanes[index], self.finished, keys, state)
+        return SubscriptionLane(self.broker, self, records, memory, priority)
+
+    def lane_of(self, message: Message) -> SubscriptionLane:
+        """The lane that one of its messages is in."""
+        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
 
     def done_of(self, sequences: list[int]) -> list[int]:
         """Those of some sequences, in ascending order, that it needs no more; of a run that is done it asks once."""
@@ -93,29 +115,44 @@ class LaneSubscription(Queue):
             return sequences
         return [sequence for sequence in sequences if sequence in self.finished]
 
-    def may_not_go_on(self) -> bool:
-        """Whether it is given nothing new now, because what it left out has to be finished first."""
+    def goes_up_to(self, lane: SubscriptionLane) -> int:
+        """Up to which sequence a lane may be given now: with too many holes only what was left out.
+
+        Of several lanes each gives what comes before that of all others then, so that holes are closed and not split.
+
+        Raises:
+            StoreError: it cannot be told what comes next. Nothing has changed.
+        """
         if self.finished.holes < HOLES_LIMIT:
+            return END
+        others = [other for other in self.lanes if other is not lane and not self.dispatcher.is_held(other)]
+        return min([self.finished.highest, *[other.first_waiting() - 1 for other in others]])
+
+    def note_limit(self, limit: int) -> None:
+        """Messages wait that may be given up to a sequence."""
+        if limit != self.finished.highest:
             self.full_of_holes_since = None
-            return False
-        if self.full_of_holes_since is None:
+        elif self.full_of_holes_since is None:
             self.full_of_holes_since = self.broker.clock.monotonic()
-        return True
 
     # Messages come.
 
     def _admit(self, stored: list[Message]) -> None:
         """Messages were committed that it wants, as far as can be told now: they are in memory if there is room."""
-        cursor = self.lanes[0].cursor
-        is_at_tail = self.subscriptions and not cursor.has_more
-        cursor.committed([shell(message) for message in (stored if is_at_tail else stored[-1:])])
+        if len(self.lanes) == 1:
+            self.lanes[0].admit(stored)
+            return
+        for lane in self.lanes:
+            if own := lane.own(stored):
+                lane.admit(own)
 
     def _pass_over(self, stored: list[Message], wanted: list[Message]) -> None:
         """Finish what was committed and is not wanted. The cursor may come to it before that is stored."""
         kept = {message.sequence for message in wanted}
         unwanted = [message for message in stored if message.sequence not in kept]
         sequences = {message.sequence for message in unwanted}
-        self.lanes[0].cursor.excluded |= sequences
+        for lane in self.lanes:
+            lane.cursor.excluded |= sequences
         self._open.excluded |= sequences
         self._remove(unwanted)
 
@@ -157,31 +194,47 @@ class LaneSubscription(Queue):
         """Put what has gathered into a commit."""
         part, self._open = self._open, QueuePart(self)
         commit.parts.append(part)
-        lane, marks = self.lanes[0], commit.batch.marks
-        if (mark := lane.mark.take()) is not None:
-            part.marks[lane.id] = mark
+        marks = commit.batch.marks
+        for lane in self.lanes:
+            if (mark := lane.mark.take()) is not None:
+                part.marks[lane.id] = mark
         sequences = sorted([message.sequence for message in part.removals])
         self.finished.add_all(sequences)
         for page, value in self.finished.changed_pages().items():
             marks[self.keys.page(page)] = value
-        for sequence, (_, state) in part.deliveries.items():
-            marks[self.keys.state(sequence)] = encode_state(state)
+        for message, state in part.deliveries.values():
+            marks[self._state_key(message)] = encode_state(state)
         for message in part.removals:
             if message.deliveries or message.sequence in part.deliveries:
-                marks[self.keys.state(message.sequence)] = None
+                marks[self._state_key(message)] = None
         if done := self._lane_owner.done_by_all(sequences):
-            part.owned = commit.batch.lane(lane.id)
-            part.owned.removals += done
+            self._remove_records(part, done, commit.batch)
         if (progress := self._progress_mark(part)) is not None:
             marks[self.keys.progress] = progress
+
+    def _state_key(self, message: Message) -> str:
+        return self.lane_of(message).reader.keys.state(message.sequence)
+
+    def _remove_records(self, part: QueuePart, done: list[int], batch: WriteBatch) -> None:
+        """Remove records that it was the last one to need, of those that a commit finishes."""
+        if len(self.lanes) == 1:
+            lane = batch.lane(self.lanes[0].id)
+            lane.removals += done
+            part.owned = {self.lanes[0].id: lane}
+            return
+        part.owned, gone = {}, set(done)
+        for own in self.lanes:
+            if sequences := [message.sequence for message in own.own(part.removals) if message.sequence in gone]:
+                part.owned[own.id] = batch.lane(own.id)
+                part.owned[own.id].removals += sequences
 
     def _progress_mark(self, part: QueuePart) -> bytes | None:
         """How far it has come when a commit is done: the value of its mark; None if it stays as it is."""
         raise NotImplementedError
 
-    def _dispatch_mark_after(self, part: QueuePart) -> int:
-        """The dispatch mark when a commit is done."""
-        return part.marks.get(self.lanes[0].id, self.lanes[0].mark.stored)
+    def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
+        """The dispatch marks when a commit is done, in the order of the owner's lanes."""
+        return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self.lanes)]
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
         """A commit failed: what it had of this subscription is put into the next one.
@@ -193,16 +246,18 @@ class LaneSubscription(Queue):
         super().commit_failed(part, restored)
         for message in part.removals:
             if id(message) in restored:
-                self.finished.discard_range(message.sequence, message.sequence)
+                self._unfinish(message.sequence, message.sequence)
+
+    def _unfinish(self, first: int, last: int) -> None:
+        """Sequences are not finished after all."""
+        self.finished.discard_range(first, last)
+        for lane in self.lanes:
+            lane.reader.forget_nothing()
 
     def stop(self) -> None:
         """Before a clean stop: nothing was delivered that the delivery states do not tell."""
-        lane = self.lanes[0]
-        first, crashed = self.finished.next_unfinished(0), lane.cursor.redelivered_to
-        self._open.marks[lane.id] = crashed if first <= crashed else 0
+        first = self.finished.next_unfinished(0)
+        for lane in self.lanes:
+            crashed = lane.cursor.redelivered_to
+            self._open.marks[lane.id] = crashed if first <= crashed else 0
         self.broker.list_part(self._open)
-
-
-def shell(message: Message) -> Message:
-    """A stored message of its own for one subscription, with the same content."""
-    return Message(message.sequence, message.content, message.expiration, message.priority)

@@ -5,6 +5,8 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 """
 
 import logging
+from collections.abc import Sequence
+from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -65,6 +67,7 @@ class Queue:
 
     group_header = GROUP_ID
     groups_kind = MessageGroups
+    lanes: Sequence[QueueLane]
 
     def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
         self.broker = broker
@@ -89,7 +92,7 @@ class Queue:
         self.dispatcher = Dispatcher(broker, self)
         self._way_back = WayBack(broker, self)
 
-    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
+    def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
         """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
         ids, state = self.stored.lanes, LaneState() if new else None
         if len(ids) == 1:
@@ -487,6 +490,25 @@ class Queue:
         for lane in self.lanes:
             found += lane.unstored()
         return sorted(found, key=attrgetter("sequence"))
+
+    def unstored_from(self, start: int, limit: int, *, in_flight: bool) -> list[Message]:
+        """The first messages that are nowhere but in memory, in order.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many at the most.
+            in_flight: whether those that consumers have are wanted too.
+        """
+        found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]
+        if in_flight:
+            given = [message for s in self.subscriptions for message in s.in_flight.values() if not message.stored]
+            found += [message for message in given if message.sequence >= start]
+        return nsmallest(limit, found, key=attrgetter("sequence"))
+
+    def in_flight_of(self, sequences: list[int]) -> set[int]:
+        """Those of some sequences that consumers have."""
+        wanted = set(sequences)
+        return {sequence for s in self.subscriptions for sequence in s.in_flight.keys() & wanted}
 
     def note_expiry(self, expiration: int) -> None:
         """A message that is only in memory expires at a time."""

@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_left
 from collections import deque
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ class QueueLane:
         delayed: messages that may not be delivered before a time.
         delayed_since: since when there are some, on the monotonic clock.
         parking: messages that no present consumer can take now.
+        is_scanning: whether the search for its next message goes on in the next turn.
         state: what the store knew of it at the start.
     """
 
@@ -64,6 +66,7 @@ class QueueLane:
         self.delayed = DelayedMessages()
         self.delayed_since = 0.0
         self.parking = Parking(broker.clock)
+        self.is_scanning = False
         self._taken_from = self.returned
         self._clock = broker.clock
 
@@ -223,6 +226,20 @@ class QueueLane:
     def unstored(self) -> list[Message]:
         """What is nowhere but in memory and with no consumer."""
         return [message for message in self.resident() if not message.stored]
+
+    def unstored_from(self, start: int, limit: int) -> list[Message]:
+        """The first of what is nowhere but in memory and with no consumer.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many of each of the places that they wait in.
+        """
+        beside = (*self.parking.kept.values(), *self.delayed.kept.values())
+        found = [message for message in beside if message.sequence >= start]
+        for source in (self.returned, *self.cursor.sources()):
+            first = bisect_left(source, start, key=_sequence)
+            found += islice((message for message in islice(source, first, None) if not message.stored), limit)
+        return found
 
     def _take_up(self, kept: list[Message]) -> list[Message]:
         for message in kept:

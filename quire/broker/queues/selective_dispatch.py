@@ -214,20 +214,22 @@ class SelectiveDispatch:
             return 0
         returned, lane.returned = list(lane.returned), deque()
         unsettled, below = self._queue.unsettled(), min(below, self._dispatcher.barrier(lane))
-        for message in self._dispatcher.without_late_ones(lane, returned):
-            if message.sequence >= below:
-                lane.returned.append(message)
-                continue
-            is_next = self._offer_parked(lane, held, message.sequence)
-            choice = self._choose(lane, message, held)
-            if choice.taker is not None and is_next:
-                self._give(choice.taker, message, choice.group)
-            elif message.sequence not in unsettled:
-                self._park(lane, message, choice)
-            else:
-                lane.returned.append(message)
-                if choice.group is not None:
-                    held.setdefault(choice.group, message.sequence)
+        left = deque(self._dispatcher.without_late_ones(lane, returned))
+        try:
+            while left and left[0].sequence < below:
+                is_next = self._offer_parked(lane, held, left[0].sequence)
+                message = left.popleft()
+                choice = self._choose(lane, message, held)
+                if choice.taker is not None and is_next:
+                    self._give(choice.taker, message, choice.group)
+                elif message.sequence not in unsettled:
+                    self._park(lane, message, choice)
+                else:
+                    lane.returned.append(message)
+                    if choice.group is not None:
+                        held.setdefault(choice.group, message.sequence)
+        finally:  # what is parked may not be readable now: those that have not been looked at have come back still
+            lane.returned += left
         return len(returned) - len(lane.returned)
 
     def _offer_parked(self, lane: QueueLane, held: Held, below: int = END) -> bool:

@@ -17,39 +17,76 @@ SCAN_LIMIT = 1000
 
 
 class SubscriptionLane(QueueLane):
-    """The lane of one subscription.
+    """One lane of a subscription.
 
     Args:
         broker: the broker.
         subscription: whose.
         records: what it has not finished.
         memory: its node of the memory tree.
+        priority: of its messages, if there is a lane for each.
+
+    Attributes:
+        reader: as ``records``.
     """
 
+    reader: LaneRecords
+
     def __init__(
-        self, broker: "Broker", subscription: "LaneSubscription", records: LaneRecords, memory: MemoryUsage
-    ) -> None:
-        super().__init__(broker, records.lane, memory, state=records.lane_state(records.lane))
+        self, broker: "Broker", subscription: "LaneSubscription", records: LaneRecords, memory: MemoryUsage,
+        priority: int,
+    ) -> None:  # fmt: skip
+        super().__init__(broker, records.lane, memory, priority, records.lane_state(records.lane))
         self._subscription = subscription
         self.reader = records
         last = self.state.next_sequence - 1
         self.cursor = QueueCursor(records, broker.spool, records.lane, memory, broker.clock, last)
         self.cursor.redelivered_to = min(self.state.dispatch_mark, last)
 
+    def admit(self, stored: list[Message]) -> None:
+        """Messages were committed that the subscription wants: they are in memory if there is room."""
+        is_at_tail = self._subscription.subscriptions and not self.cursor.has_more
+        self.cursor.committed([shell(message) for message in (stored if is_at_tail else stored[-1:])])
+
+    def first_waiting(self) -> int:
+        """The first sequence that waits to be given out, paged in when there is none; ``END`` if nothing waits."""
+        first = self.first_of_window()
+        return min(first, self.returned[0].sequence) if self.returned else first
+
     def take_from_window(self, limit: int) -> list[Message]:
         """The next messages of the window that the subscription wants.
 
         Nothing new is taken while the ack set has as many holes as it may have: only what was left out.
         """
-        looked_at = 0
+        subscription, looked_at = self._subscription, 0
+        self.is_scanning = False
         while looked_at < SCAN_LIMIT:
+            last = subscription.goes_up_to(self)
             run = super().take_from_window(limit)
-            if run and self._subscription.may_not_go_on():
-                run = self.cut(run, self._subscription.finished.highest + 1)
+            if run:
+                subscription.note_limit(last)
+            if run and run[-1].sequence > last:
+                run = self.cut(run, last + 1)
             if not run:
                 return []
-            if wanted := self._subscription.sift(run):
+            if self.reader.passed and not (run := self._without_passed(run)):
+                break
+            if wanted := subscription.sift(run):
                 return wanted
             looked_at += len(run)
-        self._subscription.wake()
+        self.is_scanning = True
+        subscription.wake()
         return []
+
+    def _without_passed(self, run: list[Message]) -> list[Message]:
+        """A run without what only says that the records before it are finished."""
+        passed = [m for m in run if m.sequence in self.reader.passed and m.sequence in self._subscription.finished]
+        sequences = {message.sequence for message in passed}
+        self.reader.passed -= sequences
+        self.cursor.release(passed)
+        return [message for message in run if message.sequence not in sequences]
+
+
+def shell(message: Message) -> Message:
+    """A stored message of its own for one subscription, with the same content."""
+    return Message(message.sequence, message.content, message.expiration, message.priority)

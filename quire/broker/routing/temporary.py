@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quire.broker.commit import Commit
-from quire.broker.destinations import clear_spool
+from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.queue import GROUPED, Queue
 from quire.broker.stomp.stomp_destination import Address, Scope
@@ -157,7 +157,11 @@ class Temporaries:
 
         Returns:
             Its address, under a name that no other one has or had, in no run of the broker.
+
+        Raises:
+            TooManyDestinations: there are too many.
         """
+        self._broker.limits.check_destinations()
         number = next(self._numbers)
         name = f"{self._run}-{number}"
         stored = StoredDestination(FIRST_LANE + number, kind, name, {}, (FIRST_LANE + number,))
@@ -202,4 +206,5 @@ class Temporaries:
         broker.stored_bytes -= queue.bytes
         queue.memory.release(queue.memory.used)
         broker.forget(queue)
-        clear_spool(broker, queue)
+        if not broker.spool.is_empty(queue.lanes[0].id):
+            LaneRemoval(broker, [queue.lanes[0].id], f"the removal of {address}", lambda: None)

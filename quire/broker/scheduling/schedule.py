@@ -230,14 +230,15 @@ class Schedule:
 
     def _deliver(self, scheduled: ScheduledMessage, content: bytes, expiration: int) -> None:
         """Give a message to its destination; to the dead letters if there is no such destination any more."""
-        try:
-            target = self._broker.target(scheduled.destination)
-        except QuireError as error:
-            origin = Destination(DestinationKind.QUEUE, NAME)
-            letters = dead_letter_destination(origin, self._broker.settings.policies.of(origin))
-            target = self._broker.target(f"/{letters.kind}/{letters.name}")
-            content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
-            expiration = 0
+        with self._broker.limits.own_work():
+            try:
+                target = self._broker.target(scheduled.destination)
+            except QuireError as error:
+                origin = Destination(DestinationKind.QUEUE, NAME)
+                letters = dead_letter_destination(origin, self._broker.settings.policies.of(origin))
+                target = self._broker.target(f"/{letters.kind}/{letters.name}")
+                content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
+                expiration = 0
         target.bring(content, expiration, scheduled.priority, scheduled.persistent)
 
     def _remove(self, scheduled: ScheduledMessage, *, recurs: bool) -> None:

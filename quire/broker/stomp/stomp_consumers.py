@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 MAX_SETTLED_IDS = 1000
 """Of so many messages that were settled without their id (in a transaction, by UNSUBSCRIBE) the ids may be kept."""
 
+MAX_SELECTORS = 100_000
+"""How many characters the selectors of a connection may have together: each takes up to 200 bytes of memory."""
+
 MAX_SUBSCRIPTIONS = 1000
 """How many subscriptions a connection may have."""
 
@@ -75,6 +78,7 @@ class StompConsumers:
         self._session = session
         self._by_id: dict[str, Consumer] = {}
         self._namesakes: list[tuple[str, Consumer]] = []  # those whose id a later subscription has too
+        self._selectors: dict[str, int] = {}  # how long each is, by subscription
         self._of_members = MemberAcknowledgements(self._by_id)
         self._maker = ConsumerMaker(broker, session, self.subscriptions, self._of_members.members)
         self._pulls: dict[str, Pull] = {}
@@ -95,9 +99,15 @@ class StompConsumers:
         before = self._by_id.get(request.id)
         if before is not None and (isinstance(before, GroupMember) or request.membership is not None):
             raise InvalidHeader(f"there is a subscription {request.id[:60]!r} already", header="id")
+        length = 0 if request.selector is None else len(request.selector.text)
+        if sum(self._selectors.values()) + length > MAX_SELECTORS:
+            text = f"the selectors of a connection may have {MAX_SELECTORS} characters together"
+            raise LimitExceeded(text, limit=MAX_SELECTORS)
         self._by_id[request.id] = self._made(request)
         if before is not None:
             self._namesakes.append((request.id, before))
+        if length:
+            self._selectors[request.id] = self._selectors.get(request.id, 0) + length
 
     def when_subscribed(self, head: Head, call: Callable[[], None]) -> bool:
         """Make a call when a SUBSCRIBE frame that was taken is done; False if it is already."""
@@ -120,6 +130,7 @@ class StompConsumers:
         headers = head.headers
         id = headers.get("id", headers.get("destination", ""))
         consumer = self._by_id.get(id)
+        self._selectors.pop(id, None)
         of_queue = isinstance(consumer, Subscription) and consumer.source.destination.kind is DestinationKind.QUEUE
         durable = durable_name(headers, of_queue=of_queue)
         if isinstance(consumer, GroupMember):

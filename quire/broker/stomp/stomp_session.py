@@ -21,7 +21,7 @@ from quire.broker.stomp.stomp_rejection import read_rejection
 from quire.broker.stomp.stomp_route import Route, route_of
 from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
-from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, UnknownTransaction
+from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, TransactionTooLarge, UnknownTransaction
 from quire.message import Message
 from quire.protocols.stomp.decoder import Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
@@ -401,9 +401,14 @@ class StompSession(Session):
         broker = self._broker
         if route.stored and broker.store_error is not None:
             raise broker.store_error
-        cause = HoldCause.STORE if route.stored else HoldCause.SPOOL
-        if not broker.is_over(cause):
+        cause = broker.hold_cause(stored=route.stored)
+        if cause is None:
             return False
+        limit = broker.settings.store.limit
+        if cause is HoldCause.STORE and route.transaction is not None and broker.transaction_bytes >= limit:
+            # Consumers cannot make room, and this producer's COMMIT would wait behind its SEND.
+            text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
+            raise TransactionTooLarge(text, limit=limit)
         self._connection.pause_reading("held")
         broker.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
         return True

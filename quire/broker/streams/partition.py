@@ -1,4 +1,8 @@
-"""A partition of a stream: one lane, whose records stay until retention lets them go."""
+"""A partition of a stream: one lane, whose records stay until retention lets them go.
+
+Their timestamps ascend, whatever the clock does: one that would go back is that of the record before it. What older
+versions stored need not be so: ``ordered_from`` says where that ends.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,10 +13,15 @@ from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.message import Message
 from quire.store.base import LaneState, Link, StoredDestination
+from quire.store.positions import time_from
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.group_partition import GroupPartition
     from quire.broker.streams.stream import Stream
+
+
+_TIMESTAMP = b"\ntimestamp:"
+"""What the first header line ends with, and the second one begins with."""
 
 
 class Partition:
@@ -22,6 +31,7 @@ class Partition:
         stream: the stream it is of.
         index: its number in the stream, from 0.
         lane: its lane's id.
+        ordered_from: from which offset on timestamps ascend; None if everything that is stored is of an older version.
         new: whether it is made now: then nothing is read.
 
     Attributes:
@@ -34,10 +44,11 @@ class Partition:
         head: the first sequence that has a record; 0 if there is none.
         announced: the highest sequence of those commits that are done.
         ledger: where events of its messages are noted; None if the policy does not ask for it.
+        ordered_from: from which offset on timestamps ascend.
         subscribers: the groups' parts of it.
     """
 
-    def __init__(self, stream: "Stream", index: int, lane: int, *, new: bool = False) -> None:
+    def __init__(self, stream: "Stream", index: int, lane: int, ordered_from: int | None, *, new: bool = False) -> None:
         self.stream = stream
         self.broker = stream.broker
         self.index = index
@@ -50,6 +61,9 @@ class Partition:
         self.next_sequence = state.next_sequence
         self.announced = state.next_sequence - 1
         self.start_after(self.gone.highest)
+        last = time_from(self.broker.store, lane, state.tail) if state.count else 0
+        self._stamp, self._stamp_at = b"%b%d\n" % (_TIMESTAMP, last or 0), slice(0, 0)
+        self.ordered_from = self.next_sequence if ordered_from is None or last is None else ordered_from
         self._open = PartitionPart(self)
         self.policy_changed()
 
@@ -66,6 +80,11 @@ class Partition:
     def stored(self) -> StoredDestination:
         """The stream as the store has it."""
         return self.stream.stored
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Its one lane."""
+        return (self.lane,)
 
     @property
     def memory(self) -> MemoryUsage:
@@ -94,6 +113,8 @@ class Partition:
             priority: 0 to 9; the order is that of sending.
             persistent: of no effect: what a stream takes is stored.
         """
+        if content[self._stamp_at] != self._stamp:
+            content = self._stamped(content)
         message = Message(self.next_sequence, content, 0, priority)
         self.next_sequence += 1
         part = self._open
@@ -103,6 +124,19 @@ class Partition:
             self.ledger.sent(self.broker.sender)
         if not part.listed:
             self.broker.list_part(part)
+
+    def _stamped(self, content: bytes) -> bytes:
+        """The content of a message with a time that does not go back; mostly that is the time it has.
+
+        Its line is mostly where it was in the message before: then one comparison tells that the time is the same.
+        """
+        place = content.index(b"\n")
+        end = content.index(b"\n", place + 1) + 1
+        self._stamp_at = slice(place, end)
+        if int(content[place + len(_TIMESTAMP) : end]) < int(self._stamp[len(_TIMESTAMP) :]):
+            return b"".join((content[:place], self._stamp, content[end:]))
+        self._stamp = content[place:end]
+        return content
 
     def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one.

@@ -8,8 +8,8 @@ Some records stay for now: those that members of groups have in flight, those th
 pinned (``pins``). The rules end at what is pinned, and while a partition can give up nothing because of that, its bytes
 do not count. What is in flight or needed by a retry is passed over, and looked at again, a step each second.
 
-Everything is done in steps (``Steps``): a bounded look at one partition, and the commit of what it removes. No body is
-read, but for a few in a search by time.
+Everything is done in steps (``Steps``): a bounded look at one partition, the commit of what it removes, a pause. No
+body is read, but for a few in a search by time, and where times are in no order (``Partition.ordered_from``).
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from quire.cursors.ack_set import AckSet
-from quire.store.base import Link
-from quire.store.positions import offset_at, time_from
+from quire.errors import StoreCorrupt
+from quire.store.base import Link, StoreReader
+from quire.store.positions import extent, offset_at, sound_page, time_from, timestamp_of
 
 if TYPE_CHECKING:
     from quire.broker.streams.partition import Partition
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 STEP = 1000
 """How many records one step looks at."""
 
+STEP_BYTES = 1 << 20
+"""How many bytes of records it reads where their times are not in order, if one record is not larger."""
+
 PAUSE = 0.01
-"""How long what is to go is gathered before the first step, in seconds."""
+"""How long what is to go gathers between two steps, in seconds."""
 
 CHECK_PERIOD = 1.0
 """How often time is looked at, and what was passed over, in seconds."""
@@ -115,7 +119,10 @@ class Retention:
     def _wake(self) -> None:
         if not self._is_busy:
             self._is_busy = True
-            self._broker.scheduler.call_later(PAUSE, self._begin)
+            self._plan()
+
+    def _plan(self) -> None:
+        self._broker.scheduler.call_later(PAUSE, self._begin)
 
     def _begin(self) -> None:
         self._broker.steps.add(self._step, f"retention of {self._stream.destination.name}")
@@ -134,15 +141,19 @@ class Retention:
     # A step.
 
     def _step(self) -> bool:
-        """Look at the next partition that has something; whether there was one."""
+        """Look at the next partition that has something; if there is one, it goes on after the commit and a pause."""
+        self._is_busy = self._is_there and self._look_at_all()
+        if self._is_busy:
+            self._broker.after_commit(self._plan)
+        return False
+
+    def _look_at_all(self) -> bool:
         count = len(self._stream.partitions)
-        if self._is_there:
-            self._share_out()
-            for _ in range(count):
-                self._turn = (self._turn + 1) % count
-                if self._look(self._turn):
-                    return True
-        self._is_busy = False
+        self._share_out()
+        for _ in range(count):
+            self._turn = (self._turn + 1) % count
+            if self._look(self._turn):
+                return True
         return False
 
     def _look(self, index: int) -> bool:
@@ -193,10 +204,15 @@ class Retention:
             return 0
         now = self._broker.clock.now_ms()
         if now >= place.look_at:
-            store, lane = self._broker.store, place.partition.lane
-            place.old_before = offset_at(store, lane, now - kept_for + 1)
-            oldest = time_from(store, lane, place.old_before)
-            place.look_at = max((now if oldest is None else oldest) + kept_for, now + round(CHECK_PERIOD * 1000))
+            with self._broker.store.snapshot() as reader:
+                lane, young = place.partition.lane, now - kept_for + 1
+                if place.next < place.partition.ordered_from:
+                    place.old_before, is_known = _walk(reader, place, young)
+                else:
+                    place.old_before, is_known = offset_at(reader, lane, young, place.next), True
+                oldest = time_from(reader, lane, place.old_before) if is_known else None
+            if is_known:
+                place.look_at = max((now if oldest is None else oldest) + kept_for, now + round(CHECK_PERIOD * 1000))
         return place.old_before
 
     def _share_out(self) -> None:
@@ -250,6 +266,33 @@ class Retention:
         links = self._broker.store.links(partition.lane, start, STEP)
         place.done = links[-1].sequence + 1 if links else end
         return [link for link in links if link.sequence < end and all([link.sequence in s for s in sets])]
+
+
+def _walk(reader: StoreReader, place: _Place, young: int) -> tuple[int, bool]:
+    """Where the first young record of a partition is, of those whose times are in no order.
+
+    A record is as old as the youngest one before it: so none goes that is younger than it may be.
+
+    Args:
+        reader: a snapshot.
+        place: where to begin.
+        young: a record of this time is young, or of a later one.
+
+    Returns:
+        The offset, or how far this step came; and which of the two it is.
+    """
+    lane, first = place.partition.lane, place.next
+    until = min(place.partition.ordered_from, extent(reader, lane).end)
+    if first >= until:
+        return until, False
+    try:
+        page = sound_page(reader, lane, first, until, STEP_BYTES, STEP)
+    except StoreCorrupt as damage:
+        return damage.data["sequence"] + 1, False
+    for message in page.messages:
+        if timestamp_of(message) >= young:
+            return message.sequence, True
+    return until if page.end else page.messages[-1].sequence + 1, False
 
 
 def _finished(ack_set: AckSet) -> Iterator[_Range]:

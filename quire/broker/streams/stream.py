@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.pins import Pins
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 PARTITION = "partition"
 """The header that says which partition a message goes to, and which one it is of."""
+
+ORDERED_FROM = "ordered_from"
+"""The setting of a stored stream that says, by partition, from which offset on timestamps ascend."""
 
 
 class Stream:
@@ -50,7 +53,13 @@ class Stream:
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
         self.policy = broker.settings.policies.of(self.destination)
         self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
-        self.partitions = [Partition(self, index, lane, new=new) for index, lane in enumerate(stored.lanes)]
+        ordered: Any = [1] * len(stored.lanes) if new else stored.settings.get(ORDERED_FROM)
+        self.partitions = [
+            Partition(self, index, lane, ordered[index] if ordered else None, new=new)
+            for index, lane in enumerate(stored.lanes)
+        ]
+        if self._note_order() and not new:
+            broker.change_destination(stored.id, self.stored)
         self.groups: dict[str, Group] = {}
         self.enqueued = 0
         self.pins = Pins(self, new=new)
@@ -139,10 +148,18 @@ class Stream:
         """There are more partitions. Groups begin at the first record of them."""
         first = len(self.partitions)
         self.stored = self.stored._replace(lanes=(*self.stored.lanes, *lanes))
-        self.partitions += [Partition(self, first + index, lane, new=True) for index, lane in enumerate(lanes)]
+        self.partitions += [Partition(self, first + index, lane, 1, new=True) for index, lane in enumerate(lanes)]
+        self._note_order()
         self.broker.change_destination(self.stored.id, self.stored)
         for group in self._groups_and_readers():
             group.partitions_added()
+            self.broker.groups.partitions += len(lanes)
+
+    def _note_order(self) -> bool:
+        """Put into what is stored from where on timestamps ascend; whether that is a change."""
+        settings, known = self.stored.settings, [partition.ordered_from for partition in self.partitions]
+        self.stored = self.stored._replace(settings={**settings, ORDERED_FROM: known})
+        return settings != self.stored.settings
 
     def _groups_and_readers(self) -> "list[Group]":
         readers = [reader for reader in self.broker.groups.readers if reader.stream is self]

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.topics.topic import Topic
 
-STEP = 1000
-"""How many marks are removed at once."""
+STEP = 200
+"""How many marks one step removes; they are read with their values, pages of ack sets of some kilobytes."""
 
 
 class DurableRemoval:
@@ -30,17 +30,16 @@ class DurableRemoval:
         self._broker = broker
         self._number = number
         if topic is None:
-            broker.after_commit(self._clear_marks)
+            broker.after_commit(self._begin)
         else:
-            topic.sweep(first, topic.next_sequence - 1, self._clear_marks)
+            topic.sweep(first, topic.next_sequence - 1, self._begin)
 
-    def _clear_marks(self) -> None:
+    def _begin(self) -> None:
         self._broker.steps.add(self._step, "the removal of a durable subscription")
 
     def _step(self) -> bool:
-        """Remove some of its marks; whether there are more. The mark that says what it is goes with the last ones."""
-        store, keys = self._broker.store, durable_keys(self._number)
-        found = [key for prefix in (keys.pages, keys.states) for key, _ in store.marks(prefix, limit=STEP)]
+        broker, keys = self._broker, durable_keys(self._number)
+        found = [key for prefix in (keys.pages, keys.states) for key, _ in broker.store.marks(prefix, limit=STEP)]
         for key in found or (keys.progress, definition_key(self._number)):
-            self._broker.set_mark(key, None)
+            broker.set_mark(key, None)
         return bool(found)

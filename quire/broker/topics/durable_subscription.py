@@ -13,7 +13,8 @@ from quire.broker.commit import Commit, QueuePart
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.lane_records import LaneKeys
-from quire.broker.queues.lane_subscription import LaneSubscription, shell
+from quire.broker.queues.lane_subscription import LaneSubscription
+from quire.broker.queues.subscription_lane import shell
 from quire.broker.subscription import Subscription
 from quire.broker.topics.topic_part import Senders
 from quire.cursors.ack_set import AckSet
@@ -66,14 +67,16 @@ class Progress(msgspec.Struct, array_like=True, frozen=True):
     Attributes:
         finished: how many records it has finished.
         finished_bytes: their sizes.
-        dispatch_mark: records up to this sequence may have been delivered.
+        dispatch_mark: records up to this sequence may have been delivered, if the topic has one lane.
         offline_since: since when it has no consumer, in milliseconds since the epoch; 0 while it has one.
+        lane_marks: as the dispatch mark, for each of ten lanes.
     """
 
     finished: int = 0
     finished_bytes: int = 0
     dispatch_mark: int = 0
     offline_since: int = 0
+    lane_marks: tuple[int, ...] = ()
 
 
 def definition_key(number: int) -> str:
@@ -113,16 +116,22 @@ class DurableSubscription(LaneSubscription):
         self._progress = progress or Progress()
         self.offline_since = self._progress.offline_since or topic.broker.clock.now_ms()
         wanted = None if definition.selector is None else selector(definition.selector)
-        super().__init__(topic.broker, topic, durable_keys(number), finished, self._state(), wanted)
+        super().__init__(topic.broker, topic, durable_keys(number), finished, self._state(), self._marks(), wanted)
         self.policy = _own_policy(topic.policy)
 
     def _state(self) -> LaneState:
-        """What is left of the topic's lane."""
+        """What is left of the topic's records."""
         count = size = 0
         if self.definition.appended >= 0:
             count = self.topic.appended - self.definition.appended - self._progress.finished
             size = self.topic.appended_bytes - self.definition.appended_bytes - self._progress.finished_bytes
-        return LaneState(count=count, bytes=size, dispatch_mark=self._progress.dispatch_mark)
+        return LaneState(count=count, bytes=size)
+
+    def _marks(self) -> tuple[int, ...]:
+        """The dispatch marks that the store has; none is left where the topic has got other lanes: it was empty."""
+        count, stored = len(self.topic.lanes), self._progress
+        marks = (stored.dispatch_mark,) if count == 1 else stored.lane_marks
+        return marks if len(marks) == count else (0,) * count
 
     def _ledger(self) -> DestinationLedger | None:
         return self.broker.ledger.of(self.destination, subscriber=".".join(self.key))
@@ -190,8 +199,11 @@ class DurableSubscription(LaneSubscription):
     def _progress_after(self, part: QueuePart) -> Progress:
         """How far it has come when a commit is done."""
         size = sum([message.size for message in part.removals])
-        before, mark = self._progress, self._dispatch_mark_after(part)
-        return Progress(before.finished + len(part.removals), before.finished_bytes + size, mark, self.offline_since)
+        finished, finished_bytes = self._progress.finished + len(part.removals), self._progress.finished_bytes + size
+        marks = self._dispatch_marks_after(part)
+        if len(marks) == 1:
+            return Progress(finished, finished_bytes, marks[0], self.offline_since)
+        return Progress(finished, finished_bytes, 0, self.offline_since, tuple(marks))
 
     def _defined(self) -> Definition:
         """What it is; no commit is under way now, so the records that the topic has had are those up to its start."""
@@ -205,7 +217,7 @@ class DurableSubscription(LaneSubscription):
         self._progress = self._progress_after(part)
         super().committed(part)
         if part.owned is not None:
-            self.topic.recount(part.owned.state)
+            self.topic.recount(part.owned)
 
     def bury(self, messages: list[Message], reason: str, cause: str) -> None:
         """Finish resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
@@ -223,8 +235,8 @@ class DurableSubscription(LaneSubscription):
         """Finish messages that have expired, but for those in flight.
 
         Args:
-            records: in order; each subscription makes messages of its own of them. They have contents if a dead letter
-                or an advisory needs these.
+            records: of one lane, in order; each subscription makes messages of its own of them. They have contents if a
+                dead letter or an advisory needs these.
 
         Returns:
             How many are finished, and how many stay.
@@ -235,7 +247,8 @@ class DurableSubscription(LaneSubscription):
         wanted = {record.sequence: record for record in records if record.sequence not in self.finished}
         free = self.free_of(list(wanted))
         messages = [shell(wanted[sequence]) for sequence in free]
-        self._records.set_states(messages)
+        if messages:
+            self.lane_of(messages[0]).reader.set_states(messages)
         self.take_out(free)
         self.removed(messages)
         cause = "expired before it could be delivered"

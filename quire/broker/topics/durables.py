@@ -115,6 +115,7 @@ class Durables:
         Raises:
             DestinationInUse: it has a consumer.
             StoreError: what the topic keeps cannot be read. Nothing is done.
+            TooManySubscriptions: there are too many.
         """
         known = self.find(client_id, name)
         text = None if selector is None else selector.text
@@ -123,6 +124,8 @@ class Durables:
             definition = known.definition
             if known.topic is topic and (definition.selector, definition.no_local) == (text, no_local):
                 return known
+        else:
+            self._broker.limits.check_subscriptions()
         wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to)
         if retroactive or topic.policy.always_retroactive:
             wanted = _with_kept(wanted, topic)

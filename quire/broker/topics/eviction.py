@@ -1,4 +1,4 @@
-"""Which of the messages that wait for a slow subscription of a topic goes when there are too many.
+"""What waits for a slow subscription of a topic, and which of it goes when there is too much.
 
 The strategies are ActiveMQ's message eviction strategies. Each finds its victim without looking at all messages.
 """
@@ -93,6 +93,8 @@ class SupersededFirst:
         if before is not None and before in waiting:
             _drop_stale(self._superseded, waiting)
             self._superseded.append(before)
+            if len(self._superseded) > 2 * len(waiting) + _STALE:  # those of higher priority are taken first
+                self._superseded = deque([sequence for sequence in self._superseded if sequence in waiting])
         self._latest[value] = message.sequence
         if len(self._latest) > 2 * len(waiting) + _STALE:
             self._latest = {value: sequence for value, sequence in self._latest.items() if sequence in waiting}
@@ -128,7 +130,12 @@ class PendingMessages:
 
     Args:
         strategy: which one goes first.
+
+    Attributes:
+        first_priority: the priority of the first one, where that decides what comes first; -1 if none waits.
     """
+
+    first_priority = -1
 
     def __init__(self, strategy: EvictionStrategy) -> None:
         self._waiting: Waiting = OrderedDict()
@@ -142,8 +149,13 @@ class PendingMessages:
         self._waiting[message.sequence] = message
         self._strategy.added(message, self._waiting)
 
-    def take(self, limit: int) -> list[Message]:
-        """Take the first ones out, in order."""
+    def take(self, limit: int, above: int = -1) -> list[Message]:
+        """Take the first ones out, in order.
+
+        Args:
+            limit: how many at the most.
+            above: only those of a higher priority than this, where that decides what comes first.
+        """
         popitem = self._waiting.popitem
         taken = [popitem(last=False)[1] for _ in range(min(limit, len(self._waiting)))]
         self._forget_if_empty()
@@ -167,3 +179,51 @@ class PendingMessages:
     def _forget_if_empty(self) -> None:
         if not self._waiting:
             self._strategy.clear()
+
+
+class PrioritizedMessages(PendingMessages):
+    """As ``PendingMessages``: those of higher priority come first, those of the same in order."""
+
+    def __init__(self, strategy: EvictionStrategy) -> None:
+        super().__init__(strategy)
+        self._lanes: tuple[Waiting, ...] = tuple([OrderedDict() for _ in range(10)])
+        self.first_priority = -1
+
+    def append(self, message: Message) -> None:
+        """A message waits behind the others of its priority."""
+        super().append(message)
+        self._lanes[message.priority][message.sequence] = message
+        self.first_priority = max(self.first_priority, message.priority)
+
+    def take(self, limit: int, above: int = -1) -> list[Message]:
+        """Take the first ones out, in order."""
+        taken: list[Message] = []
+        while len(taken) < limit and self.first_priority > above:
+            taken.append(self._lanes[self.first_priority].popitem(last=False)[1])
+            del self._waiting[taken[-1].sequence]
+            self._find_first()
+        self._forget_if_empty()
+        return taken
+
+    def evict(self) -> Message:
+        """Take the one out that the strategy gives up; at least one waits."""
+        victim = super().evict()
+        del self._lanes[victim.priority][victim.sequence]
+        self._find_first()
+        return victim
+
+    def discard(self, message: Message) -> None:
+        """Take one out that waits."""
+        super().discard(message)
+        del self._lanes[message.priority][message.sequence]
+        self._find_first()
+
+    def _find_first(self) -> None:
+        while self.first_priority >= 0 and not self._lanes[self.first_priority]:
+            self.first_priority -= 1
+
+
+def pending_messages(policy: Policy) -> PendingMessages:
+    """What keeps the messages that wait for a subscription, as a policy asks for it."""
+    kind = PrioritizedMessages if policy.prioritized_messages else PendingMessages
+    return kind(strategy_of(policy))

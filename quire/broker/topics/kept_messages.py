@@ -1,4 +1,4 @@
-"""What a topic keeps for retroactive consumers: the newest messages of its lane, by its subscription recovery policy.
+"""What a topic keeps for retroactive consumers: its newest messages, by its subscription recovery policy.
 
 They are records like others, so they outlive the broker. What is remembered here is where they begin, how many there
 are and their size; with the policy ``timed`` also when they came, in a bounded number of steps.
@@ -7,8 +7,8 @@ are and their size; with the policy ``timed`` also when they came, in a bounded 
 from collections import deque
 from typing import TYPE_CHECKING
 
+from quire.broker.topics.topic_records import Place
 from quire.message import Message
-from quire.store.base import Link
 
 if TYPE_CHECKING:
     from quire.broker.topics.topic import Topic
@@ -133,25 +133,25 @@ class KeptMessages:
         if gone:
             self.first = gone[-1].sequence + 1
             self.count -= len(gone)
-            self.bytes -= sum([link.size for link in gone])
+            self.bytes -= sum([place.size for place in gone])
             self._topic.write_counts()
-            self._topic.let_go([link.sequence for link in gone])
+            self._topic.let_go({place.sequence: place.lane for place in gone})
         return len(gone) >= limit and self._has_too_many(self.first, self.count, self.bytes)
 
-    def _surplus(self, limit: int) -> list[Link]:
+    def _surplus(self, limit: int) -> list[Place]:
         """The first messages that the policy does not keep any more; nothing changes before all is read."""
-        found: list[Link] = []
+        found: list[Place] = []
         position, count, size = self.first, self.count, self.bytes
         while len(found) < limit and self._has_too_many(position, count, size):
-            links = self._topic.broker.store.links(self._topic.lane, position, min(limit - len(found), STEP))
-            for link in links:
-                if not self._has_too_many(link.sequence, count, size):
+            places = self._topic.records.places(position, min(limit - len(found), STEP))
+            for place in places:
+                if not self._has_too_many(place.sequence, count, size):
                     return found
-                found.append(link)
-                count, size = count - 1, size - link.size
-            if not links:
+                found.append(place)
+                count, size = count - 1, size - place.size
+            if not places:
                 break
-            position = links[-1].sequence + 1
+            position = places[-1].sequence + 1
         return found
 
     def _note_late(self) -> None:

@@ -1,4 +1,4 @@
-"""Removes records of a topic's lane that nobody needs any more, a step after the other.
+"""Removes records of a topic that nobody needs any more, a step after the other.
 
 It is for those moments when many records lose somebody who needed them at once: a durable subscription is removed, a
 retroactive consumer leaves early, the broker starts after a crash. No body is read.
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from quire.broker.topics.topic import Topic
 
 STEP = 1000
-"""How many records are looked at between two commits."""
+"""How many records one step looks at, at the most."""
+
+QUESTIONS = 20_000
+"""How many answers one step may need, of all durable subscriptions together."""
 
 
 class LaneSweep:
@@ -21,7 +24,7 @@ class LaneSweep:
         topic: the topic.
         first: the first sequence to look at.
         last: the last one.
-        done: called when all are looked at and what was to be removed is, or is in the open commit.
+        done: called when all are looked at and what was to be removed is.
     """
 
     def __init__(self, topic: "Topic", first: int, last: int, done: Callable[[], None] | None = None) -> None:
@@ -29,15 +32,18 @@ class LaneSweep:
         self._position = first
         self._last = last
         self._done = done
-        name = f"the sweep of topic {topic.destination.name}"
-        topic.broker.after_commit(lambda: topic.broker.steps.add(self._step, name))
+        topic.broker.after_commit(self._begin)
+
+    def _begin(self) -> None:
+        self._topic.broker.steps.add(self._step, f"the removal of records of the topic {self._topic.destination.name}")
 
     def _step(self) -> bool:
-        """Look at some records; whether there are more."""
-        if self._topic.is_there and self._position <= self._last:
-            links = self._topic.broker.store.links(self._topic.lane, self._position, STEP)
-            self._topic.let_go([link.sequence for link in links if link.sequence <= self._last])
-            self._position = links[-1].sequence + 1 if len(links) == STEP else self._last + 1
+        topic = self._topic
+        if topic.is_there and self._position <= self._last:
+            limit = max(10, min(STEP, QUESTIONS // (1 + len(topic.durables))))
+            places = topic.records.places(self._position, limit)
+            topic.let_go({place.sequence: place.lane for place in places if place.sequence <= self._last})
+            self._position = places[-1].sequence + 1 if len(places) == limit else self._last + 1
             return True
         if self._done is not None:
             self._done()

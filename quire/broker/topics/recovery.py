@@ -39,8 +39,8 @@ class Recovery:
 
     def fits(self, room: int) -> bool:
         """Whether the next message fits into so much memory, told from its indexed size."""
-        links = self._topic.broker.store.links(self._topic.lane, self._position, 1)
-        return not links or links[0].size + MESSAGE_OVERHEAD <= room
+        places = self._topic.records.places(self._position, 1)
+        return not places or places[0].size + MESSAGE_OVERHEAD <= room
 
     def read(self, limit: int, room: int) -> list[Message]:
         """The next messages, as many as fit but at least one, without those that are not kept any more.
@@ -54,9 +54,8 @@ class Recovery:
         Raises:
             StoreError: the store cannot be read.
         """
-        broker = self._topic.broker
         try:
-            page = broker.store.page(self._topic.lane, self._position, min(max(room, 0), PAGE_BYTES), limit)
+            page = self._topic.records.page(self._position, min(max(room, 0), PAGE_BYTES), limit)
         except StoreCorrupt as damage:
             return self._read_before(damage)
         messages = [message for message in page.messages if message.sequence <= self._last]
@@ -66,10 +65,10 @@ class Recovery:
 
     def _read_before(self, damage: StoreCorrupt) -> list[Message]:
         """What stands before a damaged record; if nothing does, the record is passed over."""
-        lane, sequence = self._topic.lane, damage.data["sequence"]
-        links = self._topic.broker.store.links(lane, self._position, 1)
-        if links and links[0].sequence < sequence:
-            messages = self._topic.broker.store.page(lane, self._position, 0, 1).messages
+        sequence = damage.data["sequence"]
+        places = self._topic.records.places(self._position, 1)
+        if places and places[0].sequence < sequence:
+            messages = self._topic.records.page(self._position, 0, 1).messages
             self._move(messages[0].sequence + 1, messages)
             return self._young(messages)
         name = self._topic.destination.name
@@ -88,7 +87,7 @@ class Recovery:
 
     def _move(self, position: int, passed: list[Message]) -> None:
         self._position = position
-        self._topic.let_go([message.sequence for message in passed])
+        self._topic.let_go({message.sequence: self._topic.lane_of(message.priority) for message in passed})
 
     def close(self) -> None:
         """The consumer has them all, or is gone: whatever was held for it is let go."""

@@ -4,7 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quire.broker.queues.delayed_messages import DelayedMessages
 from quire.message import Message
@@ -15,23 +15,29 @@ if TYPE_CHECKING:
 _sequence = attrgetter("sequence")
 
 
+def _by_priority(message: Message) -> tuple[int, int]:
+    return -message.priority, message.sequence
+
+
 class ReturnedMessages:
     """What came back and was not given out again yet.
 
     Args:
         broker: the broker.
         wake: called when one becomes due.
+        prioritized: whether those of higher priority come first.
 
     Attributes:
         ready: those that can be given out, in order.
         delayed: those that have to wait.
     """
 
-    def __init__(self, broker: "Broker", wake: Callable[[], None]) -> None:
+    def __init__(self, broker: "Broker", wake: Callable[[], None], *, prioritized: bool) -> None:
         self.ready: deque[Message] = deque()
         self.delayed = DelayedMessages()
         self._broker = broker
         self._wake = wake
+        self._order: Callable[[Message], Any] = _by_priority if prioritized else _sequence
         self._due_at = 0
 
     def __len__(self) -> int:
@@ -39,7 +45,7 @@ class ReturnedMessages:
 
     def add(self, messages: list[Message]) -> None:
         """Messages came back that can be given out again at once."""
-        self.ready = deque(heapq.merge(sorted(messages, key=_sequence), self.ready, key=_sequence))
+        self.ready = deque(heapq.merge(sorted(messages, key=self._order), self.ready, key=self._order))
 
     def delay(self, message: Message, delay_ms: int) -> None:
         """A message came back that has to wait for so many milliseconds."""

@@ -1,8 +1,9 @@
 """A topic: what is sent to it goes to everybody who is subscribed.
 
 A message is stored only if somebody needs it stored: a durable subscription, or the topic keeps messages for
-retroactive consumers. It is stored once, however many need it, in the topic's one lane, and is removed when the last of
-them is done with it. Stored or not, it is given out when its commit is done, in the order of sending.
+retroactive consumers. It is stored once, however many need it, in the topic's lane, or in that of its priority if the
+topic is prioritized, and is removed when the last of them is done with it. Stored or not, it is given out when its
+commit is done, in the order of sending.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,14 @@ from quire.broker.topics.kept_messages import KeptMessages
 from quire.broker.topics.lane_sweep import LaneSweep
 from quire.broker.topics.recovery import Recovery
 from quire.broker.topics.shared_messages import SharedMessages
-from quire.broker.topics.topic_part import Counts, TopicPart
+from quire.broker.topics.topic_part import Counts, TopicPart, counts_key, read_counts
+from quire.broker.topics.topic_records import TopicRecords
 from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.message import Message
 from quire.selectors import Selector
-from quire.store.base import LaneState, StoredDestination
+from quire.store.base import LaneBatch, LaneState, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Holder(Protocol):
-    """Who needs records of a topic's lane."""
+    """Who needs records of a topic."""
 
     def done_of(self, sequences: list[int]) -> list[int]:
         """Those of some sequences, in ascending order, that it needs no more."""
@@ -46,6 +48,7 @@ class Topic:
         broker: the broker it belongs to.
         stored: the destination as the store has it.
         new: whether it is made now: then nothing is read, and nothing can fail.
+        counts: what it remembers, if it is known already: it has got other lanes.
 
     Attributes:
         broker: as given.
@@ -53,7 +56,8 @@ class Topic:
         destination: its address.
         policy: what applies to it.
         ledger: where events of its messages are noted; None if its policy does not ask for it.
-        lane: its lane's id.
+        lanes: the ids of its lanes: one, or ten by priority.
+        records: reads its records.
         memory: its node of the memory tree.
         shared: what its plain subscriptions have in memory.
         durables: its durable subscriptions, present or not.
@@ -73,38 +77,46 @@ class Topic:
         dead_lettered: how many of those of plain subscriptions became dead letters.
     """
 
-    def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
+    def __init__(
+        self, broker: "Broker", stored: StoredDestination, *, new: bool = False, counts: Counts | None = None
+    ) -> None:  # fmt: skip
         self.broker = broker
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
         self.policy = broker.settings.policies.of(self.destination)
         self.ledger = broker.ledger.of(self.destination)
-        self.lane = stored.lanes[0]
+        self.lanes = stored.lanes
+        self.records = TopicRecords(broker, stored.lanes)
         self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
         self.shared = SharedMessages(self.memory)
         self.durables: list[DurableSubscription] = []
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = 0
         self.expired = self.dead_lettered = 0
         self.discarded = {PENDING_LIMIT: 0, MEMORY_LIMIT: 0}
-        state = LaneState() if new else broker.store.lane_state(self.lane)
-        value = None if new else broker.store.mark(self.key)
-        counts = Counts() if value is None else msgspec.msgpack.decode(value, type=Counts)
-        self.depth, self.bytes = state.count, state.bytes
+        self._states = {lane: LaneState() if new else broker.store.lane_state(lane) for lane in stored.lanes}
+        counts = counts or (Counts() if new else read_counts(broker.store, stored))
+        states = self._states.values()
+        self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.appended, self.appended_bytes = counts.appended, counts.appended_bytes
-        self.filled_to = self.announced = state.next_sequence - 1
-        self._next_sequence = state.next_sequence
+        self._next_sequence = max([s.next_sequence for s in states])
+        self.filled_to = self.announced = self._next_sequence - 1
         self._plain: dict[TopicSubscription, None] = {}
         self._notes_senders = self._counts_changed = False
         self._open = TopicPart(self)
         self.kept = KeptMessages(self, counts.first_kept, counts.kept, counts.kept_bytes)
         self._holders: list[Holder] = [self.kept]
-        if self.kept.is_keeping and 0 < state.head < self.kept.first:
-            self.sweep(state.head, self.kept.first - 1)  # a recovery that a crash ended may have held some
+        head = min([s.head for s in states if s.head], default=0)
+        if self.kept.is_keeping and 0 < head < self.kept.first:
+            self.sweep(head, self.kept.first - 1)  # a recovery that a crash ended may have held some
 
     @property
     def key(self) -> str:
         """The key of its mark."""
-        return f"topic/{self.lane}"
+        return counts_key(self.stored)
+
+    def lane_of(self, priority: int) -> int:
+        """The id of the lane that messages of a priority are in."""
+        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[priority]
 
     @property
     def next_sequence(self) -> int:
@@ -179,9 +191,7 @@ class Topic:
         first = self._first_needed()
         part.stored = [message for message in part.appends if message.sequence >= first]
         if part.stored or part.removals:
-            part.lane = commit.batch.lane(self.lane)
-            part.lane.appends = part.stored
-            part.lane.removals += part.removals
+            part.write(commit.batch)
         if part.stored or self._counts_changed:
             self._counts_changed = False
             commit.batch.marks[self.key] = msgspec.msgpack.encode(self._counts(part))
@@ -203,8 +213,7 @@ class Topic:
 
     def committed(self, part: TopicPart) -> None:
         """A commit is done: what it brought goes to everybody."""
-        if part.lane is not None:
-            self.recount(part.lane.state)
+        self.recount(part.lanes)
         self.enqueued += len(part.appends)
         if part.appends:
             self.announced = part.appends[-1].sequence
@@ -220,10 +229,14 @@ class Topic:
             if not self.is_subscribed:
                 self.broker.advisories.no_consumer(self.destination, self.policy, part.appends)
 
-    def recount(self, state: LaneState) -> None:
-        """A commit has changed its records, and says how many there are now."""
-        self.broker.stored_bytes += state.bytes - self.bytes
-        self.depth, self.bytes = state.count, state.bytes
+    def recount(self, lanes: dict[int, LaneBatch]) -> None:
+        """A commit has changed its records, and says how many there are now in some of its lanes."""
+        for lane, batch in lanes.items():
+            before, state = self._states[lane], batch.state
+            self._states[lane] = state
+            self.broker.stored_bytes += state.bytes - before.bytes
+            self.depth += state.count - before.count
+            self.bytes += state.bytes - before.bytes
 
     def commit_failed(self, part: TopicPart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused, the rest is put into the next commit.
@@ -244,10 +257,14 @@ class Topic:
 
     # Records are done with.
 
-    def let_go(self, sequences: list[int]) -> None:
-        """Somebody needs some records no more: those that nobody needs are removed with the open commit."""
-        if done := self.done_by_all(sequences):
-            self._open.removals.update(dict.fromkeys(done))
+    def let_go(self, lanes: dict[int, int]) -> None:
+        """Somebody needs some records no more: those that nobody needs are removed with the open commit.
+
+        Args:
+            lanes: the lanes of the records, by their sequences, which ascend.
+        """
+        if done := self.done_by_all(list(lanes)):
+            self._open.removals.update([(sequence, lanes[sequence]) for sequence in done])
             self.broker.list_part(self._open)
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
@@ -276,7 +293,7 @@ class Topic:
         """Records have expired that nobody has in flight: those that it keeps, and that nobody else needs, are removed.
 
         Args:
-            records: which, in order; their contents are not looked at.
+            records: which, in order, with their priorities; their contents are not looked at.
         """
         sequences = [record.sequence for record in records]
         for holder in [holder for holder in self._holders if holder is not self.kept]:
@@ -285,9 +302,10 @@ class Topic:
         for part in (self._open, *self.broker.parts_of(self)):
             free.difference_update(free & part.removals.keys())
         if free:
-            self._open.removals.update(dict.fromkeys(sorted(free)))
+            gone = [record for record in records if record.sequence in free]
+            self._open.removals.update([(record.sequence, self.lane_of(record.priority)) for record in gone])
             self.broker.list_part(self._open)
-            self.kept.expired([record for record in records if record.sequence in free])
+            self.kept.expired(gone)
 
     # Subscriptions come and go.
 

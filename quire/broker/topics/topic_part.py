@@ -6,7 +6,7 @@ import msgspec
 
 from quire.broker.session import Session
 from quire.message import Message
-from quire.store.base import LaneBatch
+from quire.store.base import LaneBatch, StoredDestination, StoreReader, WriteBatch
 
 if TYPE_CHECKING:
     from quire.broker.topics.topic import Topic
@@ -24,12 +24,12 @@ class TopicPart:
         stored: those of them that are stored.
         senders: who sent them, if somebody wants to know.
         brought: those of them that another destination gives up in this commit.
-        removals: sequences of records that nobody needs any more.
-        lane: what the batch has of the lane; None if it changes nothing of it.
+        removals: sequences of records that nobody needs any more, each with its lane.
+        lanes: what the batch has of the lanes that it changes.
         listed: whether the broker knows that there is something here.
     """
 
-    __slots__ = ("appends", "brought", "lane", "listed", "owner", "removals", "senders", "stored")
+    __slots__ = ("appends", "brought", "lanes", "listed", "owner", "removals", "senders", "stored")
 
     def __init__(self, owner: "Topic") -> None:
         self.owner = owner
@@ -37,9 +37,26 @@ class TopicPart:
         self.stored: list[Message] = []
         self.senders: Senders = {}
         self.brought: list[Message] = []
-        self.removals: dict[int, None] = {}
-        self.lane: LaneBatch | None = None
+        self.removals: dict[int, int] = {}
+        self.lanes: dict[int, LaneBatch] = {}
         self.listed = False
+
+    def write(self, batch: WriteBatch) -> None:
+        """Put records that come and go into a batch."""
+        topic = self.owner
+        if len(topic.lanes) == 1:
+            lane = self.lanes[topic.lanes[0]] = batch.lane(topic.lanes[0])
+            lane.appends = self.stored
+            lane.removals += self.removals
+            return
+        for message in self.stored:
+            self._lane(batch, topic.lanes[message.priority]).appends.append(message)
+        for sequence, id in self.removals.items():
+            self._lane(batch, id).removals.append(sequence)
+
+    def _lane(self, batch: WriteBatch, id: int) -> LaneBatch:
+        lane = self.lanes[id] = batch.lane(id)
+        return lane
 
 
 class Counts(msgspec.Struct, array_like=True, frozen=True):
@@ -58,3 +75,14 @@ class Counts(msgspec.Struct, array_like=True, frozen=True):
     first_kept: int = 0
     kept: int = 0
     kept_bytes: int = 0
+
+
+def counts_key(stored: StoredDestination) -> str:
+    """The key of the mark that says what a topic remembers besides its records."""
+    return f"topic/{stored.lanes[0]}"
+
+
+def read_counts(reader: StoreReader, stored: StoredDestination) -> Counts:
+    """What a topic remembers besides its records."""
+    value = reader.mark(counts_key(stored))
+    return Counts() if value is None else msgspec.msgpack.decode(value, type=Counts)

@@ -11,7 +11,7 @@ from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.queue import READ_AGAIN
 from quire.broker.queues.redelivery import redelivery_delay
 from quire.broker.subscription import AckMode, Subscription
-from quire.broker.topics.eviction import PendingMessages, strategy_of
+from quire.broker.topics.eviction import pending_messages
 from quire.broker.topics.returned_messages import ReturnedMessages
 from quire.broker.topics.topic_part import Senders
 from quire.errors import StoreError
@@ -67,13 +67,13 @@ class TopicSubscription:
         self.policy = topic.policy
         self.no_local = no_local
         self.subscriptions: list[Subscription] = []
-        self.pending = PendingMessages(strategy_of(topic.policy))
+        self.pending = pending_messages(topic.policy)
         self.dequeued = 0
         self.discarded = {PENDING_LIMIT: 0, MEMORY_LIMIT: 0}
         self._start = start
         self._maximum_pending = topic.policy.maximum_pending_messages if maximum_pending is None else maximum_pending
         self._recovery = recovery
-        self._returned = ReturnedMessages(topic.broker, self.wake)
+        self._returned = ReturnedMessages(topic.broker, self.wake, prioritized=topic.policy.prioritized_messages)
         self._held = 0
         self._is_refused = self._has_fault = False
 
@@ -195,18 +195,30 @@ class TopicSubscription:
             self.broker.ask_turn()
 
     def dispatch(self) -> None:
-        """Give out what the consumer has credit for: what came back, then kept messages, then what waits."""
+        """Give out what the consumer has credit for: what came back, then kept messages, then what waits.
+
+        By priority, what came back comes before what waits of the same priority.
+        """
         if not self.subscriptions:
             return
         self._returned.recall_due()
         if self._returned.delayed and self.policy.blocking_redelivery:
             return
-        while self._returned.ready and self.subscription.credit > 0:
-            self._give([self._returned.ready.popleft()])
         if self._recovery is not None:
+            while self._returned.ready and self.subscription.credit > 0:
+                self._give([self._returned.ready.popleft()])
             self._recover(self._recovery)
-        while self._recovery is None and self.pending and (credit := self.subscription.credit) > 0:
-            self._give(self.pending.take(min(credit, SLICE)))
+        while self._recovery is None and (run := self._next_run(self.subscription.credit)):
+            self._give(run)
+
+    def _next_run(self, credit: int) -> list[Message]:
+        """What comes next, of what came back and of what waits, if there is credit."""
+        if credit <= 0:
+            return []
+        ready = self._returned.ready
+        if ready and ready[0].priority >= self.pending.first_priority:
+            return [ready.popleft()]
+        return self.pending.take(min(credit, SLICE), ready[0].priority if ready else -1)
 
     def _recover(self, recovery: "Recovery") -> None:
         """Give out kept messages, as far as credit and memory go."""

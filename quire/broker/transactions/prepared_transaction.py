@@ -140,7 +140,8 @@ class PreparedTransaction:
         if value is None:
             raise StoreCorrupt(f"the mark {self._key} of a prepared transaction is gone", key=self._key)
         routing, sends = self._broker.routing, _decode(self._key, value).sends
-        targets = [routing.target_of(send.destination, send.content) for send in sends]
+        with self._broker.limits.own_work():
+            targets = [routing.target_of(send.destination, send.content) for send in sends]
         know_producers(self._broker, sends)
         for send, target in zip(sends, targets, strict=True):
             if send.is_new(self._broker):

@@ -278,6 +278,8 @@ class Transaction:
         """It is over: nothing of it is held any more."""
         self._broker.transaction_timeouts.discard(self)
         self._broker.transaction_bytes -= self.size
+        if self._broker.flow.holds:  # what it held may be the room that a producer waits for
+            self._broker.ask_turn()
         self.size = self._acknowledgements = 0
         self.sends, self._targets = [], []
         self._held = {}

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.broker.flow import HoldCause
 from quire.broker.routing.routing import Target
 from quire.errors import ProducerHeld
 
@@ -65,10 +64,9 @@ def check_room(broker: "Broker") -> None:
 
     Raises:
         StoreError: the store takes no writes.
-        ProducerHeld: the store's limit is reached.
+        ProducerHeld: the store's limit is reached, or its disk is nearly full.
     """
     if broker.store_error is not None:
         raise broker.store_error
-    if broker.is_over(HoldCause.STORE):
-        cause = HoldCause.STORE
+    if cause := broker.hold_cause(stored=True):
         raise ProducerHeld(f"no room for more messages: {cause}", cause=str(cause))

@@ -24,7 +24,7 @@ import msgspec
 
 from quire.broker.commit import Commit
 from quire.broker.writing.rows import Row, check_room, send, target_of
-from quire.errors import QuireError, StoreCorrupt, StoreError, UnknownStage
+from quire.errors import LimitExceeded, QuireError, StoreCorrupt, StoreError, UnknownStage
 from quire.logs import event
 from quire.message import Message
 from quire.store.marks import walk_marks
@@ -38,6 +38,9 @@ STEP_BYTES = 1 << 20
 
 LIFE = 24 * 3600
 """How long rows stay that nobody decides over, in seconds."""
+
+MAX_STAGES = 100_000
+"""How many stages there may be: what is known of each is in memory."""
 
 SWEEP_INTERVAL = 3600
 RETRY_INTERVAL = 1.0
@@ -166,8 +169,13 @@ class StagedWrites:
         Raises:
             StoreError: the store takes no writes.
             ProducerHeld: the store's limit is reached.
+            LimitExceeded: too much is staged that waits for its commit.
         """
         check_room(self._broker)
+        if len(self.stages) >= MAX_STAGES:
+            raise LimitExceeded(
+                f"{MAX_STAGES} stages are there, which is the limit: commit or discard", limit=MAX_STAGES
+            )
         id, content = secrets.token_hex(12), msgspec.msgpack.encode(rows)
         stage = Stage(producer, len(rows), len(content), self._broker.clock.now_ms())
         self._add(id, stage)
@@ -288,7 +296,9 @@ class StagedWrites:
                 break
             ids.append(id)
             rows += self._read(id)
-        send(self._broker, rows, [target_of(self._broker, row) for row in rows], decided=True)
+        with self._broker.limits.own_work():
+            targets = [target_of(self._broker, row) for row in rows]
+        send(self._broker, rows, targets, decided=True)
         for id in ids:
             decision.stages.popleft()
             self._forget(id)

@@ -7,10 +7,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, func, inspect, select, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from quire.clock import SystemClock
-from quire.errors import StoreError, StoreLocked, StoreUnreachable
+from quire.errors import StoreError, StoreFull, StoreLocked, StoreUnreachable
 from quire.migrations.place import Place
 from quire.store.base import Sync
 from quire.store.maintenance.sqlite import copy_database
@@ -39,6 +39,10 @@ class SqlPlace(Place):
         try:
             with self._backend.reader.begin() as connection:
                 return _format(connection)
+        except DBAPIError as error:
+            is_full = self._backend.error(error) is StoreFull
+            text = f"the store in {self._name} cannot be read: {error.orig}"
+            raise (StoreFull if is_full else StoreUnreachable)(text, name=self._name) from error
         except (SQLAlchemyError, ValueError) as error:
             text = f"there is no readable store in {self._name}: {error}"
             raise StoreUnreachable(text, name=self._name) from error

@@ -9,7 +9,7 @@ from quire.clock import SystemClock
 from quire.errors import InvalidArgument, StoreUnreachable
 from quire.store.base import Sync
 from quire.store.maintenance.sql import SqlUpkeep
-from quire.store.sql.postgresql import Postgresql
+from quire.store.sql.postgresql import Postgresql, for_driver
 from quire.store.sql.tables import meta, metadata
 
 ITS_OWN_TOOLS = "a PostgreSQL store is copied with PostgreSQL's own tools: pg_dump and pg_restore"
@@ -19,7 +19,7 @@ class PostgresqlUpkeep(SqlUpkeep):
     """What maintenance does with PostgreSQL itself.
 
     Args:
-        url: as SQLAlchemy takes it.
+        url: as ``store_for_url`` takes it.
     """
 
     def __init__(self, url: str) -> None:
@@ -50,7 +50,7 @@ def has_store(url: str) -> bool:
     Raises:
         StoreUnreachable: the server does not answer.
     """
-    engine = create_engine(url)
+    engine = create_engine(for_driver(url))
     try:
         with engine.connect() as connection:
             return inspect(connection).has_table(meta.name)

@@ -184,7 +184,7 @@ def store_path(url: str) -> Path | None:
         InvalidArgument: it is no URL of a store that is kept.
     """
     scheme = url.partition(":")[0]
-    if scheme not in ("lmdb", "sqlite") and not scheme.startswith("postgresql"):
+    if scheme not in ("lmdb", "sqlite") and not scheme.startswith("postgres"):
         place = shown(url)
         raise InvalidArgument(f"{place!r} is no store for maintenance: it is not kept anywhere", url=place)
     store_for_url(url)  # says what is wrong with the URL
@@ -219,7 +219,7 @@ def upkeep_for(store: Store) -> Upkeep:
         path = store_path(store.url)
         assert path is not None
         return SqliteUpkeep(path)
-    if scheme.startswith("postgresql"):
+    if scheme.startswith("postgres"):
         from quire.store.maintenance.postgresql import PostgresqlUpkeep
 
         return PostgresqlUpkeep(store.url)

@@ -1,7 +1,10 @@
 """What is particular to PostgreSQL: isolation, when commits are on disk, and a lease instead of a file lock."""
 
+import time
 import uuid
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 from sqlalchemy import (
@@ -22,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from quire.clock import Clock
@@ -33,7 +36,14 @@ from quire.store.sql.tables import lanes, meta
 LEASE_SECONDS = 10.0
 """How long a broker that no longer renews its lease keeps others out."""
 
+COMMIT_TRIES = 5
+"""Over how many connections a commit is tried, one after the other, as long as they are lost before it is made."""
+
 _CONNECT_SECONDS = 5
+_LOCK_SECONDS = 1
+_PAUSE = 0.05
+_TAKEN = "the lease of the store was lost to another broker: this one must stop"
+_ADD_COMMIT = 'ALTER TABLE lease ADD COLUMN "commit" bigint NOT NULL DEFAULT 0'
 _CREATION_LOCK = 0x51756972
 _NOW = extract("epoch", func.clock_timestamp())
 
@@ -45,8 +55,12 @@ lease = Table(
     Column("owner", Text, nullable=False),
     Column("token", Text, nullable=False),
     Column("expires", Double, nullable=False),
+    Column("commit", BigInteger, nullable=False, server_default="0"),
 )
-"""One row: who may write, and until when by the server's clock. It is no part of the store's format."""
+"""One row: who may write, until when by the server's clock, and the number of its last commit.
+
+It is no part of the store's format.
+"""
 
 
 class Postgresql:
@@ -55,38 +69,48 @@ class Postgresql:
     The lease is checked inside every commit. So a broker that was stopped for longer than its lease cannot write into
     what another one has taken over meanwhile, even before it notices.
 
-    A connection that is lost in the middle of a commit leaves open whether the server made it: the error is then
-    ``StoreUnreachable``, and what is stored must be read again before it is written again.
+    A connection may be lost at any time. A commit that the server cannot have made is made over another connection. If
+    it may have made it, it is asked: the row of the lease has the number of the last commit. Without a lease that stays
+    open: the error is then ``StoreUnreachable``, and what is stored must be read before it is written again.
 
     Args:
-        url: as SQLAlchemy takes it.
+        url: as ``store_for_url`` takes it.
         sync: when commits are on disk.
         clock: what measures the lease while the server does not answer.
 
     Attributes:
         writer: the engine for commits.
         reader: the engine for reads; each of its transactions sees one state of the store.
+        reserve_file: none: its server has its disk.
 
     Raises:
         InvalidArgument: it is no URL of a database.
     """
 
+    reserve_file: Path | None = None
+
     def __init__(self, url: str, sync: Sync, clock: Clock) -> None:
         self._clock = clock
         self._token = uuid.uuid4().hex
         self._lease_ends: float | None = None
+        self._commits = 0
+        self._must_read_again = False
         timeouts = {"connect_timeout": _CONNECT_SECONDS, "tcp_user_timeout": int(LEASE_SECONDS * 1000)}
         try:
-            self.writer = create_engine(url, paramstyle="format", connect_args=timeouts, max_overflow=-1)
+            self.writer = create_engine(for_driver(url), paramstyle="format", connect_args=timeouts, max_overflow=-1)
         except (ArgumentError, ValueError) as error:  # their texts may show the password
-            advice = "write postgresql+psycopg://user@host:5432/name"
+            advice = "write postgresql://user@host:5432/name"
             raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {advice}") from error
         self.reader = self.writer.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         durable = "on" if sync is Sync.ALWAYS else "off"
 
         def connected(connection: psycopg.Connection, _entry: ConnectionPoolEntry) -> None:
-            connection.execute(f"SET synchronous_commit TO {durable}")
-            connection.commit()
+            statement = f"SET synchronous_commit TO {durable}"
+            try:
+                connection.execute(statement)
+                connection.commit()
+            except psycopg.Error as error:  # in the words of those that SQLAlchemy itself meets
+                raise OperationalError(statement, None, error) from error
 
         event.listen(self.writer, "connect", connected)
 
@@ -97,27 +121,108 @@ class Postgresql:
         """Let one transaction at a time create tables."""
         connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
 
-    def guard_commit(self, connection: Connection) -> None:
-        """Make sure, until the transaction ends, that the lease is ours, if we ever took it.
+    def commit(self, write: Callable[[Connection], None]) -> None:
+        """Commit what is written, as often as it takes until it is known what became of it.
+
+        Raises:
+            StoreLocked: another broker has the lease.
+            DBAPIError: nothing is stored; or, without a lease, the connection was lost in the commit.
+        """
+        for tries_left in reversed(range(COMMIT_TRIES)):
+            is_begun = is_ending = False
+            try:
+                with self._connected() as connection:
+                    is_begun = True  # where there can be no connection, another try is in vain
+                    self._guard(connection)
+                    write(connection)
+                    is_ending = True
+                    connection.commit()
+            except DBAPIError as error:
+                if not is_begun or not self._is_lost(error) or (is_ending and self._lease_ends is None):
+                    raise
+                if not is_ending or not self._has_committed():
+                    if not tries_left:
+                        raise
+                    continue
+            self._commits += 1
+            return
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """A connection. One that is lost is given up and not rolled back, which would only fail once more."""
+        with self.writer.connect() as connection:
+            try:
+                yield connection
+            except DBAPIError as error:
+                if self._is_lost(error):
+                    connection.invalidate(error)
+                raise
+
+    def _guard(self, connection: Connection) -> None:
+        """Number the commit; until it ends the lease stays ours, if we ever took it.
 
         Raises:
             StoreLocked: another broker has it.
+            StoreCorrupt: the server has not got all commits, after a failover say.
         """
         if self._lease_ends is None:
             return
-        ours = select(lease.c.id).where(lease.c.token == self._token).with_for_update(read=True)
-        if connection.scalar(ours) is None:
-            raise StoreLocked("the lease of the store was lost to another broker: this one must stop")
+        ours = update(lease).where(lease.c.token == self._token, lease.c.commit == self._commits)
+        if connection.execute(ours.values(commit=self._commits + 1)).rowcount != 1:
+            self._must_read_again = True
+            number = connection.scalar(select(lease.c.commit).where(lease.c.token == self._token))
+            if number is None:
+                raise StoreLocked(_TAKEN)
+            raise StoreCorrupt(f"the server has {number} of the {self._commits} commits that it confirmed")
+
+    def _has_committed(self) -> bool:
+        """Whether the last commit was made. While it may still be, its row is locked, and we wait for it.
+
+        Raises:
+            StoreUnreachable: it cannot be known, and the lease counts as lost.
+        """
+        number = select(lease.c.commit).where(lease.c.token == self._token).with_for_update()
+        deadline = self._clock.monotonic() + LEASE_SECONDS
+        while True:
+            try:
+                with self._connected() as connection:
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout TO {int(_LOCK_SECONDS * 1000)}")
+                    found = connection.scalar(number)
+            except DBAPIError as error:
+                if self._clock.monotonic() >= deadline:
+                    self._must_read_again = True
+                    text = "the connection was lost in a commit, and the server does not say whether it was made"
+                    raise StoreUnreachable(f"{text}: {error.orig}") from error
+                time.sleep(_PAUSE)
+                continue
+            if found is None:
+                raise StoreLocked(_TAKEN)
+            return bool(found > self._commits)
+
+    def make_space(self) -> bool:
+        """Its server does what it can by itself."""
+        return False
 
     def sync(self) -> None:
         """Put everything committed on disk: a durable commit carries all earlier ones with it."""
-        with self.writer.begin() as connection:
-            connection.exec_driver_sql("SET LOCAL synchronous_commit TO on")
-            connection.execute(update(meta).values(value=meta.c.value))
+        for tries_left in reversed(range(COMMIT_TRIES)):
+            try:
+                with self._connected() as connection:
+                    connection.exec_driver_sql("SET LOCAL synchronous_commit TO on")
+                    connection.execute(update(meta).values(value=meta.c.value))
+                    connection.commit()
+                    return
+            except DBAPIError as error:
+                if not tries_left or not self._is_lost(error):
+                    raise
 
     def size(self, connection: Connection) -> int:
         """Bytes of all contents. The server knows what else is in use only after a scan of every table."""
         return int(connection.scalar(select(func.coalesce(func.sum(lanes.c.bytes), 0))) or 0)
+
+    def free(self, connection: Connection) -> int:
+        """None on this machine."""
+        return 0
 
     def error(self, error: DBAPIError) -> type[StoreError]:
         """Which of our errors one of the driver's is (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""
@@ -126,9 +231,13 @@ class Postgresql:
             return StoreFull
         if state in ("XX001", "XX002"):
             return StoreCorrupt
+        return StoreUnreachable if self._is_lost(error) else StoreError
+
+    def _is_lost(self, error: DBAPIError) -> bool:
+        """Whether an error says that the connection is lost, or that there can be none."""
+        state = getattr(error.orig, "sqlstate", None) or ""
         unconnected = not state and isinstance(error.orig, psycopg.OperationalError)
-        lost = unconnected or error.connection_invalidated or state.startswith(("08", "57P"))
-        return StoreUnreachable if lost else StoreError
+        return unconnected or error.connection_invalidated or state.startswith(("08", "57P"))
 
     def try_lock(self, owner: str) -> bool:
         """Take the lease if it is free, has run out, or is ours."""
@@ -136,13 +245,16 @@ class Postgresql:
         with self.writer.begin() as connection:
             self.guard_creation(connection)
             _brokers.create_all(connection)
+            if "commit" not in [column["name"] for column in inspect(connection).get_columns(lease.name)]:
+                connection.exec_driver_sql(_ADD_COMMIT)  # an earlier version has made the table
             free_row = insert(lease).values(id=1, owner="", token="", expires=0).on_conflict_do_nothing()
             connection.execute(free_row)
             free = or_(lease.c.token == self._token, lease.c.expires < _NOW)
-            taking = update(lease).where(free).values(owner=owner, token=self._token, expires=_NOW + LEASE_SECONDS)
+            ours = {"owner": owner, "token": self._token, "expires": _NOW + LEASE_SECONDS, "commit": 0}
+            taking = update(lease).where(free).values(**ours)
             taken = connection.execute(taking).rowcount == 1
         if taken:
-            self._lease_ends = ends
+            self._lease_ends, self._commits = ends, 0
         return taken
 
     def unlock(self) -> None:
@@ -161,16 +273,25 @@ class Postgresql:
             return connection.scalar(select(lease.c.owner).where(lease.c.expires >= _NOW)) or ""
 
     def check_lock(self) -> bool:
-        """Renew the lease. While the server does not answer, the lease is ours until it has run out."""
-        if self._lease_ends is None:
+        """Renew the lease. While the server does not answer, the lease is ours until it has run out.
+
+        It counts as lost if what is stored is not known any more: whoever starts next reads it.
+        """
+        if self._lease_ends is None or self._must_read_again:
             return False
         ends = self._clock.monotonic() + LEASE_SECONDS
         renewal = update(lease).where(lease.c.token == self._token).values(expires=_NOW + LEASE_SECONDS)
         try:
-            with self.writer.begin() as connection:
+            with self._connected() as connection:
                 renewed = connection.execute(renewal).rowcount == 1
-        except DBAPIError:
+                connection.commit()
+        except SQLAlchemyError:
             return self._clock.monotonic() < self._lease_ends
         if renewed:
             self._lease_ends = ends
         return renewed
+
+
+def for_driver(url: str) -> str:
+    """A URL of PostgreSQL with the driver that SQLAlchemy is to use, whichever of its names the URL begins with."""
+    return f"postgresql+psycopg:{url.partition(':')[2]}"

@@ -18,6 +18,7 @@ from quire.store.base import (
     StoredDestination,
     StoreReader,
 )
+from quire.store.damage import tells_of_damage
 from quire.store.marks import end_of_prefix, mark_key
 from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes, links, marks, producers, records
 
@@ -57,7 +58,7 @@ _EXPIRED = (
     select(*_EXPIRATION)
     .where(
         records.c.expiration > 0,
-        records.c.expiration <= bindparam("now_ms"),
+        records.c.expiration.between(bindparam("time"), bindparam("now_ms")),
         tuple_(*_EXPIRATION) > tuple_(*[bindparam(name, type_=BigInteger) for name in ("time", "in_lane", "start")]),
     )
     .order_by(*_EXPIRATION)
@@ -78,6 +79,7 @@ class SqlReader(StoreReader):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @tells_of_damage
     def destinations(self) -> list[StoredDestination]:
         """All destinations, by id."""
         return [
@@ -87,11 +89,13 @@ class SqlReader(StoreReader):
             )
         ]
 
+    @tells_of_damage
     def lane_state(self, lane: int) -> LaneState:
         """A lane's state."""
         row = self._connection.execute(_LANE_STATE, {"in_lane": lane}).first()
         return LaneState(*row) if row else LaneState()
 
+    @tells_of_damage
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order, within a budget."""
         chosen: list[int] = []
@@ -113,6 +117,7 @@ class SqlReader(StoreReader):
             raise StoreCorrupt(f"record {missing} of lane {lane} is linked but not there", lane=lane, sequence=missing)
         return Page(messages, end)
 
+    @tells_of_damage
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read records by sequence."""
         found: dict[int, Message] = {}
@@ -122,16 +127,19 @@ class SqlReader(StoreReader):
                 found[row[0]] = _read_message(lane, row)
         return [found[sequence] for sequence in sequences if sequence in found]
 
+    @tells_of_damage
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links in ascending sequence."""
         rows = self._connection.execute(_LINKS, {"in_lane": lane, "start": start, "most": limit})
         return [Link(*row) for row in rows]
 
+    @tells_of_damage
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states from a sequence on."""
         rows = self._connection.execute(_DELIVERIES, {"in_lane": lane, "start": start, "most": limit})
         return [(sequence, Delivery(*state)) for sequence, *state in rows]
 
+    @tells_of_damage
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
         time, lane, sequence = after
@@ -139,16 +147,26 @@ class SqlReader(StoreReader):
         rows = self._connection.execute(_EXPIRED, {"now_ms": now_ms, "most": limit, **start})
         return [Expiration._make(row) for row in rows]
 
+    @tells_of_damage
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
         query = select(producers.c.sequence).where(producers.c.producer == producer_id)
         return self._connection.scalar(query) or 0
 
+    @tells_of_damage
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        id = collate(producers.c.producer, _BY_BYTES[self._connection.dialect.name])
+        rows = self._connection.execute(select(producers).where(id >= start).order_by(id).limit(limit))
+        return [(row.producer, row.sequence) for row in rows]
+
+    @tells_of_damage
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         mark_key(key)
         return self._connection.scalar(select(marks.c.value).where(marks.c.key == key))
 
+    @tells_of_damage
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
         """Marks with their values, by key."""
         key = collate(marks.c.key, _BY_BYTES[self._connection.dialect.name])

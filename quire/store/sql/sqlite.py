@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ _WAL_LIMIT = 64 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 _ERRORS = {
     sqlite3.SQLITE_FULL: StoreFull,
+    sqlite3.SQLITE_IOERR_SHMSIZE: StoreFull,  # of the index of the log, when a store is opened
     sqlite3.SQLITE_CORRUPT: StoreCorrupt,
     sqlite3.SQLITE_NOTADB: StoreUnreachable,
     sqlite3.SQLITE_CANTOPEN: StoreUnreachable,
@@ -38,11 +40,13 @@ class Sqlite(FileLocked):
     Attributes:
         writer: the engine of the one writing connection.
         reader: the engine of the reading ones.
+        reserve_file: beside the file.
     """
 
     def __init__(self, path: str, sync: Sync) -> None:
         self._path = Path(path)
         self._lock = FileLock(f"{path}.lock")
+        self.reserve_file: Path | None = Path(f"{path}.reserve")
         url = URL.create("sqlite", database=path)
         timeout = {"timeout": BUSY_SECONDS}
         self.writer = create_engine(url, connect_args=timeout, pool_size=1, max_overflow=0)
@@ -67,8 +71,26 @@ class Sqlite(FileLocked):
     def guard_creation(self, connection: Connection) -> None:
         """Nothing to do: ``BEGIN IMMEDIATE`` keeps other processes out."""
 
-    def guard_commit(self, connection: Connection) -> None:
-        """Nothing to do: a file lock cannot be lost to another process."""
+    def commit(self, write: Callable[[Connection], None]) -> None:
+        """Commit what is written; a file lock cannot be lost to another process."""
+        with self.writer.begin() as connection:
+            write(connection)
+
+    def make_space(self) -> bool:
+        """Move the whole log into the file, so that it is written from its beginning again and need not grow.
+
+        It fails if the file would have to grow for that.
+        """
+        connection = self.writer.raw_connection()
+        try:
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            is_busy, logged, moved = cursor.fetchall()[0]
+        except sqlite3.Error:
+            return False
+        finally:
+            connection.close()
+        return not is_busy and 0 < logged == moved
 
     def sync(self) -> None:
         """Put the log on disk. Checkpoints put what they move into the file on disk themselves."""
@@ -83,21 +105,25 @@ class Sqlite(FileLocked):
 
     def size(self, connection: Connection) -> int:
         """Bytes of the pages in use."""
-        pages, free, page_size = [
-            int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
-            for name in ("page_count", "freelist_count", "page_size")
-        ]
-        return (pages - free) * page_size
+        return _pragma(connection, "page_count") * _pragma(connection, "page_size") - self.free(connection)
+
+    def free(self, connection: Connection) -> int:
+        """Bytes of the pages that are not in use."""
+        return _pragma(connection, "freelist_count") * _pragma(connection, "page_size")
 
     def error(self, error: DBAPIError) -> type[StoreError]:
         """Which of our errors one of the driver's is."""
         code = getattr(error.orig, "sqlite_errorcode", 0)
-        return _ERRORS.get(code & 0xFF, StoreError)
+        return _ERRORS.get(code) or _ERRORS.get(code & 0xFF, StoreError)
 
     def try_lock(self, owner: str) -> bool:
         """Lock the file beside the data."""
         self.prepare()
         return self._lock.acquire(owner)
+
+
+def _pragma(connection: Connection, name: str) -> int:
+    return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
 
 
 def _set_up(engine: Engine, begin: str, *pragmas: str) -> None:

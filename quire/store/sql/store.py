@@ -1,7 +1,8 @@
 """The SQL store: the same tables and statements on SQLite and PostgreSQL."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -9,17 +10,26 @@ from sqlalchemy import Connection, Engine, insert, inspect, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from quire.clock import Clock, SystemClock
-from quire.errors import StoreError, StoreOutdated, StoreTooNew, StoreUnreachable
+from quire.errors import StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
 from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
+from quire.store.disk import NO_SPACE
 from quire.store.sql.reader import SqlReader
 from quire.store.sql.tables import meta, metadata
 from quire.store.sql.writer import BatchWriter
+
+READ_TRIES = 3
+"""With how many connections a read is begun, one after the other, as long as they turn out to be lost."""
 
 _FORMAT = select(meta.c.value).where(meta.c.key == "format")
 
 
 class Backend(Protocol):
     """What differs between databases; ``Sqlite`` and ``Postgresql`` say how."""
+
+    @property
+    def reserve_file(self) -> Path | None:
+        """As ``Store.reserve_file``."""
+        ...
 
     @property
     def writer(self) -> Engine:
@@ -37,14 +47,22 @@ class Backend(Protocol):
     def guard_creation(self, connection: Connection) -> None:
         """Keep others from creating tables until the transaction ends."""
 
-    def guard_commit(self, connection: Connection) -> None:
-        """Make sure that nobody took our lock, until the transaction ends."""
+    def commit(self, write: Callable[[Connection], None]) -> None:
+        """Commit what is written, in one transaction, unless somebody took our lock; it may be written again."""
+
+    def make_space(self) -> bool:
+        """A commit found no space: whether it may find some now."""
+        ...
 
     def sync(self) -> None:
         """Put everything committed on disk."""
 
     def size(self, connection: Connection) -> int:
         """Bytes in use."""
+        ...
+
+    def free(self, connection: Connection) -> int:
+        """Bytes that removed records left free in files on this machine."""
         ...
 
     def error(self, error: DBAPIError) -> type[StoreError]:
@@ -71,7 +89,7 @@ class SqlStore(Store):
     """A store in a SQL database.
 
     Args:
-        url: ``sqlite:///absolute/path``, or ``postgresql+psycopg://...`` as SQLAlchemy takes it.
+        url: ``sqlite:///absolute/path``, or ``postgresql://...`` as ``store_for_url`` takes it.
         sync: when commits are on disk.
         clock: what measures a lease while its server does not answer.
     """
@@ -79,6 +97,7 @@ class SqlStore(Store):
     def __init__(self, url: str, sync: Sync = Sync.ALWAYS, clock: Clock | None = None) -> None:
         self.url = url
         self._backend = _backend(url, sync, clock)
+        self.reserve_file = self._backend.reserve_file
         self._batches = BatchWriter(self._backend.writer.dialect)
         self._is_open = False
 
@@ -116,10 +135,20 @@ class SqlStore(Store):
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch in one transaction."""
         self._check_open()
-        if batch:
-            with self._translating(), self._backend.writer.begin() as connection:
-                self._backend.guard_commit(connection)
-                self._batches.write(connection, batch)
+        if not batch:
+            return
+        try:
+            self._commit(batch)
+        except StoreFull:
+            with self._translating():
+                has_space = self._backend.make_space()
+            if not has_space:
+                raise
+            self._commit(batch)
+
+    def _commit(self, batch: WriteBatch) -> None:
+        with self._translating():
+            self._backend.commit(lambda connection: self._batches.write(connection, batch))
 
     def sync(self) -> None:
         """Put everything committed on disk."""
@@ -131,13 +160,17 @@ class SqlStore(Store):
     def snapshot(self) -> Iterator[StoreReader]:
         """A view that later commits do not change: one transaction."""
         with self._reading() as connection:
-            connection.execute(_FORMAT)  # a transaction sees the store as it is at its first read, not at its beginning
             yield SqlReader(connection)
 
     def size(self) -> int:
         """Bytes in use; what counts is up to the database."""
         with self._reading() as connection:
             return self._backend.size(connection)
+
+    def free(self) -> int:
+        """Bytes that removed records left free in files on this machine."""
+        with self._reading() as connection:
+            return self._backend.free(connection)
 
     def try_lock(self, owner: str) -> bool:
         """Try to become the store's only broker."""
@@ -183,8 +216,36 @@ class SqlStore(Store):
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         self._check_open()
-        with self._translating(), self._backend.reader.begin() as connection:
-            yield connection
+        with self._translating(), self._begin_read() as connection:
+            try:
+                yield connection
+            except DBAPIError as error:
+                self._give_up_lost(connection, error)
+                raise
+
+    def _begin_read(self) -> Connection:
+        """A connection in a transaction that has made its first read: it sees the store as it is at that, from then on.
+
+        The connection may have been lost since it was used last. Then it is one of the others, or a new one.
+        """
+        for tries_left in reversed(range(READ_TRIES)):
+            connection = self._backend.reader.connect()
+            try:
+                connection.execute(_FORMAT)
+                return connection
+            except DBAPIError as error:
+                is_lost = self._give_up_lost(connection, error)
+                connection.close()
+                if not tries_left or not is_lost:
+                    raise
+        raise AssertionError("the last try raises what it met")
+
+    def _give_up_lost(self, connection: Connection, error: DBAPIError) -> bool:
+        """Whether a connection is lost. Then it is not rolled back, which would only fail once more."""
+        is_lost = self._backend.error(error) is StoreUnreachable
+        if is_lost:
+            connection.invalidate(error)
+        return is_lost
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -195,7 +256,9 @@ class SqlStore(Store):
             kind = self._backend.error(error)
             raise kind(f"the store {self._place} failed: {_cause(error)}", url=self._place) from error
         except (OSError, SQLAlchemyError) as error:
-            raise StoreError(f"the store {self._place} failed: {error}", url=self._place) from error
+            is_full = isinstance(error, OSError) and error.errno in NO_SPACE
+            kind = StoreFull if is_full else StoreError
+            raise kind(f"the store {self._place} failed: {error}", url=self._place) from error
 
 
 def _backend(url: str, sync: Sync, clock: Clock | None) -> Backend:

@@ -236,12 +236,12 @@ def _write_destinations(connection: Connection, changes: dict[int, StoredDestina
             connection.execute(insert(destinations), destination._asdict())
 
 
-def _write_producers(connection: Connection, changes: dict[str, int]) -> None:
+def _write_producers(connection: Connection, changes: dict[str, int | None]) -> None:
     if changes:
         at_producer = producers.c.producer == bindparam("at_producer")
         connection.execute(delete(producers).where(at_producer), [{"at_producer": producer} for producer in changes])
-        rows = [{"producer": producer, "sequence": sequence} for producer, sequence in changes.items()]
-        connection.execute(insert(producers), rows)
+        if rows := [{"producer": id, "sequence": number} for id, number in changes.items() if number is not None]:
+            connection.execute(insert(producers), rows)
 
 
 def _write_marks(connection: Connection, changes: dict[str, bytes | None]) -> None:

@@ -1,6 +1,7 @@
 """Producers and consumers that go on whatever happens to the broker: what is not confirmed they do again."""
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from random import Random
 
@@ -79,6 +80,9 @@ class Producer(Actor):
         numbered: whether it numbers its sends, for de-duplication.
         transaction: how many messages it sends in a transaction; 1 for none.
         window: how many transactions or messages may be unconfirmed.
+
+    Attributes:
+        unanswered_since: since when the broker has not answered, on the monotonic clock; None while nothing is asked.
     """
 
     def __init__(
@@ -93,12 +97,20 @@ class Producer(Actor):
         self._attempt = 0
         self._next_unit = 1
         self._unconfirmed: list[int] = []
+        self.unanswered_since: float | None = None
 
     def _done(self) -> bool:
         return self.ending and not self._unconfirmed
 
     async def _work(self, peer: Peer) -> None:
         self._attempt += 1
+        self.unanswered_since = time.monotonic()
+        try:
+            await self._send_all(peer)
+        finally:
+            self.unanswered_since = None
+
+    async def _send_all(self, peer: Peer) -> None:
         for unit in self._unconfirmed:
             self._send(peer, unit)
         begun = self._unconfirmed.copy()
@@ -113,6 +125,8 @@ class Producer(Actor):
                 for unit in begun:
                     peer.send("COMMIT", {"transaction": str(unit), "receipt": str(unit)})
             begun.clear()
+            if frames or not self._unconfirmed:
+                self.unanswered_since = time.monotonic()
             for frame in frames:
                 assert frame.command == "RECEIPT"
                 unit = int(frame.headers["receipt-id"])

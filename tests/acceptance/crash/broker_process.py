@@ -84,11 +84,23 @@ class BrokerProcess:
             return {}
         return facts
 
+    @property
+    def http(self) -> str:
+        """The URL of its HTTP API, once it listens."""
+        return f"http://{self._facts()['http']}"
+
     def metric(self, name: str) -> float:
-        """The value of a metric without labels."""
-        with urllib.request.urlopen(f"http://{self._facts()['http']}/metrics", timeout=START_SECONDS) as answer:
+        """The value of a metric, named with its labels as it is written."""
+        return float(next(line for line in self._metrics() if line.startswith(f"{name} ")).split()[1])
+
+    def metric_of_all(self, name: str) -> float:
+        """The sum of a metric over all its labels."""
+        return sum([float(line.rpartition(" ")[2]) for line in self._metrics() if line.startswith(f"{name}{{")])
+
+    def _metrics(self) -> list[str]:
+        with urllib.request.urlopen(f"{self.http}/metrics", timeout=START_SECONDS) as answer:
             lines: list[str] = answer.read().decode().splitlines()
-        return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+        return lines
 
     @property
     def log(self) -> str:

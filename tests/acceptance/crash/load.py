@@ -79,6 +79,12 @@ class Load:
     def _ledgers(self) -> tuple[Ledger, ...]:
         return self.orders, self.forward, self.forwarded
 
+    @property
+    def longest_wait(self) -> float:
+        """For how many seconds the producer that waits the longest has heard nothing."""
+        now = time.monotonic()
+        return max([now - since for p in self._producers if (since := p.unanswered_since) is not None], default=0.0)
+
     def check(self) -> None:
         """Fail if a promise was broken so far, or a client gave up."""
         for task in self._tasks:

@@ -9,7 +9,7 @@ from quire.client.connection import connect
 from quire.errors import QuireError
 from quire.store.sql.postgresql import LEASE_SECONDS
 from tests.acceptance.crash.broker_process import BrokerProcess
-from tests.conftest import PostgresqlServer
+from tests.postgresql_server import PostgresqlServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

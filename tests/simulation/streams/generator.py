@@ -63,8 +63,8 @@ class _Generator:
             self._stray: 4 * self._has("strays"),
             self._begin: 2 * self._has("transactions"), self._end: 4 * self._has("transactions"),
             self._leave: 4 * self._has("departures"), self._read: 2 * self._has("slow-readers"),
-            self._fail: 1 * self._has("failures"), self._crash: 2 * self._has("crashes"), Stop: self._has("stops"),
-            Grow: self._has("partitions"), self._pin: self._has("retention"), self._move: self._has("moves"),
+            self._fail: 2 * self._has("failures"), self._crash: 2 * self._has("crashes"), Stop: self._has("stops"),
+            Grow: self._has("partitions"), self._pin: self._has("retention"), self._move: 2 * self._has("moves"),
         }  # fmt: skip
         self._draws: list[Callable[[], AnyStep]] = list(weights)
         self._weights = list(weights.values())
@@ -190,7 +190,8 @@ class _Generator:
     def _move(self) -> AnyStep:
         choice = self._random.choice
         tos: tuple[To, ...] = ("earliest", "latest", "offset", "shift")
-        return Move(choice(self._groups), choice(tos), choice((-2, 1, 2, 5)), choice((-1, -1, 0, 1)))
+        fails = self._random.choice((0, *range(4, 16))) if self._has("failures") else 0
+        return Move(choice(self._groups), choice(tos), choice((-2, 1, 2, 5)), choice((-1, -1, 0, 1)), fails)
 
     # The broker.
 
@@ -204,7 +205,8 @@ class _Generator:
         return Wait(self._random.choice((0.1, 0.6, 1.1, 3.0, 7.0)))
 
     def _fail(self) -> AnyStep:
-        return Fail("read")
+        at, times = self._random.choice((1, 1, 2, 3, 5, 8)), self._random.choice((1, 1, 1, 2, 10))
+        return Fail("read", at=at, times=times)
 
     def _crash(self) -> AnyStep:
         return Crash(at=self._random.choice((0, 1, 2, 3, 5, 10, 20)), written=self._random.random() < 0.5)

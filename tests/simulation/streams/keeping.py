@@ -23,12 +23,14 @@ class Pinned(NamedTuple):
         places: what it keeps.
         until: when it ends, in milliseconds since the epoch.
         moment: when it was set.
+        before: what the name had pinned before.
     """
 
     first: int
     places: set[tuple[int, int]]
     until: int
     moment: int
+    before: "Pinned | None"
 
 
 class Keeping:
@@ -58,7 +60,20 @@ class Keeping:
             record.place for records in log.records for record in records.values()
             if record.offset >= first and record.offset not in leaving[record.partition]
         }  # fmt: skip
-        self.pins[name] = Pinned(first, places, self._clock.now_ms() + round(seconds * 1000), moment)
+        until = self._clock.now_ms() + round(seconds * 1000)
+        self.pins[name] = Pinned(first, places, until, moment, self.pins.get(name))
+
+    def commit_failed(self, stream: Stream, durable: int) -> None:
+        """A commit failed: the pins that it would have set are as they were before."""
+        for name, pin in list(self.pins.items()):
+            known = stream.pins.by_name.get(name)
+            was: Pinned | None = pin
+            while was is not None and was.moment > durable and (known is None or known.until != was.until):
+                was = was.before
+            if was is None:
+                del self.pins[name]
+            else:
+                self.pins[name] = was
 
     def crash(self, stream: Stream, durable: int) -> None:
         """The broker starts again: pins that were durable are there.

@@ -99,7 +99,9 @@ class Lookout:
             raise Broken(Rule.GRACE, f"{member} is awaited still, until {member.grace_end:g}")
         if member.client is None and not member.served.items() <= status.partitions.items():
             raise Broken(Rule.GRACE, f"{member} is away and had {member.served}, and has {status.partitions}")
-        served, member.served = member.served, dict(status.partitions)
+        known_member = group.members.get(member.id)
+        begun = status.partitions if member.client is None or known_member is None else known_member.children
+        served, member.served = member.served, {p: e for p, e in status.partitions.items() if p in begun}
         if new := {lane for lane in member.served if served.get(lane) != member.served[lane]}:
             hand_over(self._consumption, group, member, new, now)
         known, member.revoked = member.revoked, {}

@@ -13,6 +13,8 @@ from quire.broker.streams.groups.key_order import KeyOrder
 from quire.broker.streams.groups.leases import Leases
 from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.retry_queue import RetryQueue
+from quire.broker.streams.partition import Partition
+from quire.broker.streams.partition_part import PartitionPart
 from quire.broker.streams.pins import NOTHING_PINNED, Pins
 from quire.broker.streams.retention import Retention
 from quire.broker.streams.stream import Stream
@@ -104,6 +106,30 @@ def _(right: Method) -> Method:
 @_bug("how far messages may have been delivered is not stored", GroupPartition, "_dispatch_mark_after")
 def _(right: Method) -> Method:
     return lambda self, part: 0
+
+
+# Reads that fail.
+
+
+@_bug("a group that is moved takes messages from its members before it has read all", Group, "restart")
+def _(right: Method) -> Method:
+    def restart(self: Group, places: Any) -> None:
+        for member in self.members.values():
+            for index, child in member.children.items():
+                if index in places:
+                    self.partitions[index].take_from(child)
+        right(self, places)
+
+    return restart
+
+
+@_bug("a partition reads its lane when a commit is done", Partition, "committed")
+def _(right: Method) -> Method:
+    def committed(self: Partition, part: PartitionPart) -> None:
+        self.broker.store.lane_state(self.lane)
+        right(self, part)
+
+    return committed
 
 
 # Leases.

@@ -280,17 +280,21 @@ class Move(Step, frozen=True):
         to: where to.
         value: the offset, or by how many offsets it is shifted.
         partition: the only partition that this is about; -1 for all.
+        fails: which of the reads that it takes fails; 0 for none.
     """
 
     group: str
     to: To = "earliest"
     value: int = 1
     partition: int = -1
+    fails: int = 0
 
     def act(self, world: StreamWorld) -> None:
         """Move it."""
         consumption = world.groups.get(self.group)
         if consumption is not None and self.partition < len(world.stream.partitions):
+            if self.fails:
+                world.store.fail_reads(self.fails)
             try:
                 move(world, consumption, self.to, self.value, None if self.partition < 0 else self.partition)
             except StoreError as error:

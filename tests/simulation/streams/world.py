@@ -167,6 +167,7 @@ class StreamWorld(Life):
                 if number > done:
                     self._restore(acknowledged)
             self.commits = []
+            self.keeping.commit_failed(self.stream, self.moments.durable)
 
     def _restore(self, acknowledged: list[Acknowledged]) -> None:
         for consumption, work, before in acknowledged:

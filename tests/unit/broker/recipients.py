@@ -135,7 +135,7 @@ def leave(subscription: Subscription, *, lost: bool = False) -> None:
 
 def records(stepped: SteppedBroker, topic: str = "t") -> int:
     """How many records the store has of a topic."""
-    return stepped.store.lane_state(stepped.broker.topic(topic).lane).count
+    return sum([stepped.store.lane_state(lane).count for lane in stepped.broker.topic(topic).lanes])
 
 
 def settle(stepped: SteppedBroker, seconds: float = 0.1) -> None:

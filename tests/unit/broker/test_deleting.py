@@ -1,8 +1,14 @@
 """A queue that is deleted is gone with everything it had; one made again is a new one."""
 
+import pytest
+
+from quire.broker import lane_removal
+from quire.broker.destinations import AT_ONCE
 from quire.errors import StoreFull
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
+from tests.unit.broker.recipients import marks, offline
+from tests.unit.broker.step_rig import CountingStore, counting, run_counted
 
 
 def delete(stepped: SteppedBroker) -> None:
@@ -74,3 +80,99 @@ def test_a_deletion_behind_a_failed_commit_is_done() -> None:
     stepped.run()
     assert stepped.store.destinations() == []
     assert stepped.broker.stored_bytes == 0
+
+
+# A large one goes in steps.
+
+
+def large(stepped: SteppedBroker, kind: str, count: int = 3 * AT_ONCE, size: int = 10) -> None:
+    """A destination that has many records; a topic has a durable subscription."""
+    offline(stepped, topic="q" if kind == "topic" else "t")
+    match kind:
+        case "queue":
+            send = stepped.broker.queue("q").send
+        case "topic":
+            send = stepped.broker.topic("q").send
+        case _:
+            send = stepped.broker.stream("q").partitions[0].send
+    for number in range(count):
+        send(b"message-id:%d\ntimestamp:1\n\n" % number + b"x" * size)
+    stepped.run()
+
+
+def delete_any(stepped: SteppedBroker, kind: str) -> None:
+    destinations = stepped.broker.destinations
+    match kind:
+        case "queue":
+            destinations.delete_queue(destinations.queues["q"])
+        case "topic":
+            destinations.delete_topic(destinations.topics["q"])
+        case _:
+            destinations.delete_stream(destinations.streams["q"])
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic", "stream"])
+def test_a_large_one_is_removed_in_steps(kind: str) -> None:
+    stepped = counting()
+    large(stepped, kind)
+    delete_any(stepped, kind)
+    most = run_counted(stepped)
+    assert most.removals <= lane_removal.STEP
+    assert most.bytes == 0
+    assert "q" not in [stored.name for stored in stepped.store.destinations()]
+    assert stepped.store.size() == stepped.broker.stored_bytes == 0
+
+
+def test_a_step_of_a_removal_has_a_budget_of_bytes() -> None:
+    stepped = counting()
+    large(stepped, "queue", AT_ONCE + 100, lane_removal.STEP_BYTES // 100)
+    delete_any(stepped, "queue")
+    assert run_counted(stepped).removals <= 100
+    assert stepped.store.size() == 0
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic", "stream"])
+@pytest.mark.parametrize("commits", range(4))
+def test_a_removal_that_a_crash_ends_is_finished_at_the_next_start(kind: str, commits: int) -> None:
+    stepped = counting()
+    large(stepped, kind)
+    delete_any(stepped, kind)
+    for _ in range(commits):
+        stepped.run_turns()
+        stepped.commit()
+    crashed = stepped.reopen()
+    if commits:
+        destinations = crashed.broker.destinations
+        assert "q" not in [*destinations.queues, *destinations.topics, *destinations.streams]
+        crashed.broker.queue("q").send(b"message-id:1\ntimestamp:1\n\nnew")  # a new one of its name
+        crashed.run()
+        assert (crashed.store.size(), crashed.queue("q").depth) == (crashed.queue("q").bytes, 1)
+        assert crashed.broker.stored_bytes == crashed.queue("q").bytes
+
+
+def test_a_removal_goes_on_when_the_store_failed() -> None:
+    stepped = counting()
+    large(stepped, "queue")
+    delete_any(stepped, "queue")
+    for _ in range(2):
+        stepped.run_turns()
+        stepped.commit()
+    stepped.run_turns()
+    stepped.commit(StoreFull("full"))
+    for _ in range(4):
+        stepped.advance(1)
+        stepped.run()
+    assert stepped.store.size() == 0
+    assert "q" not in [stored.name for stored in stepped.store.destinations()]
+
+
+def test_many_spooled_messages_go_in_steps() -> None:
+    stepped = SteppedBroker(settings(memory={"limit": 3000}), spool_store=CountingStore())
+    for number in range(3 * AT_ONCE):
+        stepped.queue("q").send(b"message-id:%d\ntimestamp:1\n\n" % number, persistent=False)
+    stepped.run()
+    stepped.broker.destinations.delete_queue(stepped.queue("q"))
+    assert stepped.spool.used > 0
+    stepped.run()
+    assert (stepped.broker.memory.used, stepped.spool.used, stepped.broker.stored_bytes) == (0, 0, 0)
+    assert marks(stepped) == []

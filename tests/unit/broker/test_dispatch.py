@@ -2,8 +2,10 @@
 
 from quire.broker.stomp.stomp_session import OUTPUT_LIMIT
 from quire.cursors.queue_cursor import PAGE_BYTES
+from quire.store.memory import MemoryStore
+from quire.testing.faults import FaultyStore
 from quire.testing.stepped import SteppedBroker
-from tests.unit.broker.harness import consumer, filled, numbers
+from tests.unit.broker.harness import consumer, filled, numbers, settings
 
 
 def send(stepped: SteppedBroker, *bodies: bytes) -> None:
@@ -130,6 +132,28 @@ def test_a_paused_queue_dispatches_nothing() -> None:
     stepped.broker.ask_turn()
     stepped.run()
     assert receiver.messages() == numbers(0, 1)
+
+
+def test_what_came_back_still_waits_when_what_is_parked_before_it_cannot_be_read() -> None:
+    store = FaultyStore(MemoryStore())
+    store.open()
+    stepped = SteppedBroker(settings(), store)
+    red, blue = stepped.connect(), stepped.connect()
+    for client, color in ((red, "red"), (blue, "blue")):
+        client.subscribe("q", headers={"selector": f"color = '{color}'", "activemq.prefetchSize": "1"})
+    producer = stepped.connect()
+    for body, color in ((b"1", "red"), (b"2", "red"), (b"3", "blue")):
+        producer.send("q", body, {"color": color})
+    stepped.run()
+    (first,), (third,) = red.take("MESSAGE"), blue.take("MESSAGE")
+    blue.nack(third)
+    red.ack(first)
+    store.at_read(1)
+    stepped.run()
+    for _ in range(2):
+        stepped.advance(1.1)
+        stepped.run()
+    assert (red.messages(), blue.messages()) == ([b"2"], [b"3"])
 
 
 def test_a_message_larger_than_a_page_is_read_beside_others_if_it_fits_into_memory() -> None:

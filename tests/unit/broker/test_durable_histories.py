@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -80,15 +81,16 @@ class Consumer:
         self.client: Client | None = None
         self.subscription: Subscription | None = None
         self.held: list[Message] = []
-        self.newest = 0
+        self.newest: dict[int, int] = {}
 
     def look(self) -> None:
         """Check what came."""
         for message in self.client.take() if self.client else []:
             assert message.body not in self.done, "acknowledged, confirmed, and delivered again"
             assert message.body not in self.seen or message.redelivered, "delivered twice without the flag"
-            assert message.sequence > self.newest or message.redelivered, "out of order"
-            self.newest = max(self.newest, message.sequence)
+            newest = self.newest.get(message.priority, 0)
+            assert message.sequence > newest or message.redelivered, "out of order"
+            self.newest[message.priority] = max(newest, message.sequence)
             self.seen.add(message.body)
             self.held.append(message)
 
@@ -98,6 +100,7 @@ class History:
 
     def __init__(self, store: Store, **policy: object) -> None:
         store.open()
+        self.priorities = (0, 9, 4) if policy.get("prioritized_messages") else (4,)
         self.stepped = SteppedBroker(harness.settings(policy={"maximum_redeliveries": -1, **policy}), store)
         self.consumers = [Consumer(name) for name in NAMES]
         self.publisher = Client(self.stepped, "publisher")
@@ -122,14 +125,14 @@ class History:
             leave(consumer.subscription, lost=lost)
         consumer.client = consumer.subscription = None
         consumer.held = []
-        consumer.newest = 0
+        consumer.newest = {}
 
     def publish(self, count: int) -> None:
         """Send some messages."""
         for _ in range(count + 1):
             self.sent += 1
             body, kind = b"%d" % self.sent, "xy"[self.sent % 2]
-            put(self.stepped, body, kind=kind)
+            put(self.stepped, body, kind=kind, priority=self.priorities[self.sent * 7 % 11 % len(self.priorities)])
             for consumer in self.consumers:
                 if kind == "x" or SELECTORS[consumer.name] is None:
                     self.publisher.ask(partial(consumer.owed.add, body), sends=True)
@@ -185,7 +188,7 @@ class History:
         for consumer in self.consumers:
             consumer.client = consumer.subscription = None
             consumer.held = []
-            consumer.newest = 0
+            consumer.newest = {}
         self.check_counts()
 
     def durable(self, name: str) -> DurableSubscription:
@@ -195,7 +198,7 @@ class History:
     def check_counts(self) -> None:
         """With nothing under way, counts are what the store has."""
         topic = self.stepped.broker.topic("t")
-        links = list(walk(self.stepped.store, topic.lane))
+        links = sorted([link for lane in topic.lanes for link in walk(self.stepped.store, lane)])
         assert (topic.depth, topic.bytes) == (len(links), sum([link.size for link in links]))
         assert topic.bytes == self.stepped.broker.stored_bytes
         for name in NAMES:
@@ -287,8 +290,31 @@ def test_nor_if_the_topic_keeps_messages_for_others(wanted: list[tuple[str, int]
 
 
 @pytest.mark.slow
+@settings(max_examples=400)
+@given(st.lists(steps, max_size=60), st.sampled_from([2, 10_000]))
+def test_nor_if_it_has_a_lane_for_each_priority(wanted: list[tuple[str, int]], holes: int) -> None:
+    with patch("quire.broker.queues.lane_subscription.HOLES_LIMIT", holes):
+        run(MemoryStore(), wanted, prioritized_messages=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(st.lists(steps, max_size=60))
+def test_nor_if_such_a_topic_keeps_messages_for_others(wanted: list[tuple[str, int]]) -> None:
+    run(MemoryStore(), wanted, prioritized_messages=True, subscription_recovery_policy="fixed-count", recovery_count=3)
+
+
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(steps, max_size=60))
 def test_nothing_is_lost_or_doubled_in_a_store_on_disk(wanted: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as directory, closing(store_for_url(f"lmdb://{directory}/store", Sync.NEVER)) as store:
         run(store, wanted)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.lists(steps, max_size=60))
+def test_nor_in_a_store_on_disk_with_a_lane_for_each_priority(wanted: list[tuple[str, int]]) -> None:
+    with TemporaryDirectory() as directory, closing(store_for_url(f"sqlite://{directory}/store", Sync.NEVER)) as store:
+        run(store, wanted, prioritized_messages=True)

@@ -89,10 +89,9 @@ def test_a_removal_waits_for_a_store_that_fails() -> None:
     leave(subscription)
     stepped.broker.durables.remove("c", "d")
     stepped.commit(StoreFull("full"))
-    for _ in range(2):  # the store takes writes again, and then the steps go on
-        settle(stepped)
+    for _ in range(3):  # the store takes writes again, and then the steps go on
         stepped.advance(1)
-    settle(stepped)
+        settle(stepped)
     assert (records(stepped), marks(stepped)) == (0, [])
 
 
@@ -102,10 +101,9 @@ def test_one_that_is_removed_before_it_is_stored_leaves_nothing() -> None:
     stepped.turn()
     stepped.broker.durables.remove("c", "d")
     stepped.commit(StoreFull("full"))
-    for _ in range(2):  # the store takes writes again, and then the steps go on
-        settle(stepped)
+    for _ in range(3):  # the store takes writes again, and then the steps go on
         stepped.advance(1)
-    settle(stepped)
+        settle(stepped)
     assert marks(stepped) == []
 
 

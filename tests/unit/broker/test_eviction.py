@@ -12,6 +12,7 @@ from quire.broker.topics.eviction import (
     LowestPriorityFirst,
     OldestFirst,
     PendingMessages,
+    PrioritizedMessages,
     SupersededFirst,
 )
 from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
@@ -201,6 +202,10 @@ class Model:
                 break
         self.waiting.append(message)
 
+    def in_order(self, *, by_priority: bool) -> list[Message]:
+        """What waits, in the order in which it is taken."""
+        return sorted(self.waiting, key=lambda message: -message.priority) if by_priority else list(self.waiting)
+
     def oldest(self) -> int:
         """The oldest."""
         return self.waiting[0].sequence
@@ -217,14 +222,16 @@ class Model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["oldest", "lowest", "first_superseded"])
+@pytest.mark.parametrize("kind", [PendingMessages, PrioritizedMessages])
 @given(steps=entries)
-def test_strategies_find_their_victims(name: str, steps: Entries) -> None:
+def test_strategies_find_their_victims(kind: type[PendingMessages], name: str, steps: Entries) -> None:
     strategies: dict[str, EvictionStrategy] = {
         "oldest": OldestFirst(),
         "lowest": LowestPriorityFirst(),
         "first_superseded": SupersededFirst("p"),
     }
-    pending, model = PendingMessages(strategies[name]), Model()
+    pending, model = kind(strategies[name]), Model()
+    by_priority = kind is PrioritizedMessages
     for sequence, (step, priority, value) in enumerate(steps, 1):
         if step == "add":
             content = b"message-id:m\ntimestamp:1\np:%b\n\n" % value.encode()
@@ -232,11 +239,14 @@ def test_strategies_find_their_victims(name: str, steps: Entries) -> None:
             pending.append(message)
             model.add(message)
         elif step == "take":
-            taken, model.waiting = model.waiting[:priority], model.waiting[priority:]
+            taken = model.in_order(by_priority=by_priority)[:priority]
+            model.waiting = [message for message in model.waiting if message not in taken]
             assert pending.take(priority) == taken
         elif model.waiting:
             victim = getattr(model, name)()
             assert pending.evict().sequence == victim
             model.waiting = [message for message in model.waiting if message.sequence != victim]
         assert len(pending) == len(model.waiting)
-    assert pending.clear() == model.waiting
+        if by_priority:
+            assert pending.first_priority == max([message.priority for message in model.waiting], default=-1)
+    assert pending.clear() == model.in_order(by_priority=by_priority)

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import expired_entries, expiry
+from quire.broker import expired_entries, expired_messages, expiry
 from quire.broker.expired_messages import RUN_BYTES
 from quire.broker.queues.queue import Queue
 from quire.errors import StoreError
@@ -34,6 +34,7 @@ def store_of(stepped: SteppedBroker) -> CountingStore:
     return stepped.store
 
 
+@pytest.mark.slow
 def test_a_step_removes_a_bounded_number_and_the_sweep_all_of_them() -> None:
     stepped = counting(DROPPED)
     queue = fill(stepped, 10_000)
@@ -89,6 +90,7 @@ def test_what_a_durable_subscriber_has_in_flight_stays_for_it_alone() -> None:
     assert (durable(stepped, "a").depth, durable(stepped, "b").depth, records(stepped)) == (1, 0, 1)
 
 
+@pytest.mark.slow
 def test_entries_that_stay_are_not_read_by_each_sweep() -> None:
     stepped = counting(DROPPED)
     queue = fill(stepped, 3000)
@@ -181,3 +183,28 @@ def test_non_persistent_messages_of_a_temporary_queue_are_swept() -> None:
     stepped.run()
     advance_counted(stepped, 1)
     assert queue.depth == queue.in_flight <= 1
+
+
+# The tests of budgets find a step without one.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", ["messages", "bytes", "in one read"])
+def test_a_step_without_a_budget_is_found(budget: str) -> None:
+    endless, limit = 1 << 40, expiry.STEP + 500
+    match budget:
+        case "messages":
+            with patch.object(expiry, "STEP", endless):
+                stepped = counting(DROPPED)
+                fill(stepped, 10_000)
+                assert advance_counted(stepped, 1).removals > limit
+        case "bytes":
+            with patch.object(expiry, "STEP_BYTES", endless):
+                stepped = counting()
+                fill(stepped, 40, 300_000)
+                assert advance_counted(stepped, 1).bytes > (2 << 20) + RUN_BYTES
+        case _:
+            with patch.object(expired_messages, "RUN_BYTES", endless):
+                stepped = counting()
+                fill(stepped, 40, 300_000)
+                assert advance_counted(stepped, 1).bytes > expiry.STEP_BYTES + RUN_BYTES

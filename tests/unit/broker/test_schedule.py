@@ -5,11 +5,13 @@ from unittest.mock import patch
 
 import pytest
 
+from quire.broker import expired_entries
 from quire.broker.scheduling import due_soon
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.errors import InvalidHeader
-from tests.unit.broker.harness import bodies
+from tests.unit.broker.harness import bodies, consumer
 from tests.unit.broker.schedule_rig import Rig
+from tests.unit.broker.step_rig import advance_counted, counting
 
 DLQ = "ActiveMQ.DLQ"
 HOURLY = "0 * * * *"
@@ -124,6 +126,37 @@ def test_more_messages_than_memory_takes_are_sent_in_time() -> None:
     assert 0 < len(rig.schedule.soon) < 10
     rig.passes(1.5)
     assert [body[:2] for body in bodies(rig.received())] == [b"%02d" % number for number in reversed(range(30))]
+
+
+@pytest.mark.slow
+def test_many_messages_due_at_once_are_read_and_sent_a_bounded_number_in_a_turn() -> None:
+    rig = Rig(counting())
+    for number in range(3500):
+        rig.later(b"%d" % number, delay=1000)
+    rig.stepped.run()
+    most = advance_counted(rig.stepped, 1)
+    assert most.removals == due_soon.MOST
+    assert most.entries <= due_soon.MOST_EXPIRATIONS + due_soon.MOST
+    assert most.bytes <= due_soon.MOST_BYTES
+    assert bodies(rig.received()) == [b"%d" % number for number in range(3500)]
+
+
+def test_messages_are_sent_in_time_behind_many_that_have_expired_and_stay() -> None:
+    rig = Rig(counting())
+    expires = rig.now + 100
+    for number in range(2000):
+        rig.stepped.queue("held").send(b"message-id:%d\ntimestamp:1\n\n" % number, expires)
+    rig.stepped.run()
+    consumer(rig.stepped, "held", prefetchSize="2000")
+    assert rig.stepped.queue("held").in_flight == 2000
+    rig.later(delay=3000)
+    with patch.object(due_soon, "MOST_EXPIRATIONS", 100), patch.object(expired_entries, "STAY", 10):
+        advance_counted(rig.stepped, 3)
+        assert rig.depth() == 1
+        rig.later(delay=1000)
+        most = advance_counted(rig.stepped, 1)
+    assert rig.depth() == 2
+    assert most.entries < 10
 
 
 def test_an_idle_schedule_does_nothing() -> None:

@@ -9,6 +9,7 @@ from quire.clock import ManualClock
 from quire.errors import StoreError
 from quire.settings import Settings
 from quire.store.memory import MemoryStore
+from quire.testing.stepped import SteppedBroker
 
 
 def test_a_call_that_fails_ends_no_tick_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -19,6 +20,7 @@ def test_a_call_that_fails_ends_no_tick_and_is_told(caplog: pytest.LogCaptureFix
 
     async def tick() -> None:
         service = Service(Settings(), MemoryStore(), clock=clock)
+        service.broker = SteppedBroker(clock=clock).broker
         service.scheduler.call_later(1.0, fail)
         service.scheduler.call_later(1.0, lambda: made.append("other"))
         clock.advance(1.0)

@@ -112,6 +112,19 @@ def test_an_unknown_ack_mode_is_auto_and_said_in_the_log(caplog: pytest.LogCaptu
     assert "unknown ack mode 'maybe'" in caplog.text
 
 
+def test_the_selectors_of_a_connection_have_a_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.stomp.stomp_consumers.MAX_SELECTORS", 11)
+    client = SteppedBroker().connect()
+    for id, length in (("a", 5), ("b", 6)):
+        subscribe(client, "/queue/q", id, selector="a = " + "1" * (length - 4))
+    subscribe(client, "/queue/q", "none")
+    client.frame("UNSUBSCRIBE", {"id": "a"})
+    subscribe(client, "/topic/*", "c", selector="b = 1")
+    assert client.errors() == []
+    subscribe(client, "/queue/q", "d", selector="b")
+    assert client.errors() == ["limit-exceeded"]
+
+
 def test_a_run_of_acknowledgements_is_done_but_for_what_is_unknown() -> None:
     stepped = filled(4)
     client = subscribed(stepped, "/queue/q", "client-individual")

@@ -67,6 +67,63 @@ def test_a_transaction_at_its_limits_is_committed() -> None:
     assert (stepped.queue("q").depth, stepped.queue("other").depth) == (0, 1)
 
 
+def test_what_open_transactions_hold_counts_against_the_limit_of_the_store() -> None:
+    stepped = SteppedBroker(settings(store={"limit": 5000}))
+    client, plain = begin(stepped), stepped.connect()
+    client.send("q", b"x" * 4000, IN_T)
+    plain.send("q", b"y" * 2000)
+    plain.send("q", b"z", {"receipt": "r"})
+    stepped.run()
+    assert [hold.cause for hold in stepped.broker.flow.holds.values()] == ["store-limit"]
+    client.frame("ABORT", IN_T)
+    stepped.run()
+    assert plain.receipts() == ["r"]
+
+
+def test_a_commit_is_possible_at_the_limit_of_the_store() -> None:
+    stepped = SteppedBroker(settings(store={"limit": 5000}))
+    client, plain = begin(stepped), stepped.connect()
+    client.send("q", b"x" * 3000, IN_T)
+    plain.send("q", b"y" * 3000)
+    stepped.run()
+    assert stepped.broker.is_restricted
+    client.frame("COMMIT", {**IN_T, "receipt": "r"})
+    stepped.run()
+    assert client.receipts() == ["r"]
+    assert stepped.queue("q").depth == 2
+
+
+def test_a_send_in_a_transaction_waits_for_consumers_that_can_make_room() -> None:
+    stepped = SteppedBroker(settings(store={"limit": 5000}))
+    client, plain = begin(stepped), stepped.connect()
+    plain.send("q", b"y" * 3000)
+    client.send("q", b"x" * 3000, IN_T)
+    client.send("q", b"z", IN_T)
+    client.frame("COMMIT", {**IN_T, "receipt": "r"})
+    stepped.run()
+    assert (client.receipts(), client.errors()) == ([], [])
+    receiver = consumer(stepped)
+    receiver.ack(receiver.take("MESSAGE")[0])
+    stepped.run()
+    assert client.receipts() == ["r"]
+    assert stepped.queue("q").depth == 2
+
+
+def test_transactions_that_fill_the_store_alone_are_refused_at_once() -> None:
+    """Their COMMIT would wait behind a SEND that no consumer can make room for."""
+    stepped = SteppedBroker(settings(store={"limit": 5000}))
+    client, other = begin(stepped), begin(stepped)
+    client.send("q", b"x" * 3000, IN_T)
+    other.send("q", b"x" * 3000, IN_T)
+    other.send("q", b"x", IN_T)
+    assert other.errors() == ["transaction-too-large"]
+    client.send("q", b"x", {**IN_T})
+    client.frame("COMMIT", {**IN_T, "receipt": "r"})
+    stepped.run()
+    assert client.receipts() == ["r"]
+    assert stepped.queue("q").depth == 2
+
+
 @pytest.mark.parametrize("late", ["COMMIT", "SEND", "ACK"])
 def test_a_transaction_that_is_open_for_too_long_is_rolled_back_and_the_client_is_told_when_it_goes_on(
     late: str,

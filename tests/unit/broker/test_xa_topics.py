@@ -8,16 +8,18 @@ from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.transactions.xa_branch import XaBranch
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
-from tests.unit.broker.recipients import Recipient, leave, publish, records, settle
+from tests.unit.broker.recipients import Recipient, leave, publish, put, records, settle
 from tests.unit.broker.xa import XID, send_in, start
 
 
-def durably(*, restart: bool) -> tuple[SteppedBroker, XaBranch]:
+def durably(*, restart: bool, **policy: bool) -> tuple[SteppedBroker, XaBranch]:
     """A durable subscription with messages 1 to 3, without a consumer; a prepared branch has acknowledged 1 and 2."""
-    stepped = SteppedBroker(settings())
+    stepped = SteppedBroker(settings(policy=policy))
     receiver = Recipient(stepped)
     subscription = receiver.subscribe_durably()
-    publish(stepped, "1", "2", "3")
+    for body, priority in (("1", 8), ("2", 3), ("3", 1)):
+        put(stepped, body, priority=priority)
+    stepped.run()
     branch = start(stepped, receiver)
     acknowledge(subscription, AckType.STANDARD, None, 2, transaction=branch.transaction)
     branch.prepare()
@@ -45,27 +47,30 @@ def finish(stepped: SteppedBroker) -> list[tuple[bytes, bool]]:
     return [(message.body, message.redelivered) for message in came]
 
 
+@pytest.mark.parametrize("by_priority", [False, True])
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_prepared_is_hidden_from_the_next_consumer_and_counted(restart: bool) -> None:
-    stepped, _ = durably(restart=restart)
+def test_what_is_prepared_is_hidden_from_the_next_consumer_and_counted(restart: bool, by_priority: bool) -> None:
+    stepped, _ = durably(restart=restart, prioritized_messages=by_priority)
     receiver = Recipient(stepped)
     receiver.subscribe_durably()
     assert receiver.bodies() == [b"3"]
     assert (durable(stepped).depth, records(stepped)) == (3, 3)
 
 
+@pytest.mark.parametrize("by_priority", [False, True])
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_commit_finishes_it(restart: bool) -> None:
-    stepped, branch = durably(restart=restart)
+def test_a_commit_finishes_it(restart: bool, by_priority: bool) -> None:
+    stepped, branch = durably(restart=restart, prioritized_messages=by_priority)
     branch.commit()
     stepped.run()
     assert durable(stepped).depth == 1
     assert [body for body, _ in finish(stepped)] == [b"3"]
 
 
+@pytest.mark.parametrize("by_priority", [False, True])
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_rollback_brings_it_back_in_order_and_flagged(restart: bool) -> None:
-    stepped, branch = durably(restart=restart)
+def test_a_rollback_brings_it_back_in_order_and_flagged(restart: bool, by_priority: bool) -> None:
+    stepped, branch = durably(restart=restart, prioritized_messages=by_priority)
     branch.roll_back()
     stepped.run()
     assert finish(stepped) == [(b"1", True), (b"2", True), (b"3", True)]

@@ -116,7 +116,8 @@ def test_repair_says_where_damaged_records_are(run: Run, place: Place) -> None:
 
 def test_verify_shows_its_progress_to_people(run: Run, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "on_terminal", lambda _: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich looks for itself
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich looks for itself, at both
+    monkeypatch.setenv("TERM", "xterm")
     result = run("store", "verify", *place.options)
     assert (result.exit_code, result.stdout) == (0, "ok\n")
     assert "verify" in result.stderr

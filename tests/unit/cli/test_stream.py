@@ -221,6 +221,7 @@ def test_times_may_be_written_in_several_ways(
     assert broker.calls[-1][2] == {"since": time, "until": time, "limit": "100"}
 
 
-def test_what_is_no_time_is_a_usage_error(broker: FakeBroker, run: Run) -> None:
-    assert run("stream", "find", "s", "--since", "yesterday").exit_code == 2
+@pytest.mark.parametrize("text", ["yesterday", "9" * 5000])
+def test_what_is_no_time_is_a_usage_error(broker: FakeBroker, run: Run, text: str) -> None:
+    assert run("stream", "find", "s", "--since", text).exit_code == 2
     assert broker.calls == []

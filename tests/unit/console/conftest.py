@@ -1,16 +1,20 @@
 """The web application over a broker that moves a step at a time: no socket, no thread, no waiting."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from quire.broker.flow import HoldCause
 from quire.broker.service import Service
 from quire.broker.stomp.stomp_route import route_of
 from quire.broker.transactions.xid import Xid
 from quire.console.app import Application
 from quire.protocols.stomp.frames import Head
+from quire.store.disk import Disk
+from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 
@@ -72,3 +76,11 @@ def prepare(api: Api, xid: Xid) -> None:
 @pytest.fixture
 def api() -> Api:
     return Api(SteppedBroker(settings(stomp={"max_body": 1000})))
+
+
+def watch_disk(api: Api, directory: Path, free: int = 500) -> None:
+    """Have the broker watch a disk for its store, with so much free beside the reserve and a limit of 1000 bytes."""
+    store = MemoryStore()
+    store.open()
+    store.reserve_file = directory / "reserve"
+    api.stepped.broker.disks.watch({HoldCause.STORE_DISK: Disk(store, 1000, lambda _: free)})

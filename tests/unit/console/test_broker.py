@@ -15,7 +15,7 @@ from quire.console.endpoint import Endpoint
 from quire.console.writes import StageQuery
 from quire.errors import StoreFull
 from quire.store.urls import shown
-from tests.unit.console.conftest import Api, prepare
+from tests.unit.console.conftest import Api, prepare, watch_disk
 
 XID = Xid(1, b"global", b"branch")
 
@@ -42,9 +42,17 @@ def test_status_has_what_an_operator_looks_for(api: Api) -> None:
     assert (status["topics"], status["durables"], status["scheduled"], status["prepared"]) == (1, 1, 1, 1)
     assert status["store"] == {
         "url": "memory:", "bytes": api.stepped.broker.stored_bytes, "limit": 100 * 10**9, "sync": "always",
+        "disk": None,
     }  # fmt: skip
     assert status["memory"]["limit"] == api.stepped.settings.memory.limit
     assert (status["connections"], status["producers_held"], status["store_error"]) == (0, [], None)
+
+
+def test_status_shows_the_disk(api: Api, tmp_path: Path) -> None:
+    watch_disk(api, tmp_path)
+    status = api.call("GET", "/broker").json()
+    assert status["store"]["disk"] == {"free": 500, "limit": 1000, "reserved": 62}
+    assert status["spool"]["disk"] is None
 
 
 def test_status_shows_no_password() -> None:

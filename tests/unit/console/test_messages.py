@@ -56,7 +56,8 @@ def test_browse_refuses_what_it_does_not_understand(api: Api, query: str) -> Non
     [
         b"", b"{}", b"[]", b'{"body": 1}', b'{"body": "b", "priorty": 3}', b'{"body": "b", "priority": 10}',
         b'{"body": "b", "count": 0}', b'{"body": "b", "count": 100001}', b'{"body": "b", "headers": {"a": 1}}',
-        b'{"body": "b", "body_encoding": "hex"}', b'{"body": "b!", "body_encoding": "base64"}', b'{"body": "b"',
+        b'{"body": "b", "body_encoding": "hex"}', b'{"body": "b!", "body_encoding": "base64"}',
+        b'{"body": "\\u00b2", "body_encoding": "base64"}', b'{"body": "b"',
         b'{"body": "\\ud800"}', b'{"body": "\xff"}', b"\x00" * 100, b"[" * 900,
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from quire.errors import StoreError, StoreFull
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
-from tests.unit.console.conftest import Api, prepare
+from tests.unit.console.conftest import Api, prepare, watch_disk
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
@@ -211,7 +211,17 @@ def test_names_end_with_their_unit(api: Api, unit: str) -> None:
     assert all(name.startswith("quire_") for name in names)
 
 
-def test_page_names_every_metric(api: Api) -> None:
+def test_a_watched_disk_is_shown(api: Api, tmp_path: Path) -> None:
+    watch_disk(api, tmp_path)
+    samples = scraped(api)
+    assert samples["quire_disk_free_bytes", "store"] == 500
+    assert samples["quire_disk_reserve_bytes", "store"] == 62  # made after the look, of what was free
+    assert samples["quire_disk_free_limit_bytes", "store"] == 1000
+    assert samples["quire_producers_held", "store-disk-limit"] == 0
+
+
+def test_page_names_every_metric(api: Api, tmp_path: Path) -> None:
+    watch_disk(api, tmp_path, free=5000)
     api.call("POST", "/queues/q/messages", json={"body": "b"})
     api.call("POST", "/queues/q/pause")
     api.call("PUT", "/topics/t")

@@ -6,7 +6,7 @@ from quire.errors import InvalidSelector
 from quire.selectors import Selector, selector
 from quire.selectors.lexer import MAX_LENGTH, MAX_NAME
 from quire.selectors.like import MAX_PATTERN
-from quire.selectors.parser import MAX_NESTING
+from quire.selectors.parser import MAX_NESTING, MAX_PATTERNS
 from tests.unit.selectors.asking import ask
 
 
@@ -183,3 +183,10 @@ def test_a_long_selector_is_not_kept() -> None:
     text = "a = 1" + " OR a = 1" * 100
     assert selector(text) is not selector(text)
     assert selector(text).evaluate({"a": 1}.get) is True
+
+
+def test_all_patterns_together_may_have_so_many_characters_and_no_more() -> None:
+    whole = [f"a LIKE '{'x' * MAX_PATTERN}'"] * (MAX_PATTERNS // MAX_PATTERN)
+    assert ask(" OR ".join(whole), a="x") is False
+    error = refused(" OR ".join([*whole, "a LIKE 'x'"]))
+    assert str(MAX_PATTERNS) in str(error)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
-from quire.store.base import FORMAT_VERSION, LaneState, Sync, WriteBatch
+from quire.store.base import FORMAT_VERSION, Expiration, LaneState, Sync, WriteBatch
 from quire.store.sql.sqlite import Sqlite
 from quire.store.sql.store import SqlStore
 from quire.testing.store_case import PLENTY, append, fill, remove, sequences
@@ -204,3 +204,26 @@ def test_run_of_neighbours_costs_two_link_updates(store: SqlStore, run: int) -> 
     appending.lane(1).appends = [make_message(sequence) for sequence in range(1001, 1001 + run)]
     assert updates_of_links(store, removal) == 2
     assert updates_of_links(store, appending) == 1
+
+
+def test_the_index_of_expirations_is_read_on_from_an_entry_not_from_its_head(store: SqlStore, path: Path) -> None:
+    append(store, 1, *[make_message(sequence, expiration=sequence) for sequence in range(1, 2001)])
+    statements: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, text: str, values: Any, *_: Any) -> None:
+        statements.append((text, values))
+
+    event.listen(store._backend.reader, "before_cursor_execute", note)
+    assert store.expired(5000, 5, Expiration(1990, 1, 1990)) == [(at, 1, at) for at in range(1991, 1996)]
+    ((text, values),) = [(text, values) for text, values in statements if "expiration" in text]
+    work = 0
+
+    def count() -> int:
+        nonlocal work
+        work += 1
+        return 0
+
+    with closing(sqlite3.connect(path)) as connection:
+        connection.set_progress_handler(count, 10)
+        connection.execute(text, values).fetchall()
+    assert work < 50

@@ -22,6 +22,8 @@ from quire.store.urls import shown, store_for_url
         ("sqlite:///var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
         ("sqlite:////var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
         ("postgresql+psycopg://u:p@host/db", SqlStore, "postgresql+psycopg://u:p@host/db"),
+        ("postgresql://u:p@host/db", SqlStore, "postgresql://u:p@host/db"),
+        ("postgres://u:p@host/db", SqlStore, "postgres://u:p@host/db"),
     ],
 )
 def test_url_names_a_store(url: str, kind: type, written: str) -> None:
@@ -36,7 +38,8 @@ def test_url_names_a_store(url: str, kind: type, written: str) -> None:
         ("", "write lmdb:///"),
         ("/var/lib/quire", "write lmdb:///"),
         ("lmbd:///var/lib/quire", "did you mean lmdb?"),
-        ("postgresql://host/db", "did you mean postgresql+psycopg?"),
+        ("postgresq://host/db", "did you mean postgresql?"),
+        ("postgresql+asyncpg://host/db", "did you mean postgresql?"),
         ("memory://", "did you mean memory:?"),
         ("lmdb://var/lib/quire", "three slashes"),
         ("lmdb:relative", "three slashes"),
@@ -44,7 +47,7 @@ def test_url_names_a_store(url: str, kind: type, written: str) -> None:
         ("sqlite:///", "three slashes"),
         ("sqlite:///a.db?mode=ro", "%3F"),
         ("lmdb:///a#b", "%23"),
-        ("postgresql+psycopg://u:secret@host:port/db", "postgresql+psycopg://user@host:5432/name"),
+        ("postgresql://u:secret@host:port/db", "postgresql://user@host:5432/name"),
     ],
 )
 def test_wrong_url_is_explained(url: str, advice: str) -> None:
@@ -56,7 +59,7 @@ def test_wrong_url_is_explained(url: str, advice: str) -> None:
 
 def test_wrong_url_does_not_tell_its_password() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        store_for_url("postgresql://user:secret@host/db")
+        store_for_url("postgresq://user:secret@host/db")
     assert "secret" not in str(caught.value)
     assert "secret" not in str(caught.value.data)
 

@@ -215,11 +215,23 @@ class Group:
     # What the coordinator wants (``AssignmentPort``).
 
     def assign(self, member_id: str, partition: int, epoch: int) -> None:
-        """A member owns a partition from now on."""
+        """A member owns a partition from now on. What it says that it still has of it is read in a turn of its own."""
         member = self.members.get(member_id)
-        if member is not None and partition not in member.children:
+        if member is None or partition in member.children:
+            return
+        serve = partial(self._serve_owner, member, partition, epoch)
+        if member.held.offsets(partition):
+            self.broker.steps.add(serve, f"the return of member {member_id} to {self.name}")
+        else:
+            serve()
+
+    def _serve_owner(self, member: GroupMember, partition: int, epoch: int) -> bool:
+        """Serve a member that was assigned a partition, if it still has it; there is nothing more to do."""
+        is_owner = self.members.get(member.id) is member and self.coordinator.epochs(member.id).get(partition) == epoch
+        if is_owner and partition not in member.children:
             self._serve(member, partition, epoch)
             member.held = member.held.without([partition])
+        return False
 
     def revoke(self, member_id: str, partition: int) -> bool:
         """Give a member nothing new of a partition; whether it has nothing of it."""
@@ -238,13 +250,15 @@ class Group:
         """A member has nothing left of a partition that was revoked."""
         partition = next((number for number, known in member.children.items() if known is child), None)
         if partition is not None and partition != RETRIES:
-            self.broker.after_commit(partial(self._hand_over, member, partition, child))
+            hand_over, name = partial(self._hand_over, member, partition, child), f"a rebalance of {self.name}"
+            self.broker.after_commit(partial(self.broker.steps.add, hand_over, name))
 
-    def _hand_over(self, member: GroupMember, partition: int, child: MemberSubscription) -> None:
-        """What it acknowledged last is stored: the new owner may begin."""
+    def _hand_over(self, member: GroupMember, partition: int, child: MemberSubscription) -> bool:
+        """What it acknowledged last is stored: the new owner may begin. There is nothing more to do."""
         if member.children.get(partition) is child and child.is_revoked and not child.in_flight:
             member.leave(partition, "the partition goes to another member", lost=False)
             self.coordinator.drained(member.id, partition)
+        return False
 
     def take_away(self, member_id: str, partition: int) -> None:
         """A member is no owner any more: what it has comes back."""

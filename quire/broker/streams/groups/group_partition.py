@@ -72,9 +72,10 @@ class GroupPartition(LaneSubscription):
         broker, order = partition.broker, group.definition.order
         partition.start_after(finished.highest)
         self.groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
-        found = LaneState(count=_unfinished(partition, finished), dispatch_mark=progress.dispatch_mark)
+        found = LaneState(count=_unfinished(partition, finished))
         keys = partition_keys(group.number, partition.index)
-        super().__init__(broker, partition, keys, finished, found, group.selector)
+        super().__init__(broker, partition, keys, finished, found, (progress.dispatch_mark,), group.selector)
+        self._records = self.lanes[0].reader
         if not group.is_stored:
             self.lanes[0].mark = DispatchMark(NEVER_STORED)
             self._records.unstored = {}
@@ -176,7 +177,7 @@ class GroupPartition(LaneSubscription):
             self.group.stream.retention.finished(self.partition.index)
 
     def _progress_mark(self, part: QueuePart) -> bytes | None:
-        progress = Progress(self._dispatch_mark_after(part))
+        progress = Progress(*self._dispatch_marks_after(part))
         if progress == self._written:
             return None
         self._written = progress
@@ -340,7 +341,7 @@ class GroupPartition(LaneSubscription):
         self.broker.forget(self)
         self._open = QueuePart(self)
         own, lane = self.finished, self.lanes[0]
-        own.discard_range(1, max(own.highest, 1))
+        self._unfinish(1, max(own.highest, 1))
         own.merge(finished)
         self._rest()
         if self.partition.announced:  # it was not told of the last messages if they were finished when they came
@@ -361,7 +362,7 @@ class GroupPartition(LaneSubscription):
         """
         own = self.finished
         if own.highest >= offset:
-            own.discard_range(offset, own.highest)
+            self._unfinish(offset, own.highest)
         if offset > 1:
             own.add_range(1, offset - 1)
         own.merge(self.partition.gone)

@@ -52,12 +52,14 @@ class Groups:
 
     Attributes:
         leases: how long members may have messages.
+        partitions: how many groups and readers have, each of them counted by itself.
     """
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._next_number = 1
         self._readers: dict[Group, None] = {}
+        self.partitions = 0
         self.leases = Leases(broker.clock, broker.scheduler, _time_is_up)
 
     def load(self) -> None:
@@ -81,6 +83,7 @@ class Groups:
     ) -> None:
         begun = [self._progress(number, partition.index, partition.gone) for partition in stream.partitions]
         group = stream.groups[definition.name] = Group(stream, number, definition, begun, retry)
+        self.partitions += len(group.partitions)
         members = self._broker.store.mark(members_key(number))
         if members is not None:
             group.restore(msgspec.msgpack.decode(members, type=StoredMembership))
@@ -187,8 +190,12 @@ class Groups:
             definition: what it is; there is none of that stream and name.
             begun: what it has finished of each partition.
             retries: whether it may have a retry lane.
+
+        Raises:
+            TooManySubscriptions: there are too many.
         """
         stream = self._broker.destinations.streams[definition.stream]
+        self._broker.limits.check_subscriptions(len(stream.partitions))
         retry = None
         if retries and definition.order is Order.CONCURRENT and stream.policy.retry == "relocated":
             name = f"%RETRY%{definition.name}@{definition.stream}"
@@ -196,6 +203,7 @@ class Groups:
             definition = msgspec.structs.replace(definition, retry=retry.id)
         group = Group(stream, self._take_number(), definition, begun, retry, new=True)
         stream.groups[definition.name] = group
+        self.partitions += len(group.partitions)
         self._broker.set_mark(definition_key(group.number), msgspec.msgpack.encode(definition))
         for part in group.partitions:
             part.write()
@@ -226,12 +234,17 @@ class Groups:
             stream: the stream.
             start: where it begins.
             selector: which messages it wants.
+
+        Raises:
+            TooManySubscriptions: there are too many.
         """
+        self._broker.limits.check_subscriptions(len(stream.partitions))
         number = self._take_number()
         text = None if selector is None else selector.text
         definition = GroupDefinition(stream.destination.name, f"reader-{number}", selector=text, start=str(start))
         group = Group(stream, number, definition, self.begin(stream, start), is_stored=False)
         self._readers[group] = None
+        self.partitions += len(group.partitions)
         return group
 
     def _take_number(self) -> int:
@@ -271,6 +284,7 @@ class Groups:
         """Nothing of a group is dispatched or written any more."""
         broker = self._broker
         group.coordinator.close()
+        self.partitions -= len(group.partitions)
         for part in group.partitions:
             part.partition.subscribers.remove(part)
             group.stream.retention.finished(part.partition.index)

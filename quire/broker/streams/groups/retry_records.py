@@ -157,6 +157,10 @@ class LinkReader(StoreReader):
         """A producer's highest send sequence."""
         return self._store.producer(producer_id)
 
+    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+        """Producers with their highest send sequences, by id."""
+        return self._store.producers(start, limit)
+
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
         return self._store.mark(key)

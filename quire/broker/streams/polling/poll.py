@@ -42,6 +42,7 @@ class Poll:
         self._broker = polling.member.group.broker
         self._wait = wait
         self._looks = 0
+        self._is_due = False
         self._done: Callable[[], None] | None = None
         self._timer: Timer | None = None
 
@@ -56,24 +57,27 @@ class Poll:
         if self._wait > 0:
             self._timer = self._broker.scheduler.call_later(self._wait, self.end)
         else:
-            self._broker.after_commit(self._look)
+            self._broker.after_commit(self._look_soon)
 
     def take(self, child: MemberSubscription, messages: list[Message]) -> bool:
         """Take messages for the answer; whether it may take more."""
         self.taken += [(child, message) for message in messages]
         return sum([message.size for _, message in self.taken]) < MAX_BYTES
 
-    def _look(self) -> None:
-        """A commit is done: is there anything now?"""
-        if self._done is None:
-            return
-        self._looks += 1
-        self.polling.member.look()
-        if self.taken:  # it is answered at the end of the turn
-            return
-        if self._looks < LOOKS:
-            self._broker.after_commit(self._look)
-        else:
+    def _look_soon(self) -> None:
+        """A commit is done: whether there is anything now is seen at the end of the turn."""
+        self._is_due = True
+        self._broker.unwritten(self.polling)
+
+    def turn_ends(self) -> None:
+        """The turn ends: answer with what it has brought, or look what the last commit has."""
+        if not self.taken and self._is_due:
+            self._is_due = False
+            self._looks += 1
+            self.polling.member.look()
+            if not self.taken and self._looks < LOOKS:
+                self._broker.after_commit(self._look_soon)
+        if self.taken or self._looks == LOOKS:
             self.end()
 
     def end(self, error: QuireError | None = None) -> None:

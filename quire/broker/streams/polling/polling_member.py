@@ -176,8 +176,8 @@ class PollingMember(Session):
 
     def flush(self) -> None:
         """The turn ends: answer with what it has brought."""
-        if self._poll is not None and self._poll.taken:
-            self._poll.end()
+        if self._poll is not None:
+            self._poll.turn_ends()
 
     def fail(self, error: QuireError) -> None:
         """Its group or its stream is deleted, say."""

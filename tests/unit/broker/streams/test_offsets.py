@@ -209,7 +209,7 @@ def test_what_is_no_time_is_told_the_forms(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("soon", "is no duration"), ("-5s", "is no duration"), ("9" * 400, "too long")]
+    ("text", "why"), [("soon", "is no duration"), ("-5s", "is no duration"), ("9" * 25, "too long")]
 )
 def test_what_is_no_duration_is_told_the_forms(text: str, why: str) -> None:
     with pytest.raises(InvalidArgument, match=why):

@@ -140,12 +140,11 @@ def test_a_step_is_bounded_and_others_have_their_turn_between_two() -> None:
     stepped = made(store=store, retention_time=60.0)
     send(stepped, 3 * STEP + 1)
     stepped.advance(61)
-    stepped.advance(PAUSE)
+    stepped.run()
     sizes = [stream_of(stepped).partitions[0].count]
     while sizes[-1]:
-        stepped.turn()
-        if stepped.writer.batch is not None:
-            stepped.commit()
+        stepped.advance(PAUSE)
+        stepped.run()
         sizes.append(stream_of(stepped).partitions[0].count)
         assert len(sizes) < 20
     removed = [before - after for before, after in pairwise(sizes) if before != after]

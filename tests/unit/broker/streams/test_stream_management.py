@@ -25,6 +25,7 @@ from quire.errors import (
 from quire.message import Message
 from quire.store.base import Page
 from quire.store.memory import MemoryStore
+from quire.testing.faults import FaultyStore
 from tests.unit.broker.streams.member_rig import StreamRig, numbers
 
 
@@ -52,6 +53,19 @@ def retained(rig: StreamRig, first: int) -> None:
 
 
 # Look.
+
+
+def test_who_makes_a_stream_is_told_of_it_without_a_read() -> None:
+    store = FaultyStore(MemoryStore())
+    rig, streams = managed(StreamRig(store))
+    reads = store.reads
+    made = streams.create("new", 2)
+    assert [(p.partition, p.earliest, p.end, p.records) for p in made.partitions] == [(0, 1, 1, 0), (1, 1, 1, 0)]
+    rig.run()
+    assert (streams.stream("new"), store.reads) == (made, reads)
+    rig.post("1", "/stream/new", partition="1")
+    rig.run()
+    assert [p.records for p in streams.stream("new").partitions] == [0, 1]
 
 
 def test_counts_need_no_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from quire.broker.writing.staged_writes import DECIDED, INDEX, LIFE, STEP_BYTES, SWEEP_INTERVAL
-from quire.errors import ProducerHeld, StoreFull, UnknownStage
+from quire.errors import LimitExceeded, ProducerHeld, StoreFull, UnknownStage
 from quire.store.base import Store, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
@@ -52,6 +52,16 @@ def test_what_is_staged_is_seen_when_it_is_committed_in_the_order_of_the_commit(
     writer.stepped.run()
     assert content(writer.stepped) == [b"3", b"1", b"2"]
     assert (writer.is_written(), marks(writer.stepped.store), writer.stepped.broker.staged.bytes) == (True, [], 0)
+
+
+def test_there_is_a_limited_number_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.writing.staged_writes.MAX_STAGES", 2)
+    writer, first, second = staged()
+    with pytest.raises(LimitExceeded):
+        writer.stage(b"4")
+    writer.commit(1, first, second)
+    writer.stepped.run()
+    assert writer.stage(b"4")
 
 
 def test_a_commit_counts_once_whatever_was_staged_for_it() -> None:

@@ -1,0 +1,91 @@
+"""Looks at the disks of store and spool: producers are held before one is full, and its reserve is used when it is."""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from quire.broker.flow import HoldCause
+from quire.logs import event
+from quire.store.disk import Disk
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+INTERVAL = 0.25
+"""How often a disk is looked at, in seconds."""
+
+
+class DiskWatch:
+    """The disks that a broker watches; none until ``watch``.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        disks: by the cause for which producers are held when they are low.
+        low: the causes of those that are.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._failing: set[HoldCause] = set()
+        self.disks: Mapping[HoldCause, Disk] = {}
+        self.low: set[HoldCause] = set()
+
+    def watch(self, disks: Mapping[HoldCause, Disk]) -> None:
+        """Look at disks from now on."""
+        self.disks = disks
+        self._look()
+
+    def release(self) -> bool:
+        """A commit found no space: give reserves back, so that the next one can remove what is acknowledged.
+
+        Returns:
+            Whether there was something to give.
+        """
+        has_more = False
+        for cause, disk in self.disks.items():
+            try:
+                if released := disk.release():
+                    has_more = True
+                    text = f"{released} bytes of reserve in {disk.directory} are free for deliveries and removals"
+                    event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
+            except OSError as error:
+                self._failed(cause, error)
+            self._look_at(cause, refills=False)
+        return has_more
+
+    def _look(self) -> None:
+        for cause in self.disks:
+            self._look_at(cause, refills=self._broker.store_error is None)
+        self._broker.scheduler.call_later(INTERVAL, self._look)
+
+    def _look_at(self, cause: HoldCause, *, refills: bool) -> None:
+        disk = self.disks[cause]
+        try:
+            disk.look()
+            if refills:
+                disk.refill()
+            self._failing.discard(cause)
+        except OSError as error:
+            self._failed(cause, error)
+        if disk.is_low and cause not in self.low:
+            self.low.add(cause)
+            text = f"{disk.room} bytes are free in {disk.directory}, less than {disk.limit}: its producers are held"
+            event("disk.low", text, logging.WARNING, **_facts(disk))
+        elif not disk.is_low and cause in self.low:
+            self.low.discard(cause)
+            text = f"{disk.room} bytes are free in {disk.directory}: its producers go on"
+            event("disk.recovered", text, **_facts(disk))
+            self._broker.ask_turn()
+
+    def _failed(self, cause: HoldCause, error: OSError) -> None:
+        if cause not in self._failing:
+            self._failing.add(cause)
+            directory = str(self.disks[cause].directory)
+            text = f"the disk of {directory} cannot be looked at, or has no reserve: {error}"
+            event("disk.failed", text, logging.WARNING, directory=directory)
+
+
+def _facts(disk: Disk) -> dict[str, Any]:
+    return {"directory": str(disk.directory), "free": disk.room, "limit": disk.limit}

@@ -1,0 +1,230 @@
+"""Which numbers were taken of producers that number their sends, and for how long that is known.
+
+A producer is known while it is among the ``producer.id_cache_size`` that sent last, and has sent within
+``producer.id_max_age``. Only then a send that it repeats is seen to be one. The store has the number of each producer
+(``WriteBatch.producers``), and in the mark ``producer/ID`` when it sent last, to ten minutes.
+"""
+
+import hashlib
+import heapq
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quire.errors import UnknownProducer
+from quire.store.base import MAX_MARK_KEY, WriteBatch
+from quire.store.marks import walk_marks
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+MARKS = "producer/"
+
+PERIOD_MS = 600_000
+"""How exactly it is stored when a producer sent last, in milliseconds."""
+
+STEP = 1000
+"""How many producers are looked at or forgotten in one step."""
+
+CHECK_PERIOD = 60.0
+"""How often producers are looked for that were silent for too long, in seconds."""
+
+
+class ProducerStatus(msgspec.Struct, frozen=True):
+    """A producer: the highest number taken of it, and when it sent last, in milliseconds since the epoch.
+
+    Over a restart that time is known to ten minutes.
+    """
+
+    id: str
+    sequence: int
+    last_sent: int
+
+
+class _Known:
+    """What is known of a producer; its number only once it was asked for."""
+
+    __slots__ = ("last_sent", "period", "sequence")
+
+    def __init__(self, last_sent: int) -> None:
+        self.last_sent = last_sent
+        self.period = last_sent // PERIOD_MS
+        self.sequence: int | None = None
+
+
+class ProducerIds:
+    """All producers that a broker knows.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        limit: how many may be known.
+        forgotten: how many were forgotten since the start, for their number or their age.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self.limit = broker.settings.producer.id_cache_size
+        self.forgotten = 0
+        self._broker = broker
+        self._known: OrderedDict[str, _Known] = OrderedDict()  # the one that has been silent for longest first
+        self._next = ""
+        self._is_adopted = False
+        self._absent: set[str] = set()  # ids that the store has not, as long as not all that it has are adopted
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def load(self) -> None:
+        """Take what the store has. What has no mark, from before there were any, counts as sent now."""
+        with self._broker.store.snapshot() as reader:
+            found = [msgspec.msgpack.decode(value, type=tuple[str, int]) for _, value in walk_marks(reader, MARKS)]
+        for id, period in sorted(found, key=lambda entry: entry[1]):
+            self._known[id] = _Known(period * PERIOD_MS)
+        if self._adopt():
+            self._broker.steps.add(self._adopt, "the look at producers that number their sends")
+        self._check()
+
+    # Sends.
+
+    def take(self, id: str, sequence: int) -> bool:
+        """Whether a numbered send is new; sends up to the highest number taken are duplicates.
+
+        Args:
+            id: the producer's.
+            sequence: the number of its send, ascending.
+        """
+        is_new = sequence > self.sequence(id)
+        known = self._known.get(id)
+        if known is None:
+            if not is_new:
+                return False
+            known = self._known[id] = _Known(0)
+        self._sent_now(id, known)
+        if is_new:
+            known.sequence = self._broker.numbers[id] = sequence
+        while len(self._known) > self.limit:
+            self._forget_oldest()
+        return is_new
+
+    def sequence(self, id: str) -> int:
+        """The highest number taken of a producer's sends; 0 if it is unknown."""
+        known = self._known.get(id)
+        if known is None:
+            if self._is_adopted or id in self._absent:
+                return 0
+            sequence = self._broker.store.producer(id)
+            if not sequence:
+                self._absent.add(id)
+                return 0
+            known = self._known[id] = _Known(0)
+            known.sequence = sequence
+        if known.sequence is None:
+            known.sequence = self._broker.store.producer(id)
+        return known.sequence
+
+    def failed(self, batch: WriteBatch, following: WriteBatch) -> None:
+        """A commit failed: the store is asked again which numbers it has; who is forgotten stays so.
+
+        Args:
+            batch: of the commit that failed.
+            following: of the open one.
+        """
+        for known in self._known.values():
+            known.sequence = None
+        for id, sequence in batch.producers.items():
+            if sequence is None:
+                following.producers.setdefault(id, None)
+        for id, sequence in following.producers.items():
+            if sequence is not None and id in self._known:
+                self._known[id].sequence = sequence
+
+    def _sent_now(self, id: str, known: _Known) -> None:
+        known.last_sent = self._broker.clock.now_ms()
+        self._known.move_to_end(id)
+        period = known.last_sent // PERIOD_MS
+        if period != known.period:
+            known.period = period
+            self._broker.set_mark(_mark(id), msgspec.msgpack.encode((id, period)))
+
+    # Look, and forget.
+
+    def page(self, after: str, limit: int) -> list[ProducerStatus]:
+        """Producers, by id.
+
+        Args:
+            after: only those behind this id.
+            limit: how many at the most.
+        """
+        ids = heapq.nsmallest(limit, [id for id in self._known if id > after])
+        return [ProducerStatus(id, self.sequence(id), self._known[id].last_sent) for id in ids]
+
+    def forget(self, id: str) -> None:
+        """Forget a producer: what it repeats from now on is new.
+
+        Raises:
+            UnknownProducer: there is none of that id.
+        """
+        if id not in self._known:
+            raise UnknownProducer(f"no producer {id[:60]!r} has sent numbered messages", producer=id[:60])
+        self._drop(id)
+
+    def _drop(self, id: str) -> None:
+        self._known.pop(id, None)
+        self._broker.numbers[id] = None
+        self._broker.set_mark(_mark(id), None)
+
+    def _forget_oldest(self) -> None:
+        self.forgotten += 1
+        self._drop(next(iter(self._known)))
+
+    def _check(self) -> None:
+        """Look for those that were silent for too long, and for too many: the limit may be lower than it was."""
+        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+        if self._has_to_forget:
+            self._broker.steps.add(self._forget_step, "the removal of producers that were silent for too long")
+
+    def _forget_step(self) -> bool:
+        """Forget the next so many; whether there are more."""
+        for _ in range(STEP):
+            if not self._has_to_forget:
+                return False
+            self._forget_oldest()
+        return self._has_to_forget
+
+    @property
+    def _has_to_forget(self) -> bool:
+        """Whether there are too many, or the one that has been silent for longest was so for too long."""
+        if len(self._known) > self.limit:
+            return True
+        age = self._broker.settings.producer.id_max_age
+        if age <= 0 or not self._known:
+            return False
+        oldest = next(iter(self._known.values()))
+        return oldest.last_sent + PERIOD_MS <= self._broker.clock.now_ms() - age * 1000
+
+    def _adopt(self) -> bool:
+        """Look at the next producers of the store that may have no mark; whether there are more."""
+        broker = self._broker
+        page = broker.store.producers(self._next, STEP + 1)
+        for id, _ in page[:STEP]:
+            if id in self._known or len(id.encode()) > MAX_MARK_KEY:  # of the latter the store has a digest
+                continue
+            if len(self._known) < self.limit:
+                known = self._known[id] = _Known(0)
+                self._sent_now(id, known)
+                self._known.move_to_end(id, last=False)
+            else:
+                self._drop(id)
+        self._next = page[-1][0] if page else ""
+        self._is_adopted = len(page) <= STEP
+        if self._is_adopted:
+            self._absent.clear()
+        return not self._is_adopted
+
+
+def _mark(id: str) -> str:
+    """The key of a producer's mark."""
+    key = MARKS + id
+    return key if len(key.encode()) <= MAX_MARK_KEY else MARKS + hashlib.sha256(id.encode()).hexdigest()

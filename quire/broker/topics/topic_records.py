@@ -1,0 +1,88 @@
+"""Reads the records of a topic in the order of their sequences, over all its lanes."""
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from quire.message import MESSAGE_OVERHEAD, Message
+from quire.store.base import Page, StoreReader
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+_sequence = attrgetter("sequence")
+
+
+class Place(NamedTuple):
+    """Where a record is, known without its body.
+
+    Attributes:
+        sequence: the record's sequence.
+        size: the content's size in bytes.
+        lane: the lane's id.
+    """
+
+    sequence: int
+    size: int
+    lane: int
+
+
+class TopicRecords:
+    """The records of one topic. A read sees one moment of the store, however many lanes there are.
+
+    Args:
+        broker: the broker.
+        lanes: the ids of the topic's lanes: one, or ten by priority.
+    """
+
+    def __init__(self, broker: "Broker", lanes: tuple[int, ...]) -> None:
+        self._broker = broker
+        self._lanes = lanes
+
+    def places(self, start: int, limit: int) -> list[Place]:
+        """Where records are, in order.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many at the most.
+        """
+        with self._broker.store.snapshot() as reader:
+            return self._places(reader, start, limit)
+
+    def _places(self, reader: StoreReader, start: int, limit: int) -> list[Place]:
+        portion = limit if len(self._lanes) == 1 else -(-limit // len(self._lanes)) + 1
+        return list(islice(merge(*[_walk(reader, lane, start, portion) for lane in self._lanes]), limit))
+
+    def page(self, start: int, byte_budget: int, limit: int) -> Page:
+        """Read records in order; arguments and errors are those of ``StoreReader.page``."""
+        if len(self._lanes) == 1:
+            return self._broker.store.page(self._lanes[0], start, byte_budget, limit)
+        with self._broker.store.snapshot() as reader:
+            found = self._places(reader, start, limit + 1)
+            wanted: list[Place] = []
+            for place in found[:limit]:
+                byte_budget -= place.size + MESSAGE_OVERHEAD
+                if wanted and byte_budget < 0:
+                    break
+                wanted.append(place)
+            return Page(_load(reader, wanted), len(wanted) == len(found))
+
+
+def _walk(reader: StoreReader, lane: int, start: int, portion: int) -> Iterator[Place]:
+    """The records of one lane, their links read a portion at a time."""
+    while links := reader.links(lane, start, portion):
+        for link in links:
+            yield Place(link.sequence, link.size, lane)
+        if len(links) < portion:
+            return
+        start = links[-1].sequence + 1
+
+
+def _load(reader: StoreReader, wanted: list[Place]) -> list[Message]:
+    by_lane: dict[int, list[int]] = {}
+    for place in wanted:
+        by_lane.setdefault(place.lane, []).append(place.sequence)
+    messages = [message for lane, sequences in by_lane.items() for message in reader.load(lane, sequences)]
+    return sorted(messages, key=_sequence)

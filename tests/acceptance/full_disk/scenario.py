@@ -1,0 +1,189 @@
+"""A broker on a disk that fills: producers are held, consumers drain it, it stops, starts and is killed meanwhile."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from quire.client.connection import Connection, connect
+from quire.errors import BrokerUnreachable, ProducerHeld, StoreFull
+from tests.acceptance.crash.broker_process import BrokerProcess, quire
+from tests.acceptance.full_disk.small_disk import SmallDisk
+
+SIZE = "64m"
+"""The disk."""
+
+LIMIT = 16 << 20
+"""``store.disk_free_limit``; a quarter of it is kept in reserve for the store, and as much for the spool."""
+
+SETTINGS = {"STORE__DISK_FREE_LIMIT": str(LIMIT), "PRODUCER__HOLD_LIMIT": "1s", "MEMORY__LIMIT": "1MB"}
+
+BODY = 4000
+WINDOW = 50
+ENOUGH = 100_000
+
+
+class FullDisk:
+    """One broker on one small disk, and what is confirmed and not consumed yet.
+
+    Args:
+        directory: for the broker's log, on another disk.
+        disk: the small disk, for store and data directory.
+        kind: ``lmdb`` or ``sqlite``.
+        settings: other ones than ``SETTINGS``.
+
+    Attributes:
+        confirmed: the numbers of the messages that the broker has confirmed.
+        headers: of the messages.
+    """
+
+    def __init__(self, directory: Path, disk: SmallDisk, kind: str, settings: dict[str, str] | None = None) -> None:
+        url = f"lmdb://{disk.path}/store" if kind == "lmdb" else f"sqlite://{disk.path}/store.db"
+        self.disk = disk
+        self.broker = BrokerProcess(directory, url, SETTINGS | (settings or {}))
+        self.broker.data = disk.path / "data"
+        self.confirmed: list[int] = []
+        self.headers: dict[str, str] = {}
+        self._next = 0
+
+    def produce(self, count: int = ENOUGH) -> type[Exception] | None:
+        """Send until the broker takes no more.
+
+        Args:
+            count: how many at the most.
+
+        Returns:
+            What the broker refused with; None if it took all.
+        """
+        with connect("127.0.0.1", self.broker.port()) as producer:
+            for _ in range(0, count, WINDOW):
+                numbers = range(self._next, self._next + WINDOW)
+                self._next += WINDOW
+                try:
+                    for number in numbers:
+                        receipt = number == numbers[-1]
+                        producer.send("/queue/q", b"%d " % number + bytes(BODY), self.headers, receipt)
+                except (ProducerHeld, StoreFull, BrokerUnreachable) as refused:  # the last if the error frame is lost
+                    return type(refused)
+                self.confirmed += numbers
+            producer.disconnect()
+        return None
+
+    def consume(self, count: int = ENOUGH, patience: float = 5.0) -> list[int]:
+        """Take and acknowledge messages until so many are there, or none comes for a while.
+
+        Returns:
+            Their numbers.
+        """
+        taken: list[int] = []
+        with connect("127.0.0.1", self.broker.port()) as consumer:
+            consumer.subscribe("/queue/q", prefetch=100)
+            while len(taken) < count and (number := _take(consumer, patience)) is not None:
+                taken.append(number)
+            consumer.disconnect()
+        return taken
+
+    def room(self, disk: str) -> float:
+        """How much room the metrics say a disk has, ``store`` or ``spool``."""
+        return self.broker.metric(f'quire_disk_free_bytes{{disk="{disk}"}}')
+
+    def held(self, cause: str) -> float:
+        """How many producers the metrics say are held for a cause."""
+        return self.broker.metric(f'quire_producers_held{{cause="{cause}"}}')
+
+    def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+        """Wait for something."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"not after {seconds:g} s: {what}\n{self.broker.log}"
+            time.sleep(0.05)
+
+    def verify_after_space(self) -> None:
+        """The same, once the disk has space again."""
+        self.disk.empty()
+        self.verify()
+
+    def verify(self) -> None:
+        """Make sure that the store of the broker, which has ended, has no damage."""
+        done = quire("store", "verify", "--store", self.broker.url)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _take(consumer: Connection, patience: float) -> int | None:
+    frame = consumer.receive(patience)
+    if frame is None:
+        return None
+    consumer.ack(frame)
+    return int(frame.body[: frame.body.index(b" ")])
+
+
+def run(full: FullDisk, say: Callable[[str], None] = lambda text: None) -> None:
+    """Fill, drain, stop, start, kill, start, drain, and go on when there is space.
+
+    Args:
+        full: a broker that has not been started, on an empty disk.
+        say: told of each step.
+    """
+    broker, disk = full.broker, full.disk
+    fill(full, say)
+    part = full.consume(len(full.confirmed) // 4)
+    say(f"{len(part)} messages were consumed, {disk.free} bytes are free")
+    assert len(part) == len(full.confirmed) // 4
+    disk.fill()
+    broker.stop()
+    full.verify()
+    start_on_full_disk(full, say)
+    broker.kill()
+    full.verify()
+    start_on_full_disk(full, say)
+    rest = full.consume()
+    missing = set(full.confirmed) - set(part) - set(rest)
+    say(f"{len(rest)} messages were consumed on the full disk, {len(missing)} are missing")
+    assert not missing
+    go_on(full, say)
+    broker.stop()
+    full.verify()
+
+
+def run_spool(full: FullDisk, say: Callable[[str], None] = lambda text: None) -> None:
+    """Fill the spool's disk, drain it, and go on when there is space; nothing is stopped meanwhile."""
+    fill(full, say)
+    rest = full.consume()
+    missing = set(full.confirmed) - set(rest)
+    say(f"{len(rest)} messages were consumed on the full disk, {len(missing)} are missing")
+    assert not missing
+    go_on(full, say)
+    full.broker.stop()
+
+
+def fill(full: FullDisk, say: Callable[[str], None]) -> None:
+    """Start it; fill the disk with messages until they are refused, and then to the last byte."""
+    broker, disk = full.broker, full.disk
+    broker.start()
+    refused = full.produce()
+    say(f"{len(full.confirmed)} messages were confirmed, then came {refused}")
+    assert refused
+    assert broker.events("disk.low")
+    disk.fill()
+    say(f"another program has filled the disk: {disk.free} bytes are free")
+    assert full.produce() is not None
+    assert disk.free < 1 << 20
+
+
+def start_on_full_disk(full: FullDisk, say: Callable[[str], None]) -> None:
+    """Take what space is left, and start it."""
+    full.disk.fill()
+    assert full.disk.free == 0
+    full.broker.start()
+    full.broker.port()
+    say("it was started on the full disk")
+
+
+def go_on(full: FullDisk, say: Callable[[str], None]) -> None:
+    """Give the disk space again: messages are taken and delivered."""
+    full.disk.empty()
+    full.wait_until(lambda: full.broker.metric("quire_store_writable") == 1, "the store takes writes")
+    full.wait_until(lambda: full.room("store") >= LIMIT, "the store has room again")
+    assert full.broker.events("disk.recovered")
+    assert full.produce(1000) is None
+    assert len(full.consume()) == 1000
+    say("there was space again, and it went on")

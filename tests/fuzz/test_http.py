@@ -1,0 +1,32 @@
+"""The search in the HTTP API is run for a moment, and is shown to find something."""
+
+import pytest
+
+from quire.broker.producer_ids import ProducerIds
+from quire.console.app import ENDPOINTS
+from tests.fuzz.http import BadAnswer, Sent, check_all, search
+
+LIST = Sent(next(row for row in ENDPOINTS if row.path == "/producers"), "/producers", [], b"", {})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_some_hundred_requests_find_nothing() -> None:
+    search(60, is_random=False)
+
+
+def test_an_answer_that_is_an_error_of_the_brokers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_all([LIST])
+
+    def fails(producers: ProducerIds, after: str, limit: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ProducerIds, "page", fails)
+    with pytest.raises(BadAnswer, match="500"):
+        check_all([LIST])
+
+
+def test_an_answer_of_another_type_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProducerIds, "page", lambda producers, after, limit: [{"id": 1}])
+    with pytest.raises(BadAnswer, match="str"):
+        check_all([LIST])
