@@ -164,7 +164,8 @@ class TopicStatusReader:
         durables, consumers = topic.durables, topic.subscriptions
         return TopicStatus(
             name=topic.destination.name, depth=topic.depth, bytes=topic.bytes, resident_bytes=topic.memory.used,
-            prioritized=len(topic.lanes) > 1, consumers=len(consumers), slow_consumers=len([s for s in consumers if s.full_since is not None]),
+            prioritized=len(topic.lanes) > 1, consumers=len(consumers),
+            slow_consumers=len([s for s in consumers if s.full_since is not None]),
             durables=len(durables), offline_durables=len([d for d in durables if not d.subscriptions]),
             pending=topic.pending, backlog=sum([d.depth for d in durables]), enqueued=topic.enqueued,
             dispatched=topic.dispatched, dequeued=topic.dequeued, redelivered=topic.redelivered, expired=topic.expired,
