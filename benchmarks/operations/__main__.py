@@ -1,7 +1,7 @@
 """Measures large operations: ``python -m benchmarks.operations``.
 
-Each starts a broker of its own on LMDB with a memory limit of 64 MiB. What counts is for how long the event loop was busy
-at a stretch: all other connections wait for so long.
+Each starts a broker of its own on LMDB with a memory limit of 64 MiB. What counts is for how long the event loop was
+busy at a stretch: all other connections wait for so long.
 """
 
 from collections.abc import Callable

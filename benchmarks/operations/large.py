@@ -13,15 +13,15 @@ def large_messages(bench: Bench) -> None:
     count, body = 3, b"x" * bench.scaled(BIG)
     with bench.measure(f"messages of {len(body):,} bytes are sent", count):
         send_all(bench.broker, [send_frame("large", body)] * count)
-    with connect(bench.broker.target.host, bench.broker.target.port) as connection:
-        with bench.measure("they are taken and acknowledged", count):
-            connection.subscribe("/queue/large", prefetch=1)
-            for _ in range(count):
-                message = connection.receive(60)
-                assert message is not None
-                assert len(message.body) == len(body)
-                connection.ack(message)
-            connection.disconnect()
+    target = bench.broker.target
+    with connect(target.host, target.port) as connection, bench.measure("they are taken and acknowledged", count):
+        connection.subscribe("/queue/large", prefetch=1)
+        for _ in range(count):
+            message = connection.receive(60)
+            assert message is not None
+            assert len(message.body) == len(body)
+            connection.ack(message)
+        connection.disconnect()
 
 
 def transactions(bench: Bench) -> None:
