@@ -7,7 +7,9 @@ from weakref import WeakKeyDictionary
 from quire.broker.management.blocked import Blocked, blocked
 from quire.broker.management.browsing import read, timestamp
 from quire.broker.management.consumer_status import Consumer, HeldProducer, consumer, held_producers
+from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.errors import StoreError
+from quire.message import Message
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -123,16 +125,23 @@ class QueueStatusReader:
     def _first_timestamp(self, queue: "Queue") -> int | None:
         head, known = self._head_sequence(queue), self._heads.get(queue)
         if known is None or known[0] != head:
-            messages = read(self._broker, queue, head, 0, 1).messages
+            messages = self._read(queue, head)
             if not messages:
                 return None
             known = self._heads[queue] = (head, timestamp(messages[0]))
         return known[1]
 
+    def _read(self, queue: "Queue", head: int) -> list[Message]:
+        """The first message; a subscription may have to pass over much to find the next one, so it is not asked."""
+        if isinstance(queue, LaneSubscription):
+            return [message for lane in queue.lanes for message in lane.reader.load(lane.id, [head])]
+        return read(self._broker, queue, head, 0, 1).messages
+
     def _head_sequence(self, queue: "Queue") -> int:
         heads = [message.sequence for message in queue.unstored()[:1]]
         for lane in queue.lanes:
-            heads += [link.sequence for link in lane.reader.links(lane.id, 0, 1)]
+            if (head := lane.head()) is not None:
+                heads.append(head)
             if not self._broker.spool.is_empty(lane.id):
                 heads += [link.sequence for link in self._broker.spool.links(lane.id, 0, 1)]
         return min(heads, default=0)

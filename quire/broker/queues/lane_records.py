@@ -21,9 +21,6 @@ from quire.store.marks import walk_marks
 
 _encode = msgspec.msgpack.encode
 
-PAGES = 4
-"""How many pages without anything unfinished are read at once."""
-
 LINKS = 1000
 """How many links are read at once where many records are finished."""
 
@@ -104,19 +101,30 @@ class LaneRecords(StoreReader):
         """Read what is not finished, in order.
 
         Of ten lanes one may have many finished records between two that are not, though the subscription as a whole has
-        not: after some pages of these the last one is given, and whoever gets it passes over it and goes on from there.
+        not. Of a page of these the last one is given, and whoever gets it passes over it and goes on from there.
         """
-        for _ in range(PAGES):
-            start = self._next(start)
-            page = self._page(lane, start, byte_budget, limit)
-            messages = [message for message in page.messages if message.sequence not in self._finished]
-            if messages or page.end:
-                self.set_states(messages)
-                return Page(messages, page.end)
-            self._note_nothing(start, page.messages[-1].sequence)
-            start = page.messages[-1].sequence + 1
-        self.passed.add(page.messages[-1].sequence)
-        return Page(page.messages[-1:], False)
+        start = self._next(start)
+        page = self._page(lane, start, byte_budget, limit)
+        messages = [message for message in page.messages if message.sequence not in self._finished]
+        if messages or page.end:
+            self.set_states(messages)
+            return Page(messages, page.end)
+        last = page.messages[-1]
+        self._note_nothing(start, last.sequence)
+        self.passed.add(last.sequence)
+        return Page([last], False)
+
+    def first(self) -> Link | None:
+        """The first record that is not finished, if a short look finds it; the next look goes on from there."""
+        for limit in (1, LINKS):
+            start = self._next(1)
+            links = self._store.links(self.lane, start, limit)
+            for link in links:
+                if link.sequence not in self._finished:
+                    return link
+            if links:
+                self._note_nothing(start, links[-1].sequence)
+        return None
 
     def _next(self, start: int) -> int:
         """From which sequence on there may be something that is not finished."""
@@ -126,8 +134,9 @@ class LaneRecords(StoreReader):
 
     def _note_nothing(self, first: int, last: int) -> None:
         """Remember that all records of a part of the lane are finished, so that nobody reads them again."""
-        before = self._nothing
-        self._nothing = (before[0], last) if before[0] <= first <= before[1] + 1 else (first, last)
+        before, end = self._nothing
+        joins = before <= first <= self._finished.next_unfinished(end)
+        self._nothing = (before, last) if joins else (first, last)
 
     def forget_nothing(self) -> None:
         """Something that was finished is not any more."""

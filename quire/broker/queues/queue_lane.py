@@ -70,6 +70,11 @@ class QueueLane:
         self._taken_from = self.returned
         self._clock = broker.clock
 
+    def head(self) -> int | None:
+        """The sequence of its first stored message, as far as a short look can tell."""
+        links = self.reader.links(self.id, 0, 1)
+        return links[0].sequence if links else None
+
     def own(self, messages: list[Message]) -> list[Message]:
         """Those of a prioritized queue's messages that are in this lane."""
         return [message for message in messages if message.priority == self.priority]

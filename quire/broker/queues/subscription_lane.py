@@ -43,6 +43,11 @@ class SubscriptionLane(QueueLane):
         self.cursor = QueueCursor(records, broker.spool, records.lane, memory, broker.clock, last)
         self.cursor.redelivered_to = min(self.state.dispatch_mark, last)
 
+    def head(self) -> int | None:
+        """The sequence of its first stored message, as far as a short look can tell."""
+        link = self.reader.first()
+        return None if link is None else link.sequence
+
     def admit(self, stored: list[Message]) -> None:
         """Messages were committed that the subscription wants: they are in memory if there is room."""
         is_at_tail = self._subscription.subscriptions and not self.cursor.has_more

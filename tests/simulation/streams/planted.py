@@ -103,9 +103,9 @@ def _(right: Method) -> Method:
     return bury
 
 
-@_bug("how far messages may have been delivered is not stored", GroupPartition, "_dispatch_mark_after")
+@_bug("how far messages may have been delivered is not stored", GroupPartition, "_dispatch_marks_after")
 def _(right: Method) -> Method:
-    return lambda self, part: 0
+    return lambda self, part: [0]
 
 
 # Reads that fail.
