@@ -22,8 +22,9 @@ COLUMNS: dict[str, pa.DataType] = {
 }
 """The columns by name, in their order.
 
-``partition`` is the index of the lane among those of its destination: always 0 but for streams and prioritized queues.
-``offset`` is the sequence. ``expiration`` is null for never. ``key`` is the header ``key``, or else ``partition-key``.
+``partition`` is the index of the lane among those of its destination: always 0 but for streams, and for queues
+and topics that are prioritized. ``offset`` is the sequence. ``expiration`` is null for never. ``key`` is the header
+``key``, or else ``partition-key``.
 ``headers`` has all header lines, the first two included.
 """
 

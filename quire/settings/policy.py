@@ -41,7 +41,9 @@ class Policy:
         0, size(0), "How many bytes of messages one destination keeps in memory. 0: it may use all."
     )
 
-    prioritized_messages: bool = _key(False, SWITCH, "Whether messages of higher priority are delivered first.")
+    prioritized_messages: bool = _key(
+        False, SWITCH, "Whether messages of higher priority are delivered first, of a queue or of a topic."
+    )
     strict_order_dispatch: bool = _key(
         False, SWITCH, "Whether one consumer is filled before the next one gets anything, instead of round robin."
     )

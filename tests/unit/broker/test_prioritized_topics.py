@@ -185,6 +185,18 @@ def test_delivery_states_survive_a_crash_and_go_with_their_messages() -> None:
     assert is_clean(again)
 
 
+def test_each_priority_has_its_delivery_states() -> None:
+    stepped = prioritized(maximum_redeliveries=-1)
+    receiver = Recipient(stepped)
+    subscription = receiver.subscribe_durably()
+    send(stepped, "9a", "4a", "9b")
+    reject(subscription, *receiver.take())
+    stepped.run()
+    lanes = {lane.priority: lane for lane in durable(stepped).lanes}
+    found = {p: [sequence for sequence, _ in lane.reader.deliveries(lane.id, 0, 9)] for p, lane in lanes.items()}
+    assert (found[9], found[4], found[0]) == ([1, 3], [2], [])
+
+
 def test_after_a_crash_what_was_delivered_is_flagged_and_nothing_else() -> None:
     stepped = prioritized()
     offline(stepped)
@@ -627,6 +639,18 @@ def test_a_topic_that_gets_lanes_keeps_messages_from_then_on() -> None:
     assert stepped.broker.topic("t").kept.count == 1
     stepped = stepped.reopen()
     assert (stepped.broker.topic("t").kept.count, records(stepped), durable(stepped).depth) == (1, 1, 1)
+
+
+def test_what_a_topic_keeps_begins_anew_with_its_lanes() -> None:
+    timed = {"subscription_recovery_policy": "timed", "recovery_duration": 1.0}
+    stepped = SteppedBroker(settings(policy=timed))
+    send(stepped, *["4a"] * 10)
+    stepped.advance(5)
+    settle(stepped)
+    assert (records(stepped), stepped.broker.topic("t").kept.first) == (0, 11)
+    stepped = stepped.reopen(settings(policy={**timed, **PRIORITIZED}))
+    send(stepped, "4b")
+    assert (len(stepped.broker.topic("t").lanes), stepped.broker.topic("t").kept.count, records(stepped)) == (10, 1, 1)
 
 
 def test_the_progress_of_an_older_version_is_understood() -> None:
