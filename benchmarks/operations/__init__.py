@@ -1,1 +1,1 @@
-"""Measurements of large operations."""
+"""Large operations on a running broker: how long the event loop was busy at a stretch, and what memory they took."""

@@ -13,8 +13,9 @@ def large_messages(bench: Bench) -> None:
     count, body = 3, b"x" * bench.scaled(BIG)
     with bench.measure(f"messages of {len(body):,} bytes are sent", count):
         send_all(bench.broker, [send_frame("large", body)] * count)
-    target = bench.broker.target
-    with connect(target.host, target.port) as connection, bench.measure("they are taken and acknowledged", count):
+    at = bench.broker.target
+    taken = bench.measure("they are taken and acknowledged", count)
+    with connect(at.host, at.port) as connection, taken:
         connection.subscribe("/queue/large", prefetch=1)
         for _ in range(count):
             message = connection.receive(60)

@@ -67,9 +67,8 @@ def restart(bench: Bench) -> None:
     for _ in range(100):
         send_all(bench.broker, frames)
     bench.broker.kill()
-    with bench.measure_start("until the first message has come", count):
-        connection = connect(bench.broker.target.host, bench.broker.target.port)
+    started = bench.measure_start("until the first message has come", count)
+    with started, connect(bench.broker.target.host, bench.broker.target.port) as connection:
         connection.subscribe(f"/queue/{queues[-1]}", prefetch=1)
         if connection.receive(60) is None:
             raise BrokerUnreachable("no message came after the restart")
-    connection.close()
