@@ -265,7 +265,7 @@ class LmdbStore(FileLocked, Store):
             return self._lock.acquire(owner)
         except OSError as error:
             kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
-            raise kind(f"cannot lock the LMDB store in {self.path}: {error}", path=str(self.path)) from error
+            raise kind(f"cannot use {self.path}: {error.strerror}", path=str(self.path)) from error
 
     @property
     def environment(self) -> lmdb.Environment:
