@@ -6,17 +6,17 @@ snapshot of the newest commit; the next one begins at a sequence, so nothing is 
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from heapq import merge
 from itertools import islice, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from quire.cursors.spool import Spool
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import Link, StoreReader
+from quire.store.base import Link
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -86,19 +86,19 @@ def entries(broker: "Broker", queue: "Queue", start: int, limit: int, *, in_flig
     sources = [iter(queue.unstored_from(start, limit, in_flight=in_flight))]
     portion = limit if len(queue.lanes) == 1 else -(-limit // len(queue.lanes)) + 1
     for lane in queue.lanes:
-        sources.append(_stored(lane.reader, lane, start, portion, persistent=True))
+        sources.append(_stored(lane.links, lane, start, portion, persistent=True))
         if not broker.spool.is_empty(lane.id):
-            sources.append(_stored(broker.spool, lane, start, portion, persistent=False))
+            sources.append(_stored(partial(broker.spool.links, lane.id), lane, start, portion, persistent=False))
     last = queue.last
     in_order = takewhile(lambda message: message.sequence <= last, merge(*sources, key=_sequence))
     return list(islice(in_order, limit))
 
 
 def _stored(
-    source: StoreReader | Spool, lane: "QueueLane", start: int, portion: int, *, persistent: bool
+    read: Callable[[int, int], list[Link]], lane: "QueueLane", start: int, portion: int, *, persistent: bool
 ) -> Iterator[Message]:
     """What the store or the spool has of a lane from a sequence on, read a portion at a time."""
-    while links := source.links(lane.id, start, portion):
+    while links := read(start, portion):
         for link in links:
             yield _entry(link, lane, persistent=persistent)
         if len(links) < portion:

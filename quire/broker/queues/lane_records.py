@@ -116,15 +116,8 @@ class LaneRecords(StoreReader):
 
     def first(self) -> Link | None:
         """The first record that is not finished, if a short look finds it; the next look goes on from there."""
-        for limit in (1, LINKS):
-            start = self._next(1)
-            links = self._store.links(self.lane, start, limit)
-            for link in links:
-                if link.sequence not in self._finished:
-                    return link
-            if links:
-                self._note_nothing(start, links[-1].sequence)
-        return None
+        links = self.links(self.lane, 1, 1)
+        return links[0] if links and links[0].sequence not in self._finished else None
 
     def _next(self, start: int) -> int:
         """From which sequence on there may be something that is not finished."""
@@ -162,7 +155,7 @@ class LaneRecords(StoreReader):
         return messages
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links of what is not finished. What they link to may be."""
+        """Read links of what is not finished; what they link to may be. Where much is finished, as ``page``."""
         found: list[Link] = []
         at_once = limit
         while len(found) < limit:
@@ -174,9 +167,19 @@ class LaneRecords(StoreReader):
                 self._note_nothing(start, links[-1].sequence)
             if len(links) < at_once:
                 break
+            if not unfinished and at_once >= LINKS:
+                return found or links[-1:]
             start = links[-1].sequence + 1
             at_once = max(limit, LINKS)
         return found[:limit]
+
+    def every_link(self, start: int, limit: int) -> list[Link]:
+        """Read links of what is not finished, however much is finished between them."""
+        found: list[Link] = []
+        while len(found) < limit and (links := self.links(self.lane, start, limit - len(found))):
+            found += [link for link in links if link.sequence not in self._finished]
+            start = links[-1].sequence + 1
+        return found
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states of the subscription from a sequence on."""

@@ -14,7 +14,7 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.cursors.take_from import take_from
 from quire.message import Message
-from quire.store.base import LaneState, StoreReader
+from quire.store.base import LaneState, Link, StoreReader
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -72,8 +72,17 @@ class QueueLane:
 
     def head(self) -> int | None:
         """The sequence of its first stored message, as far as a short look can tell."""
-        links = self.reader.links(self.id, 0, 1)
+        links = self.links(0, 1)
         return links[0].sequence if links else None
+
+    def links(self, start: int, limit: int) -> list[Link]:
+        """Read links of its stored messages.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many at the most.
+        """
+        return self.reader.links(self.id, start, limit)
 
     def own(self, messages: list[Message]) -> list[Message]:
         """Those of a prioritized queue's messages that are in this lane."""

@@ -7,6 +7,7 @@ from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.message import Message
+from quire.store.base import Link
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -47,6 +48,10 @@ class SubscriptionLane(QueueLane):
         """The sequence of its first stored message, as far as a short look can tell."""
         link = self.reader.first()
         return None if link is None else link.sequence
+
+    def links(self, start: int, limit: int) -> list[Link]:
+        """Read links of what is not finished."""
+        return self.reader.every_link(start, limit)
 
     def admit(self, stored: list[Message]) -> None:
         """Messages were committed that the subscription wants: they are in memory if there is room."""
