@@ -552,7 +552,7 @@ def test_what_is_finished_is_passed_over_a_bounded_part_in_a_turn_and_the_order_
         if stepped.writer.batch is not None:
             stepped.commit()
         most = max(most, store.read)
-    assert most <= 30
+    assert most <= 60  # some pages and links of ten
     stepped.run()
     first = ["9-0"] * but_first + ["9-last"]
     assert take_all(stepped, receiver, subscription).split() == first + [f"1-{n}" for n in range(1, 600, 2)]
