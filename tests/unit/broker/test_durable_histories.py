@@ -291,9 +291,13 @@ def test_nor_if_the_topic_keeps_messages_for_others(wanted: list[tuple[str, int]
 
 @pytest.mark.slow
 @settings(max_examples=400)
-@given(st.lists(steps, max_size=60), st.sampled_from([2, 10_000]))
-def test_nor_if_it_has_a_lane_for_each_priority(wanted: list[tuple[str, int]], holes: int) -> None:
-    with patch("quire.broker.queues.lane_subscription.HOLES_LIMIT", holes):
+@given(st.lists(steps, max_size=60), st.sampled_from([2, 10_000]), st.sampled_from([1, 3, 1000]))
+def test_nor_if_it_has_a_lane_for_each_priority(wanted: list[tuple[str, int]], holes: int, at_once: int) -> None:
+    with (
+        patch("quire.broker.queues.lane_subscription.HOLES_LIMIT", holes),
+        patch("quire.broker.queues.lane_records.LINKS", at_once),
+        patch("quire.cursors.queue_cursor.PAGE_LIMIT", at_once),
+    ):
         run(MemoryStore(), wanted, prioritized_messages=True)
 
 
