@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, Node and a STOMP client for it. Where one
-# cannot be had, this says so and goes on: the tests that need it are skipped and say why.
+# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, Node and a STOMP client for it,
+# curl for the examples of the pages. Where one cannot be had, this says so and goes on: the tests that need it are skipped and
+# say why, the examples that need curl fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -12,6 +13,8 @@ has_postgresql() {
 if ! has_postgresql && ! apt_install postgresql; then
     echo "Going on without PostgreSQL: its store is not tested here."
 fi
+
+command -v curl >/dev/null || apt_install curl || echo "Going on without curl: the pages that use it cannot be tested here."
 
 scripts/setup-java.sh
 

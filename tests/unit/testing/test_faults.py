@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,9 @@ def test_inside_is_after_the_writes_and_before_the_commit(tmp_path: Path) -> Non
     seen = []
 
     def look() -> None:
-        with pytest.raises(sqlite3.OperationalError, match="locked"):  # our transaction is writing
-            sqlite3.connect(f"{tmp_path}/s.db", timeout=0).execute("BEGIN IMMEDIATE")
+        locked = pytest.raises(sqlite3.OperationalError, match="locked")  # our transaction is writing
+        with closing(sqlite3.connect(f"{tmp_path}/s.db", timeout=0)) as other, locked:
+            other.execute("BEGIN IMMEDIATE")
         seen.append(store.lane_state(1).count)
 
     faulty.at(Point.INSIDE, 1, look)
