@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
 
+OPEN_PARTS = 1000
+"""The same if the open commit concerns more destinations than so many: each takes its time when it begins and ends."""
+
 
 class Broker:
     """The broker.
@@ -328,6 +331,11 @@ class Broker:
         if not self._turn_asked:
             self._turn_asked = True
             self._call_soon()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the open commit has so much that nothing is read until it is done."""
+        return self.open_bytes > OPEN_BYTES or len(self._open.parts) > OPEN_PARTS
 
     def parts_of(self, owner: Owner) -> list[Any]:
         """What a queue, a topic or the schedule has in the commit under way."""

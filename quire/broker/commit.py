@@ -157,8 +157,8 @@ class Parts:
     def __iter__(self) -> Iterator[Part]:
         return iter(list(self._by_owner.values()))
 
-    def __bool__(self) -> bool:
-        return bool(self._by_owner)
+    def __len__(self) -> int:
+        return len(self._by_owner)
 
 
 @dataclass(slots=True)

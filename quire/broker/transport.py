@@ -6,7 +6,7 @@ import sys
 import termios
 from typing import cast
 
-from quire.broker.broker import OPEN_BYTES, Broker
+from quire.broker.broker import Broker
 from quire.broker.stomp.stomp_session import StompSession
 from quire.errors import BrokerStopping, TooManyConnections
 from quire.protocols.stomp.encoder import error_frame
@@ -68,7 +68,7 @@ class StompTransport(asyncio.Protocol):
             failure = {"message": f"the input of {self.peer} met a defect", "exception": defect, "protocol": self}
             asyncio.get_running_loop().call_exception_handler(failure)
         meter.end("input of", self.peer)
-        if self._broker.open_bytes > OPEN_BYTES:
+        if self._broker.is_full:
             self.pause_reading("commit")
             self._broker.after_commit(self._commit_done)
 

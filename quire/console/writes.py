@@ -5,7 +5,6 @@ from typing import Annotated
 
 import msgspec
 
-from quire.broker.broker import OPEN_BYTES
 from quire.broker.stomp.stomp_route import MAX_PRODUCER_ID
 from quire.broker.writing.row_reader import Columns, RowReader
 from quire.broker.writing.rows import Row, check_room, send, target_of
@@ -117,7 +116,7 @@ async def _read_rows(call: Call) -> list[Row]:
     for step in RowReader(broker, call.body).steps(STEP):
         rows += step
         await asyncio.sleep(0)
-    while broker.open_bytes > OPEN_BYTES:  # as transports do: others' messages are not kept waiting behind these
+    while broker.is_full:  # as transports do: others' messages are not kept waiting behind these
         await call.durable()
     check_room(broker)
     return rows

@@ -35,6 +35,12 @@ OUTPUT_LIMIT = 256 * 1024
 OTHER_FRAMES = 200
 """So many frames that are more than a plain SEND or ACK are taken in one turn."""
 
+INPUT_BUDGET = 0.01
+"""How long the frames of one connection are taken in one turn, in seconds."""
+
+LOOK = 127
+"""A mask: the time is looked at when 128 frames are taken, and again."""
+
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
 
@@ -150,8 +156,12 @@ class StompSession(Session):
         receipts: list[bytes] = []
         sent, others = False, 0
         routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
+        end = broker.clock.monotonic() + INPUT_BUDGET
         try:
             for index, (head, receipt, body) in enumerate(events):
+                if not index & LOOK and index and broker.clock.monotonic() > end:
+                    self._put_off(events[index:])
+                    break
                 route = routes.get(head)
                 try:
                     if route is not None:
@@ -190,7 +200,7 @@ class StompSession(Session):
                 broker.confirm(self, receipts)
 
     def _put_off(self, events: list[Event]) -> None:
-        """Go on with the input in the next turn: frames that are more than plain ones may each make a destination."""
+        """Go on with the input in the next turn: others are to have their turn too."""
         self._waiting = events
         self._connection.pause_reading("held")
         self._broker.steps.add(self._go_on, "input that was put off", stores=False)

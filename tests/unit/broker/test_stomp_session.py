@@ -2,7 +2,8 @@
 
 import pytest
 
-from quire.broker.stomp.stomp_session import OTHER_FRAMES
+from quire.broker.stomp.stomp_session import INPUT_BUDGET, OTHER_FRAMES
+from quire.clock import ManualClock
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, numbers, settings
 
@@ -295,3 +296,21 @@ def test_a_connection_that_is_lost_takes_its_put_off_input_with_it() -> None:
     producer.vanish()
     stepped.run()
     assert len(stepped.broker.queues) == OTHER_FRAMES
+
+
+def test_a_long_chunk_of_input_is_taken_in_pieces_and_in_order() -> None:
+    class SlowClock(ManualClock):
+        def monotonic(self) -> float:
+            self.advance(INPUT_BUDGET / 1.5)
+            return super().monotonic()
+
+    stepped = SteppedBroker(settings(), clock=SlowClock())
+    client, other = stepped.connect(), stepped.connect()
+    client.feed(b"".join(b"SEND\ndestination:/queue/q\n\n%d\0" % number for number in range(400)))
+    other.send("q", b"between")
+    assert 0 < len(client.session._waiting) < 400
+    stepped.run()
+    bodies = consumer(stepped).messages()
+    assert bodies != [*numbers(*range(400)), b"between"]
+    bodies.remove(b"between")
+    assert bodies == numbers(*range(400))
