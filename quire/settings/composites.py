@@ -6,7 +6,7 @@ from typing import Any
 
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.errors import InvalidDestination, InvalidSettings
-from quire.settings.key import tables_of, unknown
+from quire.settings.key import shown, tables_of, unknown
 from quire.settings.kinds import SWITCH
 
 _KEYS = ("queue", "topic", "forward_to", "forward_only")
@@ -109,4 +109,5 @@ def _text(value: object) -> str:
 
 
 def _wrong(key: str, value: object, origin: str, text: str) -> InvalidSettings:
-    return InvalidSettings(f"{key} = {value!r} ({origin}) is not allowed: {text}", key=key, value=value, origin=origin)
+    written, data = shown(value)
+    return InvalidSettings(f"{key} = {written} ({origin}) is not allowed: {text}", key=key, value=data, origin=origin)

@@ -56,20 +56,20 @@ class Key(NamedTuple):
         try:
             return Setting(self.name, self.kind.parse(value), origin)
         except (ValueError, ArithmeticError) as error:
-            shown, data = _shown(value)
+            text, data = shown(value)
             raise InvalidSettings(
-                f"{self.name} = {shown} ({origin}) is not allowed: {self.kind.allowed}",
+                f"{self.name} = {text} ({origin}) is not allowed: {self.kind.allowed}",
                 key=self.name, value=data, origin=origin,
             ) from error  # fmt: skip
 
 
-def _shown(value: object) -> tuple[str, object]:
+def shown(value: object) -> tuple[str, object]:
     """A value as an error shows it, and as its data has it: Python writes no numbers of thousands of digits."""
     try:
         return repr(value)[:MOST_SHOWN], value
     except ValueError:
-        shown = hex(value)[:MOST_SHOWN] if isinstance(value, int) else "a number of too many digits"
-        return shown, shown
+        text = hex(value)[:MOST_SHOWN] if isinstance(value, int) else "a number of too many digits"
+        return text, text
 
 
 def declare(default: Any, kind: Kind, text: str) -> Any:

@@ -11,6 +11,7 @@ from tests.fuzz.settings import check, search
 HUGE = {
     "decimal": "memory.limit = " + "9" * 5000,
     "hexadecimal": "memory.limit = 0x" + "f" * 5000,
+    "in a composite": "composites = [{queue = 0x" + "f" * 5000 + ", forward_to = []}]",
     "in a list": "memory.limit = [0x" + "f" * 5000 + "]",
     "deep": "x = " + "[" * 5000,
 }
