@@ -13,7 +13,9 @@ from tests.simulation.shrink import shrink_failure
 from tests.simulation.streams import planted as planted_in_streams
 from tests.simulation.streams.generator import generate as generate_streams
 
-MOST_SEEDS = 1000
+pytestmark = pytest.mark.timeout(400)
+
+MOST_SEEDS = 2000
 """A bug that needs more histories than this is not found."""
 
 
