@@ -265,7 +265,8 @@ class LmdbStore(FileLocked, Store):
             return self._lock.acquire(owner)
         except OSError as error:
             kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
-            raise kind(f"cannot use {self.path}: {error.strerror}", path=str(self.path)) from error
+            path = str(error.filename or self.path)
+            raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
 
     @property
     def environment(self) -> lmdb.Environment:

@@ -77,7 +77,7 @@ def test_frame_that_is_wrong_is_refused(connect: Connect, name: str) -> None:
 
 
 def test_error_names_the_frame_by_its_receipt(connect: Connect) -> None:
-    peer = connect(CONNECT + b"SUBSCRIBE\ndestination:orders\nid:1\nreceipt:here\n\n\0")
+    peer = connect(CONNECT + b"SUBSCRIBE\ndestination:/nowhere/orders\nid:1\nreceipt:here\n\n\0")
     error = peer.rest().rpartition(b"ERROR")[2]
     assert b"\nreceipt-id:here\n" in error
 
