@@ -183,7 +183,7 @@ def go_on(full: FullDisk, say: Callable[[str], None]) -> None:
     full.disk.empty()
     full.wait_until(lambda: full.broker.metric("quire_store_writable") == 1, "the store takes writes")
     full.wait_until(lambda: full.room("store") >= LIMIT, "the store has room again")
-    assert full.broker.events("disk.recovered")
+    full.wait_until(lambda: bool(full.broker.events("disk.recovered")), "the broker says that there is room")
     assert full.produce(1000) is None
     assert len(full.consume()) == 1000
     say("there was space again, and it went on")
