@@ -27,6 +27,19 @@ def shrink(history: History, fails: Fails) -> History:
         history: fails.
         fails: says so of a shorter one.
     """
+    before = None
+    while history != before:  # with plainer steps, and a plainer setup, more of them may be left out
+        before = history
+        history = _shorter(history, fails)
+        for index in range(len(history.steps)):
+            history = _with_plain_step(history, index, fails)
+        steps = history.steps
+        history = History(_plain(history.setup, lambda setup, steps=steps: fails(History(setup, steps))), steps)
+    return history
+
+
+def _shorter(history: History, fails: Fails) -> History:
+    """Leave out runs of steps, as many as can be."""
     size = len(history.steps) // 2
     while size:
         shorter = _without_runs(history, size, fails)
@@ -34,9 +47,7 @@ def shrink(history: History, fails: Fails) -> History:
             size //= 2
         history = shorter
         size = min(size, len(history.steps))
-    for index in range(len(history.steps)):
-        history = _with_plain_step(history, index, fails)
-    return History(_plain(history.setup, lambda setup: fails(History(setup, history.steps))), history.steps)
+    return history
 
 
 def _with_plain_step(history: History, index: int, fails: Fails) -> History:

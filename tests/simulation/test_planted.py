@@ -60,5 +60,5 @@ def test_a_history_that_fails_is_shrunk_to_few_steps_which_fail_when_they_are_re
         again = failure_of(parse("\n".join(shortest.lines())))
     assert failure is not None
     assert again is not None
-    assert len(shortest.steps) <= 15
+    assert len(shortest.steps) <= 10
     assert kind_of(again) == kind_of(failure)
