@@ -33,8 +33,7 @@ def shrink(history: History, fails: Fails) -> History:
         history = _shorter(history, fails)
         for index in range(len(history.steps)):
             history = _with_plain_step(history, index, fails)
-        steps = history.steps
-        history = History(_plain(history.setup, lambda setup, steps=steps: fails(History(setup, steps))), steps)
+        history = _with_plain_setup(history, fails)
     return history
 
 
@@ -48,6 +47,10 @@ def _shorter(history: History, fails: Fails) -> History:
         history = shorter
         size = min(size, len(history.steps))
     return history
+
+
+def _with_plain_setup(history: History, fails: Fails) -> History:
+    return History(_plain(history.setup, lambda setup: fails(History(setup, history.steps))), history.steps)
 
 
 def _with_plain_step(history: History, index: int, fails: Fails) -> History:

@@ -13,9 +13,7 @@ from tests.simulation.shrink import shrink_failure
 from tests.simulation.streams import planted as planted_in_streams
 from tests.simulation.streams.generator import generate as generate_streams
 
-pytestmark = pytest.mark.timeout(400)
-
-MOST_SEEDS = 2000
+MOST_SEEDS = 1000
 """A bug that needs more histories than this is not found."""
 
 

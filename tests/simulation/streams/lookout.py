@@ -118,6 +118,9 @@ class Lookout:
             owners = group.coordinator.owners(partition)
             if len(owners) > 1 and not self._consumption.is_shared:
                 raise Broken(Rule.OWNER, f"partition {partition} of {group.name} has the owners {owners}")
+            served = [member.id for member in group.members.values() if partition in member.children]
+            if len(served) > 1 and not self._consumption.is_shared:
+                raise Broken(Rule.OWNER, f"partition {partition} of {group.name} is still at {served}")
 
     # What is given.
 
