@@ -314,3 +314,15 @@ def test_a_long_chunk_of_input_is_taken_in_pieces_and_in_order() -> None:
     assert bodies != [*numbers(*range(400)), b"between"]
     bodies.remove(b"between")
     assert bodies == numbers(*range(400))
+
+
+def test_a_commit_of_many_destinations_is_full_until_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.broker.OPEN_PARTS", 2)
+    stepped = filled(0)
+    producer = stepped.connect()
+    for number in range(3):
+        assert not stepped.broker.is_full
+        producer.send(f"q{number}", b"")
+    assert stepped.broker.is_full
+    stepped.run()
+    assert not stepped.broker.is_full
