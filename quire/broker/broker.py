@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
-from quire.broker.commit import Commit, Owner, Part, Parts
+from quire.broker.commit import Commit, Owner, Part
 from quire.broker.destinations import Destinations
 from quire.broker.disk_watch import DiskWatch
 from quire.broker.expiry import Expiry
@@ -149,6 +149,7 @@ class Broker:
         self._turn_planned = False
         self._pacing = CommitPacing(clock, lingers=call_later is not None)
         self._turn_asked = False
+        self._turn_includes = False
         self._failure = StoreFailure(self)
         self._committing: Commit | None = None
         self._open = Commit(1)
@@ -274,8 +275,8 @@ class Broker:
         """A queue, a topic or the schedule has something for the open commit."""
         if not part.listed:
             part.listed = True
-            self._open.parts.append(part)
-            self.ask_turn()
+            self._open.parts[part.owner] = part
+            self._ask_commit()
 
     def list_transaction(self, transaction: Transaction) -> None:
         """A transaction is in the open commit."""
@@ -285,7 +286,7 @@ class Broker:
         """Tell a session when everything up to now is durable."""
         self._open.receipts.append((session, receipts))
         self.open_bytes += sum([len(receipt) for receipt in receipts])  # they will be output
-        self.ask_turn()
+        self._ask_commit()
 
     def sent(self, session: Session) -> None:
         """A session has put messages or a transaction into the open commit: it is told if the commit fails."""
@@ -294,7 +295,7 @@ class Broker:
     def unwritten(self, session: Session) -> None:
         """A session has output to write at the end of the turn."""
         self._unwritten[session] = None
-        self.ask_turn()
+        self._ask_commit()
 
     def take_producer_sequence(self, producer: str, sequence: int) -> bool:
         """Whether a numbered send is new; sends up to the highest number taken are duplicates.
@@ -332,6 +333,12 @@ class Broker:
             self._turn_asked = True
             self._call_soon()
 
+    def _ask_commit(self) -> None:
+        """The open commit has something, or there is output: the turn that runs sees to it, or another one is asked."""
+        if not self._turn_includes and not self._turn_asked:
+            self._turn_asked = True
+            self._call_soon()
+
     @property
     def is_full(self) -> bool:
         """Whether the open commit has so much that nothing is read until it is done."""
@@ -339,7 +346,8 @@ class Broker:
 
     def parts_of(self, owner: Owner) -> list[Any]:
         """What a queue, a topic or the schedule has in the commit under way."""
-        return self._committing.parts.of(owner) if self._committing else []
+        part = self._committing.parts.get(owner) if self._committing else None
+        return [] if part is None else [part]
 
     # The turn.
 
@@ -354,22 +362,26 @@ class Broker:
 
         A turn that was asked for stays so, or each commit would add one more to those that the event loop has already.
         """
-        meter = self.meter
-        dispatch = self.dispatch
-        dispatch.relieve()
-        dispatch.wake_refused()  # first, or a busy queue would take what a waiting one was promised
-        dispatch.run()
-        self.steps.run()
-        while self._committing is None and self._may_begin():
-            self._begin_commit()
-        meter.part("the beginning of a commit")
-        dispatch.wake_refused()
-        self.flow.release()
-        meter.part("what waited for room")
+        self._turn_includes = True
+        try:
+            self.dispatch.run()
+            self.steps.run()
+            while self._committing is None and self._may_begin():
+                self._begin_commit()
+        except BaseException:
+            self.ask_turn()  # for what this one had still to do
+            raise
+        finally:
+            self._turn_includes = False
+        if self.memory.is_waited_for:
+            self.dispatch.wake_refused()
+        if self.flow.holds:
+            self.flow.release()
+            self.meter.part("what waited for room")
         unwritten, self._unwritten = self._unwritten, {}
         for session in unwritten:
             session.flush()
-        meter.end("output")
+        self.meter.end("output")
 
     def planned_turn(self) -> None:
         """The turn that ``call_later`` was asked for."""
@@ -391,24 +403,26 @@ class Broker:
         """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
         commit, error = self._close_commit()
         self._committing = commit
-        announcement = Announcement()
-        if error is not None:
-            self._end_commit(commit.batch, error, announcement)
-        elif commit.batch:
+        if error is None and commit.batch:
             self.writer.submit(commit.batch)
         else:
-            self._committing = None
-            self._complete(commit, announcement)
-        announcement.end()
+            announcement = Announcement()
+            if error is not None:
+                self._end_commit(commit.batch, error, announcement)
+            else:
+                self._committing = None
+                self._complete(commit, announcement)
+            announcement.end()
+        self.meter.part("the beginning of a commit")
 
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
         self.ledger.write(self._open.parts)
         commit, self.open_commit_number = self._open, self.open_commit_number + 1
-        listed, commit.parts = commit.parts, Parts()
+        listed, commit.parts = commit.parts, {}
         self._open = Commit(self.open_commit_number)
         commit.size, self.open_bytes = self.open_bytes, 0
         error: QuireError | None = None
-        for part in listed:
+        for part in listed.values():
             try:
                 part.owner.fill(commit)
             except StoreError as failure:  # the spool is full or broken
@@ -419,7 +433,11 @@ class Broker:
         """The writer is done with a batch. Called on the event loop's thread."""
         self.meter.begin()
         announcement = Announcement()
-        self._end_commit(batch, error, announcement)
+        asked, self._turn_asked = self._turn_asked, True  # the turn that follows at once does what is asked for
+        try:
+            self._end_commit(batch, error, announcement)
+        finally:
+            self._turn_asked = asked
         self.meter.part("the end of a commit")
         try:
             self._work()
@@ -446,8 +464,8 @@ class Broker:
         """A commit is done: tell everybody. Nothing here reads the store."""
         self.commits_done = commit.number
         self._pacing.ended(commit)
-        for part in commit.parts:
-            announcement.tell(part.owner.committed, part)
+        for owner, part in list(commit.parts.items()):
+            announcement.tell(owner.committed, part)
         for session, receipts in commit.receipts:
             announcement.tell(session.confirmed, receipts)
         for call in commit.calls:

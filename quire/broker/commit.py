@@ -1,6 +1,6 @@
 """A commit: what has gathered since the last one, and whom to tell when it is durable."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -132,35 +132,6 @@ class Owner(Protocol):
         ...
 
 
-class Parts:
-    """The parts of a commit, in the order they came: one of each owner."""
-
-    __slots__ = ("_by_owner",)
-
-    def __init__(self) -> None:
-        self._by_owner: dict[Owner, Part] = {}
-
-    def append(self, part: Part) -> None:
-        """Add a part."""
-        assert part.owner not in self._by_owner
-        self._by_owner[part.owner] = part
-
-    def of(self, owner: Owner) -> list[Any]:
-        """The part of an owner, if there is one."""
-        part = self._by_owner.get(owner)
-        return [] if part is None else [part]
-
-    def forget(self, owner: object) -> None:
-        """An owner is gone: nobody has to hear what becomes of its part."""
-        self._by_owner.pop(owner, None)  # type: ignore[call-overload]
-
-    def __iter__(self) -> Iterator[Part]:
-        return iter(list(self._by_owner.values()))
-
-    def __len__(self) -> int:
-        return len(self._by_owner)
-
-
 @dataclass(slots=True)
 class Commit:
     """One commit of the broker.
@@ -168,7 +139,7 @@ class Commit:
     Attributes:
         number: commits are numbered from 1, in their order.
         batch: what the store writes; empty when nothing has to be stored.
-        parts: what concerns queues, topics, the schedule.
+        parts: what concerns queues, topics, the schedule: one part of each, in the order they came.
         receipts: whom to tell.
         senders: the sessions that sent persistent messages or committed transactions in it.
         transactions: the transactions in it.
@@ -179,7 +150,7 @@ class Commit:
 
     number: int
     batch: WriteBatch = field(default_factory=WriteBatch)
-    parts: Parts = field(default_factory=Parts)
+    parts: dict[Owner, Part] = field(default_factory=dict)
     receipts: list[tuple[Session, list[bytes]]] = field(default_factory=list)
     senders: dict[Session, None] = field(default_factory=dict)
     transactions: list["Transaction"] = field(default_factory=list)
@@ -189,7 +160,7 @@ class Commit:
 
     def forget(self, owner: object) -> None:
         """A queue is deleted: nobody has to hear what becomes of its part. What the writer has of it is written."""
-        self.parts.forget(owner)
+        self.parts.pop(owner, None)  # type: ignore[call-overload]
         for transaction in self.transactions:
             transaction.settled = [settled for settled in transaction.settled if settled[0] is not owner]
 

@@ -19,7 +19,7 @@ FEW = 30_000
 OBJECTS = 50
 """How many objects a connection or a destination is made of, at the least."""
 
-THRESHOLDS = (700, 10, 3)
+THRESHOLDS = (5000, 10, 2)
 """After so many new objects the youngest are looked at; after so many of these collections, those that survived one."""
 
 

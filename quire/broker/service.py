@@ -131,7 +131,7 @@ class Service:
             AddressInUse: a port is taken.
             StoreError: the store cannot be opened.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         self._use_disk(HoldCause.STORE_DISK, self.store)
         report = migrations.prepare(self.store.url)
         if report:
@@ -162,13 +162,13 @@ class Service:
         )
 
     def _turn_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self._turn)
+        self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self.broker.turn()  # there is none yet when the turn is asked for while it is made
 
     def _turn_later(self, delay: float) -> None:
-        asyncio.get_running_loop().call_later(delay, self.broker.planned_turn)
+        self._loop.call_later(delay, self.broker.planned_turn)
 
     def _committed_on_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[WriteBatch, QuireError | None], None]:
         def completed(batch: WriteBatch, error: QuireError | None) -> None:

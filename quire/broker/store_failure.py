@@ -33,7 +33,7 @@ class StoreFailure:
     @property
     def may_try(self) -> bool:
         """Whether a commit may begin: the last failure is long enough ago."""
-        return self._broker.clock.monotonic() >= self._retry_at
+        return self._broker.store_error is None or self._broker.clock.monotonic() >= self._retry_at
 
     def refuse(self, error: QuireError) -> None:
         """Take no sends until the store takes writes again.
@@ -80,7 +80,7 @@ class StoreFailure:
         for transaction in commit.transactions:
             for queue, messages in transaction.settled:
                 announcement.tell(queue.restore, messages)
-        for part in commit.parts:
+        for part in list(commit.parts.values()):
             announcement.tell(part.owner.commit_failed, part, restored)
         for number, destination in commit.batch.destinations.items():
             following.batch.destinations.setdefault(number, destination)

@@ -35,7 +35,7 @@ class TurnDispatch:
         return self._broker.clock.monotonic() >= self._ends
 
     def relieve(self) -> None:
-        """While somebody waits for memory: queues that nobody consumes give theirs up (rule 8)."""
+        """While a cursor waits for memory: queues without consumers give theirs up (rule 8)."""
         broker = self._broker
         while broker.idle_residents and broker.memory.is_waited_for:
             queue, _ = broker.idle_residents.popitem(last=False)
@@ -55,7 +55,19 @@ class TurnDispatch:
         broker.meter.part("what waited for memory")
 
     def run(self) -> None:
-        """Give out messages: first for credit that others waited for, then what queues have ready."""
+        """Give out messages: first to those that found no memory, then for new credit, then what queues have ready."""
+        broker = self._broker
+        if broker.memory.is_waited_for:
+            self.relieve()
+            self.wake_refused()  # first, or a busy queue would take what a waiting one was promised
+        if broker.with_credit:
+            self._serve_credit()
+        if broker.ready:
+            self._serve_ready()
+        if broker.ready or broker.with_credit:
+            broker.ask_turn()
+
+    def _serve_credit(self) -> None:
         broker = self._broker
         self._begin(WAITERS_BUDGET)
         wholes, broker.with_credit = list(broker.with_credit), {}
@@ -64,6 +76,10 @@ class TurnDispatch:
                 broker.with_credit = {**dict.fromkeys(wholes[number:]), **broker.with_credit}
                 break
             whole.serve_waiting()
+        self._ends = math.inf
+
+    def _serve_ready(self) -> None:
+        broker = self._broker
         self._begin(BUDGET)
         ready, broker.ready = list(broker.ready), {}
         for number, queue in enumerate(ready):
@@ -72,11 +88,9 @@ class TurnDispatch:
                 break
             self.serve(queue)
         self._ends = math.inf
-        if broker.ready or broker.with_credit:
-            broker.ask_turn()
 
     def _begin(self, seconds: float) -> None:
-        self._ends = self._broker.clock.monotonic() + seconds
+        self._ends = self._broker.meter.latest + seconds
 
     def serve(self, queue: Dispatching) -> None:
         """Have a queue give out what it can now; from now on consumers are looked for there that do not keep up."""

@@ -9,6 +9,9 @@ from quire.logs import event
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """The upper bounds of the histogram's buckets, in seconds; the last bucket has none."""
 
+SHORT = BOUNDS[0]
+"""Nearly all turns are not longer."""
+
 SLOW = 0.05
 """A turn that takes longer than so many seconds is logged."""
 
@@ -27,14 +30,16 @@ class TurnMeter:
     Attributes:
         counts: how many turns each bucket has: those up to its bound, and above the one before it.
         seconds: what all turns took together.
+        latest: the time of the last reading, on the monotonic clock.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.seconds = 0.0
-        self._clock = clock
+        self.latest = 0.0
+        self._monotonic = clock.monotonic
         self._longest = 0.0
-        self._began = self._part_began = 0.0
+        self._began = 0.0
         self._longest_part = 0.0
         self._what = ""
         self._of: object = None
@@ -43,7 +48,7 @@ class TurnMeter:
 
     def begin(self) -> None:
         """A turn begins."""
-        self._began = self._part_began = self._clock.monotonic()
+        self._began = self.latest = self._monotonic()
         self._longest_part = -1.0
 
     def part(self, what: str, of: object = None) -> float:
@@ -56,9 +61,9 @@ class TurnMeter:
         Returns:
             The time now, on the monotonic clock.
         """
-        now = self._clock.monotonic()
-        took = now - self._part_began
-        self._part_began = now
+        now = self._monotonic()
+        took = now - self.latest
+        self.latest = now
         if took > self._longest_part:
             self._longest_part, self._what, self._of = took, what, of
         return now
@@ -66,8 +71,11 @@ class TurnMeter:
     def end(self, what: str, of: object = None) -> None:
         """The turn is over; what it did last is its last part."""
         took = self.part(what, of) - self._began
-        self.counts[bisect_left(BOUNDS, took)] += 1
         self.seconds += took
+        if took <= SHORT:
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(BOUNDS, took)] += 1
         if took > self._longest:
             self._longest = took
         if took > SLOW:
@@ -80,7 +88,7 @@ class TurnMeter:
         return longest
 
     def _tell(self, took: float) -> None:
-        if self._part_began < self._next_line:
+        if self.latest < self._next_line:
             self._left_out += 1
             return
         what = self._what if self._of is None else f"{self._what} {getattr(self._of, '__qualname__', self._of)}"
@@ -91,4 +99,4 @@ class TurnMeter:
             "loop.slow", text, logging.WARNING, seconds=round(took, 3), what=what,
             what_seconds=round(self._longest_part, 3), left_out=self._left_out,
         )  # fmt: skip
-        self._next_line, self._left_out = self._part_began + LOG_INTERVAL, 0
+        self._next_line, self._left_out = self.latest + LOG_INTERVAL, 0

@@ -79,7 +79,10 @@ class MemoryUsage:
 
     def wait(self, waiter: Waiter) -> None:
         """Be woken after a release. A waiter that waits already keeps its place."""
-        self._root()._waiters.setdefault(waiter, None)
+        root = self._root()
+        if not root._waiters:
+            root._released = False  # what was released up to now is what it did not suffice
+        root._waiters.setdefault(waiter, None)
 
     def stop_waiting(self, waiter: Waiter) -> None:
         """Be woken no more."""

@@ -4,10 +4,10 @@ What is true once a commit is done is written in that commit. So the ledger says
 exactly if it is; a crash can only take dispatches from it whose messages come again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from quire.broker.commit import Part
+from quire.broker.commit import Owner, Part
 from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.destination import Destination
 from quire.ledger_block import STREAM, Run, encode_block
@@ -61,17 +61,16 @@ class Ledger:
         if self._noted:
             self._broker.hurry()
 
-    def write(self, parts: Iterable[Part]) -> None:
+    def write(self, parts: Mapping[Owner, Part]) -> None:
         """The open commit ends: add a block that says what it will have done, and what happened since the last one.
 
         Args:
             parts: what the commit has.
         """
         committed: list[Run] = []
-        for part in parts:
-            ledger, appends = getattr(part.owner, "ledger", None), getattr(part, "appends", None)
-            if ledger is not None and appends:
-                committed += ledger.committing(appends)
+        for owner, part in parts.items():
+            if owner.ledger is not None and part.appends:
+                committed += owner.ledger.committing(part.appends)
         if committed:
             self._lane.send(self._content(committed))
         if self._noted:  # what happened has happened, whatever becomes of this commit

@@ -193,7 +193,7 @@ class LaneSubscription(Queue):
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
         part, self._open = self._open, QueuePart(self)
-        commit.parts.append(part)
+        commit.parts[self] = part
         marks = commit.batch.marks
         for lane in self.lanes:
             if (mark := lane.mark.take()) is not None:

@@ -185,7 +185,7 @@ class Queue:
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
         part, self._open = self._open, QueuePart(self)
-        commit.parts.append(part)
+        commit.parts[self] = part
         for lane in self.lanes:
             if (mark := lane.mark.take()) is not None:
                 part.marks[lane.id] = mark

@@ -135,7 +135,7 @@ class Schedule:
         """Put what has gathered into a commit."""
         part, self._open = self._open, SchedulePart(self)
         self._under_way = part
-        commit.parts.append(part)
+        commit.parts[self] = part
         part.write(commit.batch, self._lane)
 
     def committed(self, part: SchedulePart) -> None:

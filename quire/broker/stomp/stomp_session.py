@@ -156,7 +156,7 @@ class StompSession(Session):
         receipts: list[bytes] = []
         sent, others = False, 0
         routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
-        end = broker.clock.monotonic() + INPUT_BUDGET
+        end = broker.clock.monotonic() + INPUT_BUDGET if len(events) > LOOK else 0.0
         try:
             for index, (head, receipt, body) in enumerate(events):
                 if not index & LOOK and index and broker.clock.monotonic() > end:

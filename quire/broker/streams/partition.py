@@ -155,7 +155,7 @@ class Partition:
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
         part, self._open = self._open, PartitionPart(self)
-        commit.parts.append(part)
+        commit.parts[self] = part
         if part.appends or part.removals:
             lane = commit.batch.lane(self.lane)
             lane.appends = part.appends

@@ -163,7 +163,7 @@ class Pins:
 
     def fill(self, commit: Commit) -> None:
         """Hand over what the open commit stores; the marks are in its batch already."""
-        commit.parts.append(self._open)
+        commit.parts[self] = self._open
         self._open = PinsPart(self)
 
     def committed(self, part: PinsPart) -> None:

@@ -185,7 +185,7 @@ class Topic:
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
         part, self._open = self._open, TopicPart(self)
-        commit.parts.append(part)
+        commit.parts[self] = part
         if part.appends:
             self.filled_to = part.appends[-1].sequence
         first = self._first_needed()

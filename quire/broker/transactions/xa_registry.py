@@ -181,7 +181,7 @@ class XaRegistry:
 
     def fill(self, commit: Commit) -> None:
         """Hand over what the open commit stores; the marks are in its batch already."""
-        commit.parts.append(self._open)
+        commit.parts[self] = self._open
         self._open = XaPart(self)
 
     def committed(self, part: XaPart) -> None:

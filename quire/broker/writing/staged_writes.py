@@ -323,7 +323,7 @@ class StagedWrites:
 
     def fill(self, commit: Commit) -> None:
         """Hand over what the open commit stores; the marks are in its batch already."""
-        commit.parts.append(self._open)
+        commit.parts[self] = self._open
         self._open = WritePart(self)
 
     def committed(self, part: WritePart) -> None:

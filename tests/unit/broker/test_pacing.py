@@ -34,7 +34,7 @@ def sent_by(*senders: Session) -> Commit:
 def acknowledgements() -> Commit:
     """A commit with nothing but acknowledgements, for which nobody asked a receipt."""
     commit = Commit(1)
-    commit.parts.append(QueuePart(STEPPED.queue("q")))
+    commit.parts[STEPPED.queue("q")] = QueuePart(STEPPED.queue("q"))
     return commit
 
 

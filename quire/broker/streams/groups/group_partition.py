@@ -164,7 +164,7 @@ class GroupPartition(LaneSubscription):
             super().fill(commit)
             return
         part, self._open = self._open, QueuePart(self)
-        commit.parts.append(part)
+        commit.parts[self] = part
         self.finished.add_all(sorted([message.sequence for message in part.removals]))
         states.update([(sequence, state) for sequence, (_, state) in part.deliveries.items()])
         for message in part.removals:
