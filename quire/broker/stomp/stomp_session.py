@@ -6,6 +6,7 @@ handlers.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 
 from quire import __version__
@@ -21,7 +22,14 @@ from quire.broker.stomp.stomp_rejection import read_rejection
 from quire.broker.stomp.stomp_route import Route, route_of
 from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
-from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, TransactionTooLarge, UnknownTransaction
+from quire.errors import (
+    ConnectionTimeout,
+    LimitExceeded,
+    QuireError,
+    StoreError,
+    TransactionTooLarge,
+    UnknownTransaction,
+)
 from quire.message import Message
 from quire.protocols.stomp.decoder import Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
@@ -218,6 +226,8 @@ class StompSession(Session):
         if head.command == b"SEND":
             if not self._send(head, body):
                 return False
+        elif head.command == b"COMMIT" and self._must_gather(head):
+            return False
         else:
             self._handlers[head.command](head)
         if receipt is not None:
@@ -463,6 +473,26 @@ class StompSession(Session):
         if name in self._transactions:
             raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
         self._transactions[name] = Transaction(self._broker)
+
+    def _must_gather(self, head: Head) -> bool:
+        """Whether a COMMIT has to wait until what it is about is found: it is much, and found in steps."""
+        transaction = self._transaction(head.headers["transaction"])
+        if not transaction.gather():
+            return False
+        self._connection.pause_reading("held")
+        self._broker.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
+        return True
+
+    def _gather(self, transaction: Transaction) -> bool:
+        if not self._waiting:  # the connection is gone, and the transaction with it
+            return False
+        try:
+            if transaction.gather():
+                return True
+        except StoreError:  # the COMMIT, which tries it again, fails as others do
+            pass
+        self.resume()
+        return False
 
     def _commit(self, head: Head) -> None:
         self._transaction(head.headers["transaction"]).commit()
