@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 READ_AGAIN = 1.0
 """How many seconds after a failed read the store is read again."""
 
+RETURN_STEP = 5000
+"""So many messages of a consumer that goes come back at once."""
+
 GROUPED = "grouped"
 """The setting of a stored queue that says whether messages of groups were ever sent to it."""
 
@@ -411,6 +414,20 @@ class Queue:
             self._rest()
         self.dispatcher.consumer_left(subscription)
         self.wake()
+
+    def return_some(self, subscription: Subscription, cause: str) -> bool:
+        """Before a consumer goes that has much in flight: take some of it back, the last of it first.
+
+        Returns:
+            Whether there was much.
+        """
+        in_flight = subscription.in_flight
+        if len(in_flight) <= RETURN_STEP:
+            return False
+        messages = [in_flight.popitem()[1] for _ in range(RETURN_STEP)]
+        messages.reverse()
+        self.take_back(messages, 0, cause)
+        return True
 
     def _activate(self) -> None:
         for lane in self.lanes:

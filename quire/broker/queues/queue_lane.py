@@ -152,7 +152,13 @@ class QueueLane:
 
     def come_back(self, messages: list[Message]) -> None:
         """Messages come back from consumers."""
-        self.returned = deque(heapq.merge(sorted(messages, key=_sequence), self.returned, key=_sequence))
+        returned, messages = self.returned, sorted(messages, key=_sequence)
+        if not returned or (messages and returned[-1].sequence < messages[0].sequence):
+            returned.extend(messages)
+        elif messages and messages[-1].sequence < returned[0].sequence:
+            returned.extendleft(reversed(messages))
+        else:
+            self.returned = deque(heapq.merge(messages, returned, key=_sequence))
 
     def delay(self, messages: list[Message], group_header: bytes | None) -> None:
         """Set messages aside until their ``not_before``.

@@ -55,8 +55,11 @@ class WayBack:
         if self._queue.policy.redelivery_at == "tail" and not at_once:
             self._move_to_tail(messages[:failed])
             messages = messages[failed:]
+        state = Delivery(0, 0, 0, cause)
         for message in messages:
-            state = Delivery(message.deliveries, message.failures, message.not_before, cause)
+            known = (message.deliveries, message.failures, message.not_before)
+            if known != state[:3]:  # mostly it is that of the message before
+                state = Delivery(*known, cause)
             self._queue.note_delivery(message, state)
         self._return(messages)
 
