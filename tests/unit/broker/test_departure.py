@@ -6,6 +6,7 @@ import pytest
 
 from quire.broker.queues import queue as queues
 from quire.errors import BrokerStopping
+from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, consumer, drain, filled, is_flagged, numbers, settings
 
@@ -99,13 +100,16 @@ def test_a_durable_subscription_is_free_at_once() -> None:
 
 
 def test_a_temporary_queue_ends_with_its_connection() -> None:
-    stepped = SteppedBroker(settings())
+    stepped = SteppedBroker(settings(memory={"limit": 4 * (100 + MESSAGE_OVERHEAD)}))
     client = stepped.connect()
     client.frame("SUBSCRIBE", {"destination": "/temp-queue/r", "id": "0", "ack": "client-individual"})
-    for number in range(7):
+    for number in range(8):
         client.frame("SEND", {"destination": "/temp-queue/r"}, b"%d" % number)
     stepped.run()
-    assert len(client.messages()) == 7
+    for message in client.take("MESSAGE"):
+        client.ack(message)
+    stepped.run()
+    assert len(client.messages()) == 4  # from the spool: their memory is given back when they come back
     client.vanish()
     stepped.run()
     assert stepped.broker.routing.temporaries.queues == {}
