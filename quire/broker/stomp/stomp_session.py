@@ -125,13 +125,13 @@ class StompSession(Session):
         """Take what came over the connection."""
         if self._heart_beat:
             self._heart_beat.received()
+        is_put_off = self._decoder.has_rest and data
         events = self._decoder.receive(data)
-        if self._waiting:
+        if self._waiting or is_put_off:
             self._waiting += events
             return
         self._process(events)
-        if self._decoder.error and not self._waiting:
-            self.fail(self._decoder.error)
+        self._end_of_input()
         self._count_partial()
 
     def _count_partial(self) -> None:
@@ -148,8 +148,14 @@ class StompSession(Session):
         waiting, self._waiting = self._waiting, []
         self._connection.resume_reading("held")
         self._process(waiting)
+        self._end_of_input()
+
+    def _end_of_input(self) -> None:
+        """What was decoded is processed, or waits: what else is there?"""
         if self._decoder.error and not self._waiting:
             self.fail(self._decoder.error)
+        elif self._decoder.has_rest and not self._waiting:
+            self._put_off([])
 
     # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
     def _process(self, events: list[Event]) -> None:  # noqa: C901
@@ -216,6 +222,9 @@ class StompSession(Session):
     def _go_on(self) -> bool:
         if self._waiting:
             self.resume()
+        elif self._state is not State.CLOSED:
+            self._connection.resume_reading("held")
+            self.receive(b"")
         return False
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
