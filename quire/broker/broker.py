@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
@@ -34,7 +34,7 @@ from quire.broker.steps import Steps
 from quire.broker.store_failure import StoreFailure
 from quire.broker.streams.groups.groups import Groups
 from quire.broker.streams.stream import Stream
-from quire.broker.subscription import Dispatching
+from quire.broker.subscription import Departing, Dispatching
 from quire.broker.topics.durables import Durables
 from quire.broker.topics.topic import Topic
 from quire.broker.transactions.transaction import Transaction
@@ -51,9 +51,6 @@ from quire.scheduler import Scheduler
 from quire.settings import Settings
 from quire.store.base import Store, StoredDestination, WriteBatch
 from quire.store.writer import Writer
-
-if TYPE_CHECKING:
-    from quire.broker.routing.wildcard import WildcardSubscription
 
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
@@ -80,7 +77,7 @@ class Broker:
         disks: the disks that are watched.
         ready: the queues that may have something to dispatch.
         with_credit: the subscriptions to several destinations that may have credit for those of them that wait for it.
-        leaving: the subscriptions to several destinations that are over, and have not left all of these yet.
+        leaving: the subscriptions that are over, and have not left their destinations yet.
         watched: those that had, since consumers were last looked at.
         idle_residents: the queues nobody consumes that may keep messages in memory.
         stored_bytes: sizes of all messages in all queues.
@@ -133,7 +130,7 @@ class Broker:
         self.ready: dict[Dispatching, None] = {}
         self.with_credit: dict[SharedPrefetch, None] = {}
         self.watched: dict[Dispatching, None] = {}
-        self.leaving: dict[WildcardSubscription, None] = {}
+        self.leaving: dict[Departing, None] = {}
         self.idle_residents: OrderedDict[Queue, None] = OrderedDict()
         self.stored_bytes = self.open_bytes = self.transaction_bytes = self.partial_bytes = 0
         self.partial_limit = settings.memory.limit + settings.stomp.max_body
@@ -254,8 +251,8 @@ class Broker:
 
     def stop(self) -> None:
         """Before a clean stop, when all connections are gone: note that nothing is in flight, with the open commit."""
-        for whole in list(self.leaving):
-            whole.finish()
+        for leaving in list(self.leaving):
+            leaving.finish()
         for queue in self.queues.values():
             queue.stop()
         for durable in self.durables:

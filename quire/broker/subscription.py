@@ -102,6 +102,14 @@ class Source(Dispatching, Protocol):
         ...
 
 
+class Departing(Protocol):
+    """The end of a subscription that takes several turns."""
+
+    def finish(self) -> None:
+        """All of it is done now."""
+        ...
+
+
 class Subscription:
     """A consumer.
 
@@ -126,10 +134,11 @@ class Subscription:
         times_slow: how often it became slow.
         oldest: the oldest sequence it has in flight, and since when, on the monotonic clock (``SlowConsumers``).
         prefix: what its session writes before each message.
+        departure: while it leaves its queue: finishes that.
     """
 
     __slots__ = (
-        "ack", "exclusive", "extended", "full_since", "id", "in_flight", "number", "oldest", "prefetch",
+        "ack", "departure", "exclusive", "extended", "full_since", "id", "in_flight", "number", "oldest", "prefetch",
         "prefix", "priority", "pulled", "selector", "session", "source", "times_slow", "turn",
     )  # fmt: skip
 
@@ -154,6 +163,7 @@ class Subscription:
         self.times_slow = 0
         self.oldest = (0, 0.0)
         self.prefix = b""
+        self.departure: Departing | None = None
 
     @property
     def credit(self) -> int:
@@ -178,6 +188,8 @@ class Subscription:
 
     def leave_now(self) -> None:
         """If it is about to leave its source, it does so now."""
+        if self.departure is not None:
+            self.departure.finish()
 
     def extend(self, sequences: Iterable[int]) -> None:
         """Messages take no credit for now.

@@ -125,7 +125,7 @@ class QueueCursor:
         """To the head, or further on; what is resident behind it is given up or kept."""
         self.blocked_since = None
         self.position = position
-        resident = list(heapq.merge(back, self.window, key=_sequence))
+        resident = list(heapq.merge(back, self.window, key=_sequence)) if self.window else back
         self.window.clear()
         self.read_again(resident)
 
@@ -137,9 +137,9 @@ class QueueCursor:
         """
         self.skipped.difference_update([message.sequence for message in messages])
         self.release([message for message in messages if message.stored])
-        kept = [message for message in messages if not message.stored]
-        self._kept = deque(heapq.merge(kept, self._kept, key=_sequence))
-        self._kept_bytes += _charge(kept)
+        if kept := [message for message in messages if not message.stored]:
+            self._kept = deque(heapq.merge(kept, self._kept, key=_sequence))
+            self._kept_bytes += _charge(kept)
 
     def set_aside(self, message: Message) -> None:
         """An admitted message waits for a consumer that may take it: a stored one gives its memory back meanwhile."""

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 READ_AGAIN = 1.0
 """How many seconds after a failed read the store is read again."""
 
+RETURN_STEP = 5000
+"""So many messages of a consumer that goes come back at once."""
+
 GROUPED = "grouped"
 """The setting of a stored queue that says whether messages of groups were ever sent to it."""
 
@@ -372,10 +375,13 @@ class Queue:
         self.depth += len(messages)
         self.bytes += size
         self.broker.stored_bytes += size
-        for message in messages:
+        resident = [message for message in messages if message.content]
+        for message in resident:
             self.lane_of(message).cursor.hold([message])
             message.stored = message.persistent  # the spool has given them up already
-        self.take_back(messages, 0, "the transaction of its acknowledgement failed")
+        self.take_back(resident, 0, "the transaction of its acknowledgement failed")
+        if len(resident) < len(messages):
+            self.show([message for message in messages if not message.content])
         if self._settles_with >= self.broker.commits_done:  # the last consumer left meanwhile: begin at the head
             self._rest()
             if self.subscriptions:
@@ -408,6 +414,20 @@ class Queue:
             self._rest()
         self.dispatcher.consumer_left(subscription)
         self.wake()
+
+    def return_some(self, subscription: Subscription, cause: str) -> bool:
+        """Before a consumer goes that has much in flight: take some of it back, the last of it first.
+
+        Returns:
+            Whether there was much.
+        """
+        in_flight = subscription.in_flight
+        if len(in_flight) <= RETURN_STEP:
+            return False
+        messages = [in_flight.popitem()[1] for _ in range(RETURN_STEP)]
+        messages.reverse()
+        self.take_back(messages, 0, cause)
+        return True
 
     def _activate(self) -> None:
         for lane in self.lanes:
@@ -447,13 +467,43 @@ class Queue:
             Those of them that may be removed; the others are in flight, or are being removed already. The caller ends
             with ``removed``.
         """
+        free = self._discard(sequences)
+        if free:
+            self._open.excluded.update(free)
+            self.broker.list_part(self._open)
+        return free
+
+    def hide(self, sequences: list[int]) -> list[int]:
+        """Take messages out of where they wait until they are shown, or settled: nobody else may have them.
+
+        Args:
+            sequences: which.
+
+        Returns:
+            Those of them that are not in flight, and not being removed. They take no memory.
+        """
+        return self._discard(sequences)
+
+    def _discard(self, sequences: list[int]) -> list[int]:
         free = self.free_of(sequences)
         if free:
             for lane in self.lanes:
                 lane.discard(set(free))
-            self._open.excluded.update(free)
-            self.broker.list_part(self._open)
         return free
+
+    def settle_hidden(self, messages: list[Message]) -> None:
+        """As ``acknowledge``, for hidden messages."""
+        if messages:
+            self.dequeued += len(messages)
+            if self.ledger is not None:
+                self.ledger.acknowledged(messages)
+            self._open.excluded.update([message.sequence for message in messages])
+            self._remove(messages)
+
+    def show(self, messages: list[Message]) -> None:
+        """Hidden messages wait again: those without contents where the store has them."""
+        self._way_back.show(messages)
+        self.wake()
 
     def free_of(self, sequences: list[int], *, in_flight: bool = False) -> list[int]:
         """Those of some sequences that nobody has and that are not being removed; what else is out costs nothing.

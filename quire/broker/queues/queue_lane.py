@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from quire.broker.queues.delayed_messages import DelayedMessages
 from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.found_links import found_links
 from quire.broker.queues.parking import Parking
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
@@ -69,6 +70,7 @@ class QueueLane:
         self.is_scanning = False
         self._taken_from = self.returned
         self._clock = broker.clock
+        self._spool = broker.spool
 
     def head(self) -> int | None:
         """The sequence of its first stored message, as far as a short look can tell."""
@@ -83,6 +85,22 @@ class QueueLane:
             limit: how many at the most.
         """
         return self.reader.links(self.id, start, limit)
+
+    def without_contents(self, sequences: list[int]) -> list[Message]:
+        """Read messages without their contents; those that are not there are left out.
+
+        Args:
+            sequences: which, in ascending order.
+        """
+        found = [self._shell(link) for link in found_links(self.reader, self.id, sequences)]
+        if not self._spool.is_empty(self.id):
+            found += [self._shell(link, persistent=False) for link in found_links(self._spool, self.id, sequences)]
+        return found
+
+    def _shell(self, link: Link, *, persistent: bool = True) -> Message:
+        message = Message(link.sequence, b"", 0, self.priority, persistent)
+        message.size, message.stored = link.size, True
+        return message
 
     def own(self, messages: list[Message]) -> list[Message]:
         """Those of a prioritized queue's messages that are in this lane."""
@@ -134,7 +152,13 @@ class QueueLane:
 
     def come_back(self, messages: list[Message]) -> None:
         """Messages come back from consumers."""
-        self.returned = deque(heapq.merge(sorted(messages, key=_sequence), self.returned, key=_sequence))
+        returned, messages = self.returned, sorted(messages, key=_sequence)
+        if not returned or (messages and returned[-1].sequence < messages[0].sequence):
+            returned.extend(messages)
+        elif messages and messages[-1].sequence < returned[0].sequence:
+            returned.extendleft(reversed(messages))
+        else:
+            self.returned = deque(heapq.merge(messages, returned, key=_sequence))
 
     def delay(self, messages: list[Message], group_header: bytes | None) -> None:
         """Set messages aside until their ``not_before``.
@@ -149,6 +173,13 @@ class QueueLane:
             group = message.header(group_header) if group_header else None
             self.cursor.set_aside(message)
             self.delayed.add(message, group)
+
+    def recall_later(self, messages: list[Message]) -> None:
+        """Have messages read again that are due at once, and take no memory until then."""
+        if messages and not self.delayed:
+            self.delayed_since = self._clock.monotonic()
+        for message in messages:
+            self.delayed.add(message, None)
 
     def recall(self, sequences: list[int], sizes: list[int], kept: dict[int, Message]) -> tuple[list[Message], int]:
         """Bring messages back that were set aside, as many of the first as fit.

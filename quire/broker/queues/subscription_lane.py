@@ -53,6 +53,13 @@ class SubscriptionLane(QueueLane):
         """Read links of what is not finished."""
         return self.reader.every_link(start, limit)
 
+    def without_contents(self, sequences: list[int]) -> list[Message]:
+        """Read messages without their contents; those that are not there, or are finished, are left out."""
+        finished = self._subscription.finished
+        found = super().without_contents([sequence for sequence in sequences if sequence not in finished])
+        self.reader.set_states(found)
+        return found
+
     def admit(self, stored: list[Message]) -> None:
         """Messages were committed that the subscription wants: they are in memory if there is room."""
         is_at_tail = self._subscription.subscriptions and not self.cursor.has_more

@@ -55,8 +55,11 @@ class WayBack:
         if self._queue.policy.redelivery_at == "tail" and not at_once:
             self._move_to_tail(messages[:failed])
             messages = messages[failed:]
+        state = Delivery(0, 0, 0, cause)
         for message in messages:
-            state = Delivery(message.deliveries, message.failures, message.not_before, cause)
+            known = (message.deliveries, message.failures, message.not_before)
+            if known != state[:3]:  # mostly it is that of the message before
+                state = Delivery(*known, cause)
             self._queue.note_delivery(message, state)
         self._return(messages)
 
@@ -65,6 +68,18 @@ class WayBack:
         if delay_ms is None:
             delay_ms = self._queue.redelivery_delay_ms(message)
         return self._broker.clock.now_ms() + delay_ms if delay_ms else 0
+
+    def show(self, messages: list[Message]) -> None:
+        """Put hidden messages back. What the cursor does not come to again is recalled, before later ones."""
+        sequences = {message.sequence for message in messages}
+        for lane in self._queue.lanes:
+            own = messages if len(self._queue.lanes) == 1 else lane.own(messages)
+            lane.cursor.excluded -= sequences
+            lane.cursor.skipped -= sequences
+            lane.come_back([message for message in own if not message.stored])
+            lane.recall_later([m for m in own if m.stored and m.sequence <= lane.cursor.position])
+        if not self._queue.subscriptions:
+            self._queue.dispatcher.rest()
 
     def _return(self, messages: list[Message]) -> None:
         """Put messages where they wait for their next delivery: before all others, or beside them until their time."""

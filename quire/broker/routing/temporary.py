@@ -200,7 +200,10 @@ class Temporaries:
         if address.kind is DestinationKind.TOPIC:
             self._broker.forget(self.topics.pop(address.name))
             return
-        broker, queue = self._broker, self.queues.pop(address.name)
+        broker, queue = self._broker, self.queues[address.name]
+        for subscription in list(queue.subscriptions):
+            subscription.leave_now()
+        del self.queues[address.name]
         for queues in (broker.ready, broker.watched, broker.idle_residents):
             queues.pop(queue, None)
         broker.stored_bytes -= queue.bytes

@@ -58,6 +58,7 @@ class WildcardSubscription(SharedPrefetch):
         self._tell_started: Callable[[], None] = lambda: None
         self._leaving: dict[ChildSubscription, bool] = {}
         self._is_over = False
+        self._cause = ""
         self._end_child: Callable[[ChildSubscription], None]
 
     # Destinations come.
@@ -152,6 +153,7 @@ class WildcardSubscription(SharedPrefetch):
             lost: whether they vanished without a word.
         """
         self._is_over = True
+        self._cause = cause
         self._end_child = partial(self._end_one, cause, gone, lost=lost)
         self._broker.destinations.created.remove(self._created)
         for pattern in self._topic_wildcards():
@@ -171,6 +173,8 @@ class WildcardSubscription(SharedPrefetch):
     def _go(self) -> bool:
         """Take a step; whether there are more."""
         for child in list(islice(self._leaving, STEP)):
+            if isinstance(child.source, Queue) and child.source.return_some(child, self._cause):
+                return True
             self.leave_now(child)
         return bool(self._leaving)
 

@@ -1,8 +1,11 @@
 """Makes the consumers that SUBSCRIBE frames ask for."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from quire.broker.queues.departure import Departure
+from quire.broker.queues.queue import Queue
 from quire.broker.routing.wildcard import WildcardSubscription
 from quire.broker.shared_prefetch import ChildSubscription
 from quire.broker.stomp.browser import Browser
@@ -24,7 +27,6 @@ from quire.settings import Policy
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.queue import Queue
     from quire.broker.stomp.stomp_session import StompSession
     from quire.broker.topics.topic import Topic
 
@@ -189,10 +191,15 @@ class ConsumerMaker:
         """
         self._broker.durables.remove(self._client_id(), name)
 
-    def gone(self, subscription: Subscription) -> None:
-        """A consumer is gone: it is entered no more."""
+    def end(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
+        """A consumer goes: it is entered no more. What it has of a queue comes back in steps."""
         del self._subscriptions[subscription.number]
-        self._tell_gone(subscription)
+        source, gone = subscription.source, partial(self._tell_gone, subscription)
+        if isinstance(source, Queue):
+            Departure(self._broker, source, subscription, cause, gone, lost=lost).begin()
+        else:
+            source.remove(subscription, cause, lost=lost)
+            gone()
 
     def _tell_gone(self, subscription: Subscription) -> None:
         if not isinstance(subscription.source, Browser):
@@ -204,7 +211,7 @@ class ConsumerMaker:
     # One consumer.
 
     def _of_queue(
-        self, request: SubscribeRequest, queue: "Queue", written: str, parent: WildcardSubscription | None = None
+        self, request: SubscribeRequest, queue: Queue, written: str, parent: WildcardSubscription | None = None
     ) -> Subscription:
         kind = Subscription if parent is None else ChildSubscription
         subscription = kind(

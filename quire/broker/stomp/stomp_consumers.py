@@ -165,8 +165,7 @@ class StompConsumers:
         if pull := self._pulls.pop(id, None):
             pull.cancel()
         if isinstance(consumer, Subscription):
-            consumer.source.remove(consumer, cause, lost=lost)
-            self._maker.gone(consumer)
+            self._maker.end(consumer, cause, lost=lost)
             self.rolled_back.forget({consumer})
         else:
             self.rolled_back.forget(set(consumer.children.values()))

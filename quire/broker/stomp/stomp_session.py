@@ -6,6 +6,7 @@ handlers.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 
 from quire import __version__
@@ -21,7 +22,14 @@ from quire.broker.stomp.stomp_rejection import read_rejection
 from quire.broker.stomp.stomp_route import Route, route_of
 from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
-from quire.errors import ConnectionTimeout, LimitExceeded, QuireError, TransactionTooLarge, UnknownTransaction
+from quire.errors import (
+    ConnectionTimeout,
+    LimitExceeded,
+    QuireError,
+    StoreError,
+    TransactionTooLarge,
+    UnknownTransaction,
+)
 from quire.message import Message
 from quire.protocols.stomp.decoder import Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
@@ -117,13 +125,13 @@ class StompSession(Session):
         """Take what came over the connection."""
         if self._heart_beat:
             self._heart_beat.received()
+        is_put_off = self._decoder.has_rest and data
         events = self._decoder.receive(data)
-        if self._waiting:
+        if self._waiting or is_put_off:
             self._waiting += events
             return
         self._process(events)
-        if self._decoder.error and not self._waiting:
-            self.fail(self._decoder.error)
+        self._end_of_input()
         self._count_partial()
 
     def _count_partial(self) -> None:
@@ -140,8 +148,14 @@ class StompSession(Session):
         waiting, self._waiting = self._waiting, []
         self._connection.resume_reading("held")
         self._process(waiting)
+        self._end_of_input()
+
+    def _end_of_input(self) -> None:
+        """What was decoded is processed, or waits: what else is there?"""
         if self._decoder.error and not self._waiting:
             self.fail(self._decoder.error)
+        elif self._decoder.has_rest and not self._waiting:
+            self._put_off([])
 
     # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
     def _process(self, events: list[Event]) -> None:  # noqa: C901
@@ -208,6 +222,9 @@ class StompSession(Session):
     def _go_on(self) -> bool:
         if self._waiting:
             self.resume()
+        elif self._state is not State.CLOSED:
+            self._connection.resume_reading("held")
+            self.receive(b"")
         return False
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
@@ -218,6 +235,8 @@ class StompSession(Session):
         if head.command == b"SEND":
             if not self._send(head, body):
                 return False
+        elif head.command == b"COMMIT" and self._must_gather(head):
+            return False
         else:
             self._handlers[head.command](head)
         if receipt is not None:
@@ -463,6 +482,26 @@ class StompSession(Session):
         if name in self._transactions:
             raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
         self._transactions[name] = Transaction(self._broker)
+
+    def _must_gather(self, head: Head) -> bool:
+        """Whether a COMMIT has to wait until what it is about is found: it is much, and found in steps."""
+        transaction = self._transaction(head.headers["transaction"])
+        if not transaction.gather():
+            return False
+        self._connection.pause_reading("held")
+        self._broker.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
+        return True
+
+    def _gather(self, transaction: Transaction) -> bool:
+        if not self._waiting:  # the connection is gone, and the transaction with it
+            return False
+        try:
+            if transaction.gather():
+                return True
+        except StoreError:  # the COMMIT, which tries it again, fails as others do
+            pass
+        self.resume()
+        return False
 
     def _commit(self, head: Head) -> None:
         self._transaction(head.headers["transaction"]).commit()

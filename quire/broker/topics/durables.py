@@ -170,6 +170,8 @@ class Durables:
         return subscription
 
     def _check_free(self, durable: DurableSubscription) -> None:
+        for subscription in list(durable.subscriptions):
+            subscription.leave_now()
         if durable.subscriptions:
             client, name = durable.key
             connection = durable.subscriptions[0].session.name

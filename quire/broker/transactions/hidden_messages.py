@@ -72,12 +72,7 @@ class HiddenMessages:
     def remove(self) -> None:
         """They are done with: remove them with the open commit."""
         if is_there(self.queue):
-            for lane in self.queue.lanes:
-                lane.cursor.excluded -= {message.sequence for message in self._messages}
-            free = set(self.queue.take_out([message.sequence for message in self._messages]))
-            removed = [message for message in self._messages if message.sequence in free]
-            self.queue.removed(removed)
-            self.queue.dequeued += len(removed)
+            self.queue.settle_hidden(self._messages)
 
     def note_return(self, cause: str) -> None:
         """They are going to come back: store that with the open commit. Then ``show`` them."""
@@ -88,20 +83,9 @@ class HiddenMessages:
 
     def show(self) -> None:
         """They wait again, before later ones, in their order."""
-        if not is_there(self.queue):
-            return
-        for lane in self.queue.lanes:
-            own = self._own(lane, self._messages)
-            sequences = {message.sequence for message in own}
-            lane.cursor.excluded -= sequences
-            lane.cursor.skipped -= sequences
-            if not lane.delayed:
-                lane.delayed_since = self.queue.broker.clock.monotonic()
-            for message in own:
-                if message.sequence <= lane.cursor.position:  # the cursor does not come to it again
-                    lane.delayed.add(message, None)
-        self.queue.redelivered += len(self._messages)
-        self.queue.wake()
+        if is_there(self.queue):
+            self.queue.redelivered += len(self._messages)
+            self.queue.show(self._messages)
 
     def _own(self, lane: QueueLane, messages: list[Message]) -> list[Message]:
         return messages if len(self.queue.lanes) == 1 else lane.own(messages)

@@ -82,8 +82,11 @@ class PreparedTransaction:
             StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
         """
         prepared = cls(broker, key, broker.clock.now_ms())
-        for subscription, messages in transaction.take_acknowledged(transaction.find_waiting()):
-            prepared._hide(subscription.source, messages)
+        transaction.gather_all()
+        for source, messages in transaction.take_acknowledged():
+            prepared._hide(source, messages)
+        for source, messages in transaction.take_late():
+            prepared._keep_hidden(source, messages)
         transaction.give_back_rejected()
         sends = transaction.sends
         prepared.messages, prepared.bytes = len(sends), transaction.size
@@ -96,12 +99,26 @@ class PreparedTransaction:
         return prepared
 
     def _hide(self, source: "Source", messages: list[Message]) -> None:
-        self.acknowledgements += len(messages)
+        """Hide what was in flight."""
         stored = [message for message in messages if message.stored] if isinstance(source, Queue) else []
         if stored and isinstance(source, Queue):
             self._hidden.append(HiddenMessages.take(source, stored))
-        if len(stored) < len(messages):
-            self._kept.append((source, [message for message in messages if message not in stored]))
+        self.acknowledgements += len(stored)
+        self._keep(source, [message for message in messages if not stored or not message.stored])
+
+    def _keep_hidden(self, source: "Source", messages: list[Message]) -> None:
+        """Keep hidden what is so already."""
+        stored = [message for message in messages if message.stored]
+        if stored and isinstance(source, Queue):
+            self._hidden.append(HiddenMessages(source, stored))
+        self.acknowledgements += len(stored)
+        self._keep(source, [message for message in messages if not message.stored])
+
+    def _keep(self, source: "Source", messages: list[Message]) -> None:
+        """Keep what is nowhere but in memory."""
+        self.acknowledgements += len(messages)
+        if messages:
+            self._kept.append((source, messages))
 
     @classmethod
     def load(cls, broker: "Broker", key: str, value: bytes) -> Self:

@@ -7,7 +7,7 @@ again, the acknowledgement of that delivery counts. A late rejection says nothin
 from itertools import islice
 
 from quire.broker.subscription import AckMode, Subscription
-from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
+from quire.broker.transactions.waiting_messages import find_waiting, settle_waiting, take_waiting
 
 LIMIT = 1000
 """Of so many messages a late acknowledgement is known; of the oldest of more it is an error, as any unknown one."""
@@ -51,12 +51,12 @@ class RolledBack:
         Raises:
             StoreError: they cannot be read. They may be settled later.
         """
-        late = [sequence for sequence in sequences if (subscription, sequence) in self._known]
+        late = sorted([sequence for sequence in sequences if (subscription, sequence) in self._known])
         found = find_waiting(subscription.source, late)
         for sequence in late:
             del self._known[subscription, sequence]
         if messages := take_waiting(subscription.source, found):
-            subscription.source.acknowledge(messages)
+            settle_waiting(subscription.source, messages)
 
     def forget(self, subscriptions: set[Subscription]) -> None:
         """Consumers go."""

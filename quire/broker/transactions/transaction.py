@@ -3,10 +3,11 @@
 It belongs to one session. What it promises about order stands in ``docs/transactions.md``.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from quire.broker.transactions.waiting_messages import find_waiting, take_waiting
+from quire.broker.transactions.waiting_messages import RUN, find_waiting, put_back, settle_waiting, take_waiting
 from quire.errors import TransactionTimedOut, TransactionTooLarge
 from quire.message import Message
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.routing.routing import Target
     from quire.broker.subscription import Source, Subscription
-
-
-Waiting = dict["Subscription", list[Message]]
-"""What was acknowledged and may wait in its queue again, by subscription."""
 
 
 class Sending(Protocol):
@@ -85,6 +82,8 @@ class Transaction:
         self._broker = broker
         self._targets: list[tuple[Target, int]] = []  # of the sends, and the version of the destinations then
         self._held: dict[Subscription, dict[int, bool]] = {}  # by sequence: acknowledged, or else rejected
+        self._late: deque[tuple[Source, list[int]]] = deque()  # acknowledged and not in flight; to be looked for
+        self._taken: dict[Source, list[Message]] = {}  # what of it waited in its queue; it is hidden there
         self._acknowledgements = 0
         self._has_timed_out = False
         self.sends: list[HeldSend] = []
@@ -186,14 +185,18 @@ class Transaction:
         """
         self.check_open()
         broker = self._broker
-        targets, waiting = self._find_targets(), self.find_waiting()
+        targets = self._find_targets()
+        self.gather_all()
         know_producers(broker, self.sends)
         for target, send in zip(targets, self.sends, strict=True):
             if send.is_new(broker):
                 target.send(send.content, send.expiration, send.priority, send.persistent)
-        for subscription, messages in self.take_acknowledged(waiting):
-            subscription.source.acknowledge(messages)
-            self.settled.append((subscription.source, messages))
+        for source, messages in self.take_acknowledged():
+            source.acknowledge(messages)
+            self.settled.append((source, messages))
+        for source, messages in self.take_late():
+            if settle_waiting(source, messages):
+                self.settled.append((source, messages))
         self.give_back_rejected()
         self.close()
         broker.list_transaction(self)
@@ -237,34 +240,55 @@ class Transaction:
 
     # The pieces of its end, for two-phase transactions too.
 
-    def find_waiting(self) -> Waiting:
-        """Find what was acknowledged and is not in flight any more: its consumer left, or it was rolled back before.
+    def gather(self) -> bool:
+        """Before ``commit``: find some of what was acknowledged and is not in flight any more, and hide it.
+
+        Its consumer has left, or it was rolled back before. It counts too if it still waits in its queue. If it was
+        given out again, it is not settled twice.
+
+        Returns:
+            Whether there is more.
 
         Raises:
             StoreError: it cannot be read.
         """
-        waiting: Waiting = {}
+        if not self._late:
+            self._list_late()
+        looked = 0
+        while self._late and looked + len(self._late[0][1]) <= RUN:
+            source, sequences = self._late[0]
+            looked += len(sequences)
+            if taken := take_waiting(source, find_waiting(source, sequences)):
+                self._taken.setdefault(source, []).extend(taken)
+            self._late.popleft()
+        return bool(self._late)
+
+    def gather_all(self) -> None:
+        """Find all of it at once. Raises what ``gather`` does."""
+        while self.gather():
+            pass
+
+    def _list_late(self) -> None:
         for subscription, held in self._held.items():
-            in_flight = subscription.in_flight
-            late = [sequence for sequence, acknowledged in held.items() if acknowledged and sequence not in in_flight]
-            if found := find_waiting(subscription.source, late):
-                waiting[subscription] = found
-        return waiting
+            if held.keys() <= subscription.in_flight.keys():
+                continue
+            late = sorted([s for s in held.keys() - subscription.in_flight.keys() if held[s]])
+            for sequence in late:
+                del held[sequence]
+            runs = [late[start : start + RUN] for start in range(0, len(late), RUN)]
+            self._late.extend([(subscription.source, run) for run in runs])
 
-    def take_acknowledged(self, waiting: Waiting) -> Iterator[tuple["Subscription", list[Message]]]:
-        """Take what was acknowledged out of the in-flight tables, by subscription.
-
-        What is not in flight any more counts too if it still waits in its queue. If it was given out again, it is not
-        settled twice.
-
-        Args:
-            waiting: what ``find_waiting`` has just found.
-        """
+    def take_acknowledged(self) -> "Iterator[tuple[Source, list[Message]]]":
+        """Take what was acknowledged, and is in flight, out of the in-flight tables."""
         for subscription, held in self._held.items():
             messages = subscription.take([sequence for sequence, acknowledged in held.items() if acknowledged])
-            messages += take_waiting(subscription.source, waiting.get(subscription, []))
             if messages:
-                yield subscription, messages
+                yield subscription.source, messages
+
+    def take_late(self) -> "list[tuple[Source, list[Message]]]":
+        """Take what was acknowledged, and was found by ``gather``; it is hidden."""
+        taken, self._taken = self._taken, {}
+        return list(taken.items())
 
     def give_back_rejected(self) -> None:
         """Take back what was rejected."""
@@ -283,3 +307,6 @@ class Transaction:
         self.size = self._acknowledgements = 0
         self.sends, self._targets = [], []
         self._held = {}
+        self._late.clear()
+        for source, messages in self.take_late():
+            put_back(source, messages)

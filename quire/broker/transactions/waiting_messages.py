@@ -1,12 +1,15 @@
-"""Messages that are acknowledged although they are not in flight: they may still wait in their queue."""
+"""Messages that are acknowledged although they are not in flight: they may still wait in their queue.
+
+They are found without their contents, and hidden until they are settled: nobody is given them meanwhile.
+"""
 
 from quire.broker.queues.queue import Queue
 from quire.broker.subscription import Source
-from quire.errors import StoreCorrupt
+from quire.broker.transactions.hidden_messages import is_there
 from quire.message import Message
 
 RUN = 1000
-"""So many messages are read at once."""
+"""So many messages are looked for at once."""
 
 
 def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
@@ -14,52 +17,66 @@ def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
 
     Args:
         source: where they were consumed from. What a plain subscription of a topic got back is delivered again.
-        sequences: which.
+        sequences: which, ``RUN`` of them at the most, in ascending order.
+
+    Returns:
+        Messages without contents; what is nowhere but in memory is as it is.
 
     Raises:
         StoreError: they cannot be read.
     """
     if not isinstance(source, Queue):
         return []
-    last, wanted = source.last, set(sequences)
-    found = [message for message in source.unstored() if message.sequence in wanted]
-    wanted.difference_update([message.sequence for message in found])
-    stored = sorted([sequence for sequence in wanted if sequence <= last])
-    for start in range(0, len(stored), RUN):
-        found += _load(source, stored[start : start + RUN])
-    return [message for message in found if message.sequence <= last]
+    sequences = [sequence for sequence in sequences if sequence <= source.last]
+    found = _unstored(source, sequences)
+    wanted = set(sequences).difference([message.sequence for message in found])
+    for lane in source.lanes:
+        found += lane.without_contents(sorted(wanted))
+    return found
+
+
+def _unstored(queue: Queue, sequences: list[int]) -> list[Message]:
+    """Those of some messages that are nowhere but in memory."""
+    if not sequences:
+        return []
+    found: list[Message] = []
+    wanted, start = set(sequences), sequences[0]
+    while start <= sequences[-1] and (run := queue.unstored_from(start, RUN, in_flight=False)):
+        found += [message for message in run if message.sequence in wanted]
+        start = run[-1].sequence + 1
+    return found
 
 
 def take_waiting(source: Source, found: list[Message]) -> list[Message]:
-    """Take messages out of where they wait, as if they were in flight.
+    """Hide messages: they are taken out of where they wait, until ``settle_waiting`` or ``put_back``.
 
     Args:
         source: where they were consumed from.
         found: what ``find_waiting`` has just found there.
 
     Returns:
-        Those that nobody has, to be acknowledged. The others are with a consumer again, or are gone.
+        Those that nobody has. The others are with a consumer again, or are gone.
     """
     if not found or not isinstance(source, Queue):
         return []
     there = {message.sequence: message for message in found}
-    taken = [there[sequence] for sequence in source.take_out(list(there))]
+    taken = [there[sequence] for sequence in source.hide(list(there))]
     for message in taken:
-        source.lane_of(message).cursor.hold([message])
+        if not message.stored:
+            source.lane_of(message).cursor.hold([message])
     return taken
 
 
-def _load(queue: Queue, sequences: list[int]) -> list[Message]:
-    """Those of some messages that are stored. One that is damaged stays where it is, and dispatch tells of it."""
-    try:
-        found = []
-        for lane in queue.lanes:
-            found += lane.reader.load(lane.id, sequences)
-            if not queue.broker.spool.is_empty(lane.id):
-                found += queue.broker.spool.load(lane.id, sequences)
-    except StoreCorrupt:
-        if len(sequences) == 1:
-            return []
-        half = len(sequences) // 2
-        return _load(queue, sequences[:half]) + _load(queue, sequences[half:])
-    return found
+def settle_waiting(source: Source, taken: list[Message]) -> bool:
+    """Remove what ``take_waiting`` gave, as if it were acknowledged in flight; False if its queue was deleted."""
+    if not isinstance(source, Queue) or not is_there(source):
+        return False
+    source.settle_hidden([message for message in taken if message.stored])
+    source.acknowledge([message for message in taken if not message.stored])
+    return True
+
+
+def put_back(source: Source, taken: list[Message]) -> None:
+    """What ``take_waiting`` gave waits again, as before."""
+    if isinstance(source, Queue) and is_there(source):
+        source.show(taken)

@@ -7,6 +7,7 @@ read once. Everything else (a new head, carriage returns, odd receipts) goes thr
 checks everything.
 """
 
+import math
 import re
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ _RECEIPT = re.compile(rb"\nreceipt:[^\n]*")
 _HEAD_LINES = 8
 _KNOWN_HEADS = 64
 _KNOWN_SIZE = 1024
+_NEW_HEADS = 2000
 
 
 class Limits(NamedTuple):
@@ -87,6 +89,13 @@ class Decoder:
         self._partial_head = b""
         self._partial: tuple[Head, bytes | None] | None = None
         self._partial_body = bytearray()
+        self._rest = b""
+        self._new_heads: float = _NEW_HEADS if commands is CLIENT_COMMANDS else math.inf
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether there was more than is decoded at once: ``receive`` goes on, with no octets or with the next ones."""
+        return bool(self._rest)
 
     @property
     def version(self) -> Version:
@@ -119,10 +128,13 @@ class Decoder:
             data: any number of octets.
 
         Returns:
-            The frames that are whole now, in order. ACK frames of 1.2 that have the header ``id`` and nothing else come
-            as runs: ``(ACK_RUN, None, [id, ...])``. End-of-lines between frames (heart-beats) are passed over.
+            The frames that are whole now, in order; of a client's, 2,000 with new heads at the most. ACK frames of 1.2
+            that have the header ``id`` and nothing else come as runs: ``(ACK_RUN, None, [id, ...])``. End-of-lines
+            between frames (heart-beats) are passed over.
         """
         events: list[Event] = []
+        if self._rest:
+            data, self._rest = self._rest + data, b""
         if self.error is None:
             try:
                 if self._partial is not None:
@@ -141,7 +153,7 @@ class Decoder:
 
     # One loop without calls per frame, though long: this is the hottest code of the broker.
     def _decode(self, data: bytes, events: list[Event]) -> None:  # noqa: C901
-        position, size, known_size = 0, len(data), self._known_size
+        position, size, known_size, new = 0, len(data), self._known_size, 0
         find, plain, known = data.find, _PLAIN.fullmatch, self._heads.get
         while position < size:
             first = data[position]
@@ -164,6 +176,10 @@ class Decoder:
             if head is None and end > 0 and first == 83:
                 head = self._similar.find(block)
             if head is None or not (receipt is None or receipt.isalnum() or plain(receipt)):
+                if new >= self._new_heads:
+                    self._rest = data[position:]
+                    return
+                new += 1
                 found = self._read_head(data, position)
                 if found is None:
                     return

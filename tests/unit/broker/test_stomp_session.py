@@ -326,3 +326,45 @@ def test_a_commit_of_many_destinations_is_full_until_it_begins(monkeypatch: pyte
     assert stepped.broker.is_full
     stepped.run()
     assert not stepped.broker.is_full
+
+
+def test_a_turn_decodes_a_bounded_number_of_new_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.protocols.stomp.decoder._NEW_HEADS", 5)
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    before, processed = stepped.broker.next_message_id(), []
+    client.feed(b"".join([b"SEND\ndestination:/queue/q\nn:%d\\c\n\n%d\0" % (n, n) for n in range(23)]) + b"SEND\nx")
+    while stepped.is_turn_wanted:
+        now = stepped.broker.next_message_id()
+        processed.append(now - before - 1)
+        before = now
+        stepped.turn()
+    assert max(processed) == 5
+    client.feed(b":y\ndestination:/queue/q\n\n23\0")
+    stepped.run()
+    assert consumer(stepped).messages() == numbers(*range(24))
+    assert client.connection.paused == set()
+
+
+def test_what_comes_before_the_rest_is_decoded_waits_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.protocols.stomp.decoder._NEW_HEADS", 5)
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    frames = [b"SEND\ndestination:/queue/q\nn:%d\\c\n\n%d\0" % (n, n) for n in range(20)]
+    client.session.receive(b"".join(frames[:7]) + frames[7][:9])
+    client.session.receive(frames[7][9:20])
+    client.session.receive(frames[7][20:] + b"".join(frames[8:]))
+    stepped.run()
+    assert consumer(stepped).messages() == numbers(*range(20))
+    assert client.connection.paused == set()
+
+
+def test_an_error_behind_what_is_decoded_at_once_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.protocols.stomp.decoder._NEW_HEADS", 5)
+    stepped = SteppedBroker()
+    client = stepped.connect()
+    frames = [b"SEND\ndestination:/queue/q\nn:%d\\c\n\n%d\0" % (n, n) for n in range(7)]
+    client.feed(b"".join(frames) + b"WRONG\n\n\0" + frames[0])
+    stepped.run()
+    assert client.errors() == ["protocol-violation"]
+    assert consumer(stepped).messages() == numbers(*range(7))

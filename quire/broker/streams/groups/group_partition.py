@@ -259,7 +259,7 @@ class GroupPartition(LaneSubscription):
             self.removed(messages)
         return bool(messages)
 
-    def take_out(self, sequences: list[int]) -> list[int]:
+    def hide(self, sequences: list[int]) -> list[int]:
         """None: a transaction has acknowledged what its member does not have any more when it is committed.
 
         Args:

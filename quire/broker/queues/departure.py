@@ -1,0 +1,60 @@
+"""The end of a consumer of a queue: what it has in flight comes back in steps, and then it is gone."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quire.broker.queues.queue import Queue
+from quire.broker.subscription import Subscription
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+
+
+class Departure:
+    """The end of one consumer. Until it is gone its queue gives out nothing: what comes back comes before later ones.
+
+    Args:
+        broker: the broker.
+        queue: what it consumes.
+        subscription: the consumer.
+        cause: why it goes.
+        gone: called when it is gone.
+        lost: whether it vanished without a word.
+    """
+
+    def __init__(
+        self, broker: "Broker", queue: Queue, subscription: Subscription, cause: str, gone: Callable[[], None], *,
+        lost: bool,
+    ) -> None:  # fmt: skip
+        self._broker = broker
+        self._queue = queue
+        self._subscription = subscription
+        self._cause = cause
+        self._gone = gone
+        self._lost = lost
+        self._is_over = False
+
+    def begin(self) -> None:
+        """Take the first step, and the others in later turns if there are any."""
+        self._queue.awaited += 1
+        self._broker.leaving[self] = None
+        self._subscription.departure = self
+        if self._step():
+            self._broker.steps.add(self._step, "the end of a consumer", stores=False)
+
+    def _step(self) -> bool:
+        if self._is_over:
+            return False
+        if self._queue.return_some(self._subscription, self._cause):
+            return True
+        self._is_over = True
+        del self._broker.leaving[self]
+        self._queue.awaited -= 1
+        self._queue.remove(self._subscription, self._cause, lost=self._lost)
+        self._gone()
+        return False
+
+    def finish(self) -> None:
+        """It is gone at once."""
+        while self._step():
+            pass
