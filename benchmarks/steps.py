@@ -16,12 +16,12 @@ from typing import NamedTuple
 import click
 
 from benchmarks.machine import machine, versions
-from quire.broker.management.management import Management
-from quire.broker.management.message_transfer import Choice
 from quire.broker.queues.queue import Queue
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.topics.topic import Topic
 from quire.clock import SystemClock
+from quire.management.management import Management
+from quire.management.message_transfer import Choice
 from quire.settings import Policies, Policy, Settings
 from quire.store.base import Sync
 from quire.store.lmdb import LmdbStore

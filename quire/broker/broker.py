@@ -14,6 +14,7 @@ from typing import Any
 
 from quire.broker.advisories import Advisories
 from quire.broker.announcement import Announcement
+from quire.broker.bulk.staged_writes import StagedWrites
 from quire.broker.commit import Commit, Owner, Part
 from quire.broker.destinations import Destinations
 from quire.broker.disk_watch import DiskWatch
@@ -42,7 +43,6 @@ from quire.broker.transactions.transaction_timeouts import TransactionTimeouts
 from quire.broker.transactions.xa_registry import XaRegistry
 from quire.broker.turn_dispatch import TurnDispatch
 from quire.broker.turn_meter import TurnMeter
-from quire.broker.writing.staged_writes import StagedWrites
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool

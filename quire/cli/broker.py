@@ -32,8 +32,8 @@ def start(context: click.Context, file: Path | None, standby: bool, flags: dict[
 
     settings = read()
     # The broker's own modules are needed by this verb alone.
-    from quire.broker.service import run
-    from quire.console.http_api import HttpApi
+    from quire.http.http_api import HttpApi
+    from quire.server.service import run
 
     context.exit(run(settings, standby=standby, http=HttpApi(), reload=read))
 

@@ -22,7 +22,7 @@ from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.lines import body_part
 from quire.store.maintenance.repair import repair as repair_store
 from quire.store.maintenance.restore import restore as restore_store
-from quire.store.maintenance.upkeep import Opened, reading, store_path, writing
+from quire.store.maintenance.store_maintenance import Opened, reading, store_path, writing
 from quire.store.maintenance.verify import Progress
 from quire.store.maintenance.verify import verify as verify_store
 from quire.store.urls import shown
@@ -80,7 +80,7 @@ def store() -> None:
 @store_verb
 def info(url: str, output: Output) -> None:
     """Show where the store is, its format, its size, who has its lock, and how much is in it."""
-    with reading(url) as (opened, upkeep):
+    with reading(url) as (opened, maintenance):
         destinations = opened.destinations()
         states = [opened.lane_state(lane) for destination in destinations for lane in destination.lanes]
         output.record(
@@ -88,7 +88,7 @@ def info(url: str, output: Output) -> None:
                 "url": shown(url),
                 "format": FORMAT_VERSION,
                 "size": opened.size(),
-                "files": {str(file): {"size": file.stat().st_size} for file in upkeep.files()},
+                "files": {str(file): {"size": file.stat().st_size} for file in maintenance.files()},
                 "lock_owner": opened.lock_owner() or None,
                 "destinations": len(destinations),
                 "lanes": len(states),
@@ -161,7 +161,7 @@ def verify(context: click.Context, url: str, output: Output) -> None:
 
     def findings(opened: Opened, progress: Progress) -> Iterator[dict[str, Any]]:
         nonlocal wrong
-        for finding in verify_store(opened.store, opened.upkeep, progress):
+        for finding in verify_store(opened.store, opened.maintenance, progress):
             wrong += 1
             yield finding._asdict()
 
@@ -239,10 +239,10 @@ def import_(url: str, output: Output, file: BinaryIO) -> None:
 @store_verb
 def compact(url: str, output: Output) -> None:
     """Rewrite the store without the space that removed messages left."""
-    with writing(url) as (_, upkeep):
-        before = _file_size(upkeep.files())
-        upkeep.compact()
-        after = _file_size(upkeep.files())
+    with writing(url) as (_, maintenance):
+        before = _file_size(maintenance.files())
+        maintenance.compact()
+        after = _file_size(maintenance.files())
     output.done(f"compacted: {before} bytes before, {after} after", {"before": before, "after": after})
 
 
@@ -255,8 +255,8 @@ def _file_size(files: list[Path]) -> int:
 @store_verb
 def backup(url: str, output: Output, target: Path) -> None:
     """Copy the store to TARGET, beside a running broker too."""
-    with reading(url) as (_, upkeep):
-        upkeep.backup(target)
+    with reading(url) as (_, maintenance):
+        maintenance.backup(target)
     output.done(f"backed up to {target}", {"target": str(target)})
 
 

@@ -8,7 +8,7 @@ from quire.errors import StoreTooNew, StoreUnreachable
 from quire.migrations.place import Place
 from quire.store.base import FORMAT_VERSION
 from quire.store.maintenance.files import stamp
-from quire.store.maintenance.upkeep import exists, locked, store_path
+from quire.store.maintenance.store_maintenance import exists, locked, store_path
 from quire.store.urls import shown, store_for_url
 
 

@@ -13,7 +13,7 @@ from quire.arrow.lane_reader import LaneRange, read
 from quire.spark.lanes import BrokerLanes, Lanes, StoredLanes
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
-from quire.store.maintenance.upkeep import reading
+from quire.store.maintenance.store_maintenance import reading
 
 
 class Read(Protocol):

@@ -18,7 +18,6 @@ from quire.broker.announcement import Announcement
 from quire.broker.broker import Broker
 from quire.broker.commit import Commit
 from quire.broker.queues.queue import Queue
-from quire.broker.stomp.stomp_session import StompSession
 from quire.clock import ManualClock
 from quire.cursors.spool import Spool
 from quire.errors import QuireError
@@ -27,6 +26,7 @@ from quire.protocols.stomp.encoder import encode_frame
 from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.protocols.stomp.versions import Version
 from quire.scheduler import Scheduler
+from quire.server.stomp.stomp_session import StompSession
 from quire.settings import Settings
 from quire.store.base import Store, WriteBatch
 from quire.store.memory import MemoryStore

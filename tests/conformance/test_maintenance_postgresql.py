@@ -8,7 +8,7 @@ from quire.errors import InvalidArgument, StoreUnreachable
 from quire.store.maintenance.findings import Problem, RepairReport
 from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.restore import restore
-from quire.store.maintenance.upkeep import reading, writing
+from quire.store.maintenance.store_maintenance import reading, writing
 from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, problems, sequences
 from tests.unit.store.tampering import SqlTampering
@@ -62,13 +62,13 @@ def test_an_export_comes_back_from_sqlite_unchanged(url: str, tmp_path: Path) ->
 def test_compacting_changes_nothing(url: str) -> None:
     before = lines(url)
     with writing(url) as opened:
-        opened.upkeep.compact()
+        opened.maintenance.compact()
     assert lines(url) == before
 
 
 def test_copies_are_left_to_the_server(url: str, tmp_path: Path) -> None:
     with reading(url) as opened, pytest.raises(InvalidArgument, match="pg_dump"):
-        opened.upkeep.backup(tmp_path / "backup")
+        opened.maintenance.backup(tmp_path / "backup")
     with pytest.raises(InvalidArgument, match="pg_restore"):
         restore(url, tmp_path)
 

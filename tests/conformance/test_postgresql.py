@@ -7,7 +7,7 @@ import pytest
 
 from quire.migrations import prepare
 from quire.store.base import Store
-from quire.store.maintenance.upkeep import exists, reading
+from quire.store.maintenance.store_maintenance import exists, reading
 from quire.store.sql.store import SqlStore
 from quire.store.urls import store_for_url
 from quire.testing.store_case import fill
@@ -60,4 +60,4 @@ class TestPostgresqlStore(SharedStoreSuite):
         assert prepare(url) is None
         with reading(url) as opened:
             assert opened.store.lane_state(1).count == 3
-            assert opened.upkeep.lanes() == [1]
+            assert opened.maintenance.lanes() == [1]

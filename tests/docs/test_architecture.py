@@ -8,6 +8,9 @@ from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
+FLOORS = ("broker", "management", "server")
+"""The packages whose modules it lists."""
+
 _NAME = re.compile(r"`(\w+)`")
 _STEP = re.compile(r"`([\w/]+\.py)`(?:,\s`(\w+)`)?")
 
@@ -16,7 +19,9 @@ def test_the_tables_name_every_module_of_the_broker_once() -> None:
     tables = PAGE[PAGE.index("### The core, `quire.broker`") : PAGE.index("### Below and above it")]
     firsts = [line.split(" | ")[0] for line in tables.split("\n") if line.startswith("| `")]
     named = Counter([name for first in firsts for name in _NAME.findall(first)])
-    there = Counter([path.stem for path in ROOT.glob("quire/broker/**/*.py") if path.stem != "__init__"])
+    there = Counter(
+        [path.stem for floor in FLOORS for path in ROOT.glob(f"quire/{floor}/**/*.py") if path.stem != "__init__"]
+    )
     assert sorted((named - there).elements()) == []
     assert sorted((there - named).elements()) == []
 
@@ -24,7 +29,8 @@ def test_the_tables_name_every_module_of_the_broker_once() -> None:
 def test_the_packages_are_those_that_are_there() -> None:
     table = PAGE[PAGE.index("| Package | What is in it |") : PAGE.index("### The core, `quire.broker`")]
     named = re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE)
-    there = [path.parent.relative_to(ROOT / "quire") for path in ROOT.glob("quire/broker/**/__init__.py")]
+    files = [path for floor in FLOORS for path in ROOT.glob(f"quire/{floor}/**/__init__.py")]
+    there = [path.parent.relative_to(ROOT / "quire") for path in files]
     assert sorted(named) == sorted([".".join(package.parts) for package in there])
 
 

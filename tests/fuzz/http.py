@@ -22,17 +22,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
 
-from quire.console.app import ENDPOINTS
-from quire.console.endpoint import Endpoint
-from quire.console.openapi import BASE, document
-from quire.console.polling import MAX_WAIT
 from quire.errors import ERRORS
+from quire.http.app import ENDPOINTS
+from quire.http.endpoint import Endpoint
+from quire.http.openapi import BASE, document
+from quire.http.pull import MAX_WAIT
 from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
 from quire.testing.stepped import SteppedBroker
 from tests.fuzz.schema_values import WORDS, SchemaValues, anything
 from tests.unit.broker.harness import settings as broker_settings
-from tests.unit.console.conftest import Api
+from tests.unit.http.conftest import Api
 
 EXAMPLES_A_SECOND = 20
 

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.producer_ids import ProducerIds
-from quire.console.app import ENDPOINTS
+from quire.http.app import ENDPOINTS
 from tests.fuzz.http import BadAnswer, Sent, check_all, search
 
 LIST = Sent(next(row for row in ENDPOINTS if row.path == "/producers"), "/producers", [], b"", {})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.broker.service import Service
+from quire.server.service import Service
 from quire.settings import split_address
 from quire.store.base import Sync
 from quire.store.urls import store_for_url

@@ -27,7 +27,7 @@ from quire.store.base import Delivery, LaneState, WriteBatch
 from quire.store.lmdb_lane import Databases
 from quire.store.maintenance.export import export
 from quire.store.maintenance.findings import Problem
-from quire.store.maintenance.upkeep import exists, reading, store_path
+from quire.store.maintenance.store_maintenance import exists, reading, store_path
 from quire.store.maintenance.verify import verify
 from quire.store.sql.tables import metadata
 from quire.store.urls import store_for_url
@@ -89,7 +89,7 @@ def test_everything_is_there_after_the_migration(url: str) -> None:
     assert "checksum" in report.steps[0]
     with reading(url) as opened:
         store = opened.store
-        assert list(verify(store, opened.upkeep)) == []
+        assert list(verify(store, opened.maintenance)) == []
         assert [tuple(found) for found in store.destinations()] == [
             (number, kind, name, settings, tuple(lanes)) for number, kind, name, settings, lanes in sample.DESTINATIONS
         ]
@@ -107,7 +107,7 @@ def test_everything_is_there_after_the_migration(url: str) -> None:
             for r in sorted(sample.records(1), key=lambda r: r.expiration)
             if r.expiration
         ]
-        assert dict(opened.upkeep.producers()) == sample.PRODUCERS
+        assert dict(opened.maintenance.producers()) == sample.PRODUCERS
         assert dict(opened.store.marks("")) == sample.TRANSACTIONS
 
 
@@ -124,7 +124,7 @@ def test_a_migrated_store_goes_on(url: str) -> None:
     finally:
         store.close()
     with reading(url) as opened:
-        assert list(verify(opened.store, opened.upkeep)) == []
+        assert list(verify(opened.store, opened.maintenance)) == []
 
 
 def test_pages_are_migrated_a_number_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_pages_are_migrated_a_number_at_a_time(tmp_path: Path, monkeypatch: pyte
     shutil.copytree(sample.LMDB, tmp_path / "store")
     migrate(f"lmdb://{tmp_path}/store")
     with reading(f"lmdb://{tmp_path}/store") as opened:
-        assert list(verify(opened.store, opened.upkeep)) == []
+        assert list(verify(opened.store, opened.maintenance)) == []
         assert opened.store.lane_state(1).count == len(sample.records(1))
 
 
@@ -150,7 +150,7 @@ def test_rows_are_migrated_a_number_at_a_time(tmp_path: Path) -> None:
         connection.executemany("INSERT INTO links VALUES (3, ?, ?, ?, ?)", neighbours)
     migrate(f"sqlite://{tmp_path}/store")
     with reading(f"sqlite://{tmp_path}/store") as opened:
-        assert list(verify(opened.store, opened.upkeep)) == []
+        assert list(verify(opened.store, opened.maintenance)) == []
         assert opened.store.lane_state(3).count == 2500
 
 
@@ -299,7 +299,7 @@ def test_an_interrupted_migration_leaves_the_store_as_it_was(url: str, monkeypat
     report = migrate(url)
     assert report.found == 1
     with reading(url) as opened:
-        assert list(verify(opened.store, opened.upkeep)) == []
+        assert list(verify(opened.store, opened.maintenance)) == []
 
 
 def _then(interrupted: Callable[[], None]) -> Callable[..., None]:

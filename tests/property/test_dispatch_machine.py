@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quire.broker.management.browsing import read
+from quire.broker.browsing import read
 from quire.broker.queues import dispatch_mark, dispatcher, message_groups, selective_dispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane

@@ -89,6 +89,6 @@ def small_steps() -> Iterator[None]:
         patch("quire.broker.queues.queue_lane.RECALL_LIMIT", 2),
         patch("quire.cursors.queue_cursor.PAGE_LIMIT", 3),
         patch("quire.cursors.queue_cursor.WINDOW_LIMIT", 12),
-        patch("quire.broker.stomp.stomp_session.OUTPUT_LIMIT", 2000),
+        patch("quire.server.stomp.stomp_session.OUTPUT_LIMIT", 2000),
     ):
         yield

@@ -17,8 +17,8 @@ from quire.arrow.columns import COLUMNS
 from quire.arrow.conditions import Comparison, Condition
 from quire.arrow.lane_reader import LaneRange
 from quire.clock import SystemClock
-from quire.console.bulk.bulk_server import MAX_BODY
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireError
+from quire.http.bulk.bulk_server import MAX_BODY
 from quire.spark.online.broker import Broker, BulkAccess
 from quire.spark.online.http import answer
 from quire.units import LARGEST

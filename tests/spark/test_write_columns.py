@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.writing.row_reader import MAX_BYTES, MAX_ROWS, Columns
+from quire.broker.bulk.row_reader import MAX_BYTES, MAX_ROWS, Columns
 from quire.errors import InvalidArgument
 from quire.spark.writing.columns import CHUNK_BYTES, CHUNK_ROWS, chunks
 

@@ -16,8 +16,8 @@ from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
 from quire.broker.queues.queue_lane import END, QueueLane
-from quire.broker.queues.redelivery import redelivery_delay
-from quire.broker.queues.way_back import WayBack
+from quire.broker.queues.redelivery import Redelivery
+from quire.broker.queues.redelivery_delay import redelivery_delay
 from quire.broker.subscription import Subscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
@@ -93,7 +93,7 @@ class Queue:
         self._settles_with = 0
         self._open = QueuePart(self)
         self.dispatcher = Dispatcher(broker, self)
-        self._way_back = WayBack(broker, self)
+        self._redelivery = Redelivery(broker, self)
 
     def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
         """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
@@ -232,7 +232,7 @@ class Queue:
         following.removals = [m for m in part.removals if id(m) not in restored] + spooled + following.removals
         following.deliveries = {**part.deliveries, **following.deliveries}
         following.excluded |= part.excluded
-        self._way_back.bring_again(part.brought)
+        self._redelivery.bring_again(part.brought)
         for lane in self.lanes:
             lane.mark.failed()
         if self._settles_with == self.broker.commits_done:
@@ -355,7 +355,7 @@ class Queue:
         for message in messages:
             if message.expiration and not message.stored:
                 self.note_expiry(message.expiration)
-        self._way_back.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
+        self._redelivery.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
         self.broker.list_part(self._open)
         self.wake()
 
@@ -502,7 +502,7 @@ class Queue:
 
     def show(self, messages: list[Message]) -> None:
         """Hidden messages wait again: those without contents where the store has them."""
-        self._way_back.show(messages)
+        self._redelivery.show(messages)
         self.wake()
 
     def free_of(self, sequences: list[int], *, in_flight: bool = False) -> list[int]:

@@ -1,48 +1,111 @@
-"""How long a failed message waits before it is delivered again."""
+"""The way back into its queue of a message that a consumer did not acknowledge.
 
-from random import Random
+It is counted and flagged. Then it goes out again before later ones, or waits for its time, or goes to the tail, or
+becomes a dead letter: that is for the policy to say.
+"""
 
-from quire.settings import Policy
+from typing import TYPE_CHECKING
 
-LONGEST = 100 * 365 * 86_400.0
-"""No delay is longer, in seconds: times further away do not fit the records of every store."""
+from quire.message import Message
+from quire.store.base import Delivery
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.queues.queue import Queue
 
 
-def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:
-    """The delay before a message's next redelivery, as ActiveMQ's JMS client computes it.
-
-    The first delay is ``initial_redelivery_delay``. Each later one is ``redelivery_delay``. Under exponential back-off
-    it is the one before times the multiplier, up to ``maximum_redelivery_delay`` (``redelivery_delay`` if that is
-    more), and ``redelivery_delay`` if the one before was 0. Collision avoidance varies all but the first, the maximum
-    too. (``RedeliveryPolicy.getNextRedeliveryDelay``; there each step on the way is varied, so that back-off multiplies
-    the variations. Here the result is varied, once.)
+class Redelivery:
+    """The way back into one queue.
 
     Args:
-        policy: of the destination.
-        failures: how often the message has failed; at least 1.
-        random: for collision avoidance.
-
-    Returns:
-        Seconds.
+        broker: the broker.
+        queue: the queue.
     """
-    if failures <= 1:
-        return min(policy.initial_redelivery_delay, LONGEST)
-    grows = policy.use_exponential_back_off and policy.back_off_multiplier > 1
-    delay = _backed_off(policy, failures) if grows else policy.redelivery_delay
-    if policy.use_collision_avoidance:
-        delay *= 1 + random.uniform(-1, 1) * policy.collision_avoidance_factor
-    return min(delay, LONGEST)
 
+    def __init__(self, broker: "Broker", queue: "Queue") -> None:
+        self._broker = broker
+        self._queue = queue
 
-def _backed_off(policy: Policy, failures: int) -> float:
-    first, steps = policy.initial_redelivery_delay, failures - 1
-    if first == 0:
-        first, steps = policy.redelivery_delay, failures - 2
-    try:
-        delay = first * policy.back_off_multiplier**steps
-    except OverflowError:
-        delay = LONGEST if first else 0.0
-    # A delay that is no product stands above the maximum, as it does in the client.
-    if steps and 0 <= policy.maximum_redelivery_delay < delay:
-        return max(policy.maximum_redelivery_delay, policy.redelivery_delay)
-    return delay
+    def take(self, messages: list[Message], failed: int, cause: str, *, at_once: bool, delay_ms: int | None) -> None:
+        """Take messages back.
+
+        Args:
+            messages: out of the in-flight table, in the order they were given out.
+            failed: how many of the first of them count as failed deliveries.
+            cause: why they came back.
+            at_once: whether those that failed need not wait for the delay of their policy.
+            delay_ms: the delay that the client asked for, instead of the policy's.
+        """
+        maximum = self._queue.policy.maximum_redeliveries
+        poison: list[Message] = []
+        for index, message in enumerate(messages):
+            message.redelivered = True
+            message.deliveries += 1
+            message.failures += index < failed
+            if 0 <= maximum < message.failures and not self._queue.is_dead_letter_queue:
+                poison.append(message)
+            else:
+                message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
+        if poison:
+            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
+            self._queue.bury(poison, "failed", text)
+            buried = {message.sequence for message in poison}
+            failed -= len([message for message in messages[:failed] if message.sequence in buried])
+            messages = [message for message in messages if message.sequence not in buried]
+        if self._queue.policy.redelivery_at == "tail" and not at_once:
+            self._move_to_tail(messages[:failed])
+            messages = messages[failed:]
+        state = Delivery(0, 0, 0, cause)
+        for message in messages:
+            known = (message.deliveries, message.failures, message.not_before)
+            if known != state[:3]:  # mostly it is that of the message before
+                state = Delivery(*known, cause)
+            self._queue.note_delivery(message, state)
+        self._return(messages)
+
+    def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
+        """The time before which a message that failed is not delivered again."""
+        if delay_ms is None:
+            delay_ms = self._queue.redelivery_delay_ms(message)
+        return self._broker.clock.now_ms() + delay_ms if delay_ms else 0
+
+    def show(self, messages: list[Message]) -> None:
+        """Put hidden messages back. What the cursor does not come to again is recalled, before later ones."""
+        sequences = {message.sequence for message in messages}
+        for lane in self._queue.lanes:
+            own = messages if len(self._queue.lanes) == 1 else lane.own(messages)
+            lane.cursor.excluded -= sequences
+            lane.cursor.skipped -= sequences
+            lane.come_back([message for message in own if not message.stored])
+            lane.recall_later([m for m in own if m.stored and m.sequence <= lane.cursor.position])
+        if not self._queue.subscriptions:
+            self._queue.dispatcher.rest()
+
+    def _return(self, messages: list[Message]) -> None:
+        """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
+        lanes = self._queue.lanes
+        for lane in lanes:
+            own = messages if len(lanes) == 1 else lane.own(messages)
+            if now := [message for message in own if not message.not_before]:
+                lane.come_back(now)
+            if later := [message for message in own if message.not_before]:
+                self._queue.dispatcher.delay(lane, later)
+
+    def _move_to_tail(self, messages: list[Message]) -> None:
+        """Append messages anew, with what is known of their deliveries, in the commit that removes them."""
+        self._queue.let_go(messages)
+        self.bring_again(messages)
+
+    def bring_again(self, messages: list[Message]) -> None:
+        """Append messages anew, with what is known of their deliveries.
+
+        Args:
+            messages: not in the queue any more, or not yet: they were brought in a commit that failed.
+        """
+        for message in messages:
+            again = self._queue.bring(message.content, message.expiration, message.priority, message.persistent)
+            if message.deliveries:
+                again.deliveries, again.failures = message.deliveries, message.failures
+                again.not_before, again.redelivered = message.not_before, True
+                state = Delivery(again.deliveries, again.failures, again.not_before, "moved to the tail")
+                self._queue.note_delivery(again, state)

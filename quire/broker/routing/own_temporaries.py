@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from quire.broker.stomp.stomp_destination import Address, Scope, read_destination
+from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.errors import InvalidDestination, LimitExceeded
 from quire.message import header_lines
 

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from quire.broker.routing.addresses import Address, Scope, read_destination
+from quire.broker.routing.client_ids import ClientIds
 from quire.broker.routing.composite import CompositeTarget, ForwardingTarget, ForwardTarget
 from quire.broker.routing.temporary import Temporaries
 from quire.broker.routing.time_stamping import TimeStampingTarget
 from quire.broker.routing.virtual_topics import VirtualTopics, VirtualTopicTarget
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.scheduling.timing import Timing
-from quire.broker.stomp.client_ids import ClientIds
-from quire.broker.stomp.stomp_destination import Address, Scope, read_destination
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.message import Message
 from quire.selectors import Selector, selector

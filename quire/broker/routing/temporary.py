@@ -14,7 +14,7 @@ from quire.broker.commit import Commit
 from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.queue import GROUPED, Queue
-from quire.broker.stomp.stomp_destination import Address, Scope
+from quire.broker.routing.addresses import Address, Scope
 from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidDestination

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from quire.broker.queues.queue import Queue
+from quire.broker.routing.addresses import Address
 from quire.broker.shared_prefetch import ChildSubscription, SharedPrefetch
-from quire.broker.stomp.stomp_destination import Address
 from quire.broker.subscription import Subscription
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from quire.broker.browsing import read
 from quire.broker.dead_letter import ORIGIN
-from quire.broker.management.browsing import read
 from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.subscription import Subscription
 from quire.store.base import Delivery

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.queue import READ_AGAIN
-from quire.broker.queues.redelivery import redelivery_delay
+from quire.broker.queues.redelivery_delay import redelivery_delay
 from quire.broker.subscription import AckMode, Subscription
 from quire.broker.topics.eviction import pending_messages
 from quire.broker.topics.returned_messages import ReturnedMessages

@@ -1,1 +1,1 @@
-"""Looking after a store: verify, repair, export, import, compact, backup, restore. ``upkeep`` is the way in."""
+"""Looking after a store: verify, repair, export, import, compact, backup, restore. ``maintenance`` is the way in."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from quire.store.base import StoreReader
 from quire.store.maintenance import lines
-from quire.store.maintenance.upkeep import Opened
+from quire.store.maintenance.store_maintenance import Opened
 from quire.store.marks import walk_marks
 
 _PAGE_BYTES = 4 * 1024 * 1024
@@ -33,7 +33,7 @@ def export(opened: Opened) -> Iterator[str]:
         for lane in destination.lanes:
             with opened.store.snapshot() as reader:
                 yield from _lane(reader, lane)
-    for producer, sequence in opened.upkeep.producers():
+    for producer, sequence in opened.maintenance.producers():
         yield lines.dump({"type": "producer", "producer": producer, "sequence": sequence})
     with opened.store.snapshot() as reader:
         for key, value in walk_marks(reader):

@@ -18,13 +18,13 @@ from quire.store.maintenance.files import DATA, flush, place
 from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.lmdb_pages import PagePair, live_page, pack_entries, page_lanes, page_pairs
 from quire.store.maintenance.lmdb_repair import LmdbLaneRepair, clear_expirations, is_expiration_of_record
-from quire.store.maintenance.upkeep import Upkeep
+from quire.store.maintenance.store_maintenance import StoreMaintenance
 from quire.store.pages import KEY, RECORD, Entry
 
 _PAGES_AT_ONCE = 1000
 
 
-class LmdbUpkeep(Upkeep):
+class LmdbUpkeep(StoreMaintenance):
     """What maintenance does with LMDB itself.
 
     Args:

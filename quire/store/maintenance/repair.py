@@ -4,7 +4,7 @@ from pathlib import Path
 
 from quire.store.base import Store, StoredDestination, WriteBatch
 from quire.store.maintenance.findings import RepairReport
-from quire.store.maintenance.upkeep import Opened, Upkeep
+from quire.store.maintenance.store_maintenance import Opened, StoreMaintenance
 
 
 def repair(opened: Opened, damaged_file: Path) -> RepairReport:
@@ -20,11 +20,11 @@ def repair(opened: Opened, damaged_file: Path) -> RepairReport:
     Returns:
         What was done.
     """
-    report = opened.upkeep.repair(damaged_file)
-    return report._replace(adopted=_adopt(opened.store, opened.upkeep))
+    report = opened.maintenance.repair(damaged_file)
+    return report._replace(adopted=_adopt(opened.store, opened.maintenance))
 
 
-def _adopt(store: Store, upkeep: Upkeep) -> int:
+def _adopt(store: Store, maintenance: StoreMaintenance) -> int:
     """Give lanes without a destination one.
 
     Returns:
@@ -32,7 +32,7 @@ def _adopt(store: Store, upkeep: Upkeep) -> int:
     """
     known = store.destinations()
     owned = {lane for destination in known for lane in destination.lanes}
-    strays = [lane for lane in upkeep.lanes() if lane not in owned]
+    strays = [lane for lane in maintenance.lanes() if lane not in owned]
     batch = WriteBatch()
     last = max((destination.id for destination in known), default=0)
     for number, lane in enumerate(strays, last + 1):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quire.errors import InvalidArgument, StoreOutdated, StoreUnreachable
 from quire.store.maintenance.files import DATA, flush, place
-from quire.store.maintenance.upkeep import exists, locked, reading, store_path
+from quire.store.maintenance.store_maintenance import exists, locked, reading, store_path
 from quire.store.urls import store_for_url
 
 

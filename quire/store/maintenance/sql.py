@@ -13,7 +13,7 @@ from quire.store.base import StoreReader
 from quire.store.maintenance.damaged import DamagedFile
 from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.sql_repair import SqlLaneRepair
-from quire.store.maintenance.upkeep import Upkeep
+from quire.store.maintenance.store_maintenance import StoreMaintenance
 from quire.store.sql.store import Backend
 from quire.store.sql.tables import lanes, links, producers, records
 
@@ -25,7 +25,7 @@ _UNLINKED = (
 )
 
 
-class SqlUpkeep(Upkeep):
+class SqlUpkeep(StoreMaintenance):
     """What maintenance does with the tables.
 
     Args:

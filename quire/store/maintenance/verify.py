@@ -13,7 +13,7 @@ from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store.base import LaneState, Link, Store, StoreReader
 from quire.store.maintenance.findings import Finding, Problem
-from quire.store.maintenance.upkeep import Upkeep
+from quire.store.maintenance.store_maintenance import StoreMaintenance
 
 STEP = 10_000
 """How many links are read at once."""
@@ -24,29 +24,31 @@ GROUP_BYTES = 4 * 1024 * 1024
 Progress = Callable[[int], None]
 
 
-def verify(store: Store, upkeep: Upkeep | None = None, progress: Progress = lambda records: None) -> Iterator[Finding]:
+def verify(
+    store: Store, maintenance: StoreMaintenance | None = None, progress: Progress = lambda records: None
+) -> Iterator[Finding]:
     """Find everything that is wrong with a store.
 
     Each lane is looked at in a snapshot of its own; a broker may go on meanwhile.
 
     Args:
         store: an open store.
-        upkeep: what the back end alone can see; None for a store that has no such thing.
+        maintenance: what the back end alone can see; None for a store that has no such thing.
         progress: called with the number of records checked since the last call.
 
     Yields:
         What is wrong, a lane after the other; nothing if nothing is.
     """
-    before = set(upkeep.lanes()) if upkeep else set()
+    before = set(maintenance.lanes()) if maintenance else set()
     owners = {lane: f"{owner.kind}://{owner.name}" for owner in store.destinations() for lane in owner.lanes}
-    after = set(upkeep.lanes()) if upkeep else set()
+    after = set(maintenance.lanes()) if maintenance else set()
     # A destination that is created or removed in between makes no stray.
     strays = sorted((before & after) - owners.keys())
     for lane in [*owners, *strays]:
         with store.snapshot() as reader:
             if lane not in owners:
                 yield Finding(Problem.STRAY_LANE, lane, 0, f"lane {lane} belongs to no destination")
-            found = upkeep.inspect(reader, lane) if upkeep else iter(())
+            found = maintenance.inspect(reader, lane) if maintenance else iter(())
             readable = True
             for finding in found:
                 readable = readable and finding.problem is not Problem.UNREADABLE
@@ -54,9 +56,9 @@ def verify(store: Store, upkeep: Upkeep | None = None, progress: Progress = lamb
             if readable:
                 for finding in _LaneCheck(reader, lane, progress).run():
                     yield finding._replace(destination=owners.get(lane, ""))
-    if upkeep:
+    if maintenance:
         with store.snapshot() as reader:
-            for finding in upkeep.inspect_indexes(reader):
+            for finding in maintenance.inspect_indexes(reader):
                 yield finding._replace(destination=owners.get(finding.lane, ""))
 
 

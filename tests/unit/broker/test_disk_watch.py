@@ -7,9 +7,9 @@ import pytest
 
 from quire.broker.disk_watch import INTERVAL
 from quire.broker.flow import HoldCause
-from quire.broker.management.draft import Draft
-from quire.broker.management.management import Management
 from quire.errors import ProducerHeld, StoreFull
+from quire.management.draft import Draft
+from quire.management.management import Management
 from quire.store.disk import Disk
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from quire.broker.management.management import Management
 from quire.errors import StoreFull
 from quire.ledger_block import STREAM, Row, decode_block, rows
+from quire.management.management import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 

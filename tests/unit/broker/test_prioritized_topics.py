@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.broker.management.management import Management
-from quire.broker.management.topic_management import TopicManagement
 from quire.broker.subscription import AckMode, Subscription
 from quire.broker.topics.durable_subscription import Progress
 from quire.errors import QuireError, StoreFull
+from quire.management.management import Management
+from quire.management.topic_management import TopicManagement
 from quire.message import Message
 from quire.store.base import Link, Page
 from quire.store.memory import MemoryStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.stomp import consumer_maker
+from quire.server.stomp import consumer_maker
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, drain, is_flagged, numbers, settings
 

@@ -18,10 +18,10 @@ Run = Callable[..., Result]
 
 
 class FakeService(ModuleType):
-    """Stands for ``quire.broker.service``: remembers what it was to run."""
+    """Stands for ``quire.server.service``: remembers what it was to run."""
 
     def __init__(self) -> None:
-        super().__init__("quire.broker.service")
+        super().__init__("quire.server.service")
         self.started: list[tuple[Settings, bool]] = []
         self.reload: Callable[[], Settings] = Settings
         self.result: int | Exception = 0
@@ -37,10 +37,10 @@ class FakeService(ModuleType):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     fake = FakeService()
-    console = ModuleType("quire.console.http_api")
+    console = ModuleType("quire.http.http_api")
     vars(console)["HttpApi"] = object
-    monkeypatch.setitem(sys.modules, "quire.broker.service", fake)
-    monkeypatch.setitem(sys.modules, "quire.console.http_api", console)
+    monkeypatch.setitem(sys.modules, "quire.server.service", fake)
+    monkeypatch.setitem(sys.modules, "quire.http.http_api", console)
     return fake
 
 

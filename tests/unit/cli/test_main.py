@@ -54,7 +54,7 @@ def test_output_may_stand_anywhere(broker: FakeBroker, run: Run, arguments: list
 def test_help_imports_nothing_that_takes_long() -> None:
     code = (
         "import sys\nfrom quire.cli.main import main\nmain(['--help'], standalone_mode=False)\n"
-        "heavy = {'rich', 'http.client', 'sqlalchemy', 'lmdb', 'starlette', 'asyncio', 'quire.broker.service'}\n"
+        "heavy = {'rich', 'http.client', 'sqlalchemy', 'lmdb', 'starlette', 'asyncio', 'quire.server.service'}\n"
         "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

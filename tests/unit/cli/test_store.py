@@ -10,7 +10,7 @@ from click.testing import Result
 
 from quire.cli import store as module
 from quire.store.filelock import FileLock
-from quire.store.maintenance.upkeep import writing
+from quire.store.maintenance.store_maintenance import writing
 from tests.samples import make_version_1 as sample
 from tests.unit.store.maintained import LEFT, fill, lines
 from tests.unit.store.tampering import tampering_for

@@ -7,7 +7,7 @@ from quire.store.base import Delivery, Store, StoredDestination, WriteBatch
 from quire.store.maintenance.export import export
 from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.repair import repair
-from quire.store.maintenance.upkeep import reading, writing
+from quire.store.maintenance.store_maintenance import reading, writing
 from quire.store.maintenance.verify import verify
 
 REMOVED = {3, 4, 25, 40}
@@ -43,7 +43,7 @@ def fill(store: Store) -> None:
 def findings(url: str) -> list[Finding]:
     """What verify finds."""
     with reading(url) as opened:
-        return list(verify(opened.store, opened.upkeep))
+        return list(verify(opened.store, opened.maintenance))
 
 
 def problems(url: str) -> set[tuple[Problem, int]]:

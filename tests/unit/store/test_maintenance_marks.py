@@ -9,7 +9,7 @@ from quire.store.base import WriteBatch
 from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.lines import dump
 from quire.store.maintenance.restore import restore
-from quire.store.maintenance.upkeep import reading, writing
+from quire.store.maintenance.store_maintenance import reading, writing
 from quire.store.marks import walk_marks
 from quire.testing.faults import FaultyStore
 from tests.unit.store.maintained import fill, findings, lines, mend
@@ -66,7 +66,7 @@ def test_an_import_replaces_no_mark(url: str) -> None:
 
 def test_backup_and_restore(url: str, tmp_path: Path) -> None:
     with reading(url) as opened:
-        opened.upkeep.backup(tmp_path / "backup")
+        opened.maintenance.backup(tmp_path / "backup")
     restored = f"{url.partition(':')[0]}://{tmp_path}/restored"
     restore(restored, tmp_path / "backup")
     assert marks(restored) == MARKS
@@ -74,7 +74,7 @@ def test_backup_and_restore(url: str, tmp_path: Path) -> None:
 
 def test_compact(url: str) -> None:
     with writing(url) as opened:
-        opened.upkeep.compact()
+        opened.maintenance.compact()
     assert marks(url) == MARKS
 
 

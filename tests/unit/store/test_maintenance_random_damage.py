@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quire.store.lmdb_lane import LANE
 from quire.store.maintenance.repair import repair
-from quire.store.maintenance.upkeep import writing
+from quire.store.maintenance.store_maintenance import writing
 from quire.store.pages import KEY
 from tests.unit.store.maintained import LEFT, fill, findings, sequences
 from tests.unit.store.tampering import LmdbTampering, SqlTampering, page_of

@@ -7,7 +7,7 @@ import pytest
 from quire.store.base import Delivery, LaneState
 from quire.store.lmdb_lane import EXPIRATION, LANE
 from quire.store.maintenance.findings import Problem, RepairReport
-from quire.store.maintenance.upkeep import reading, writing
+from quire.store.maintenance.store_maintenance import reading, writing
 from quire.store.maintenance.verify import verify
 from quire.store.memory import MemoryStore
 from quire.store.pages import KEY, RECORD
@@ -53,7 +53,7 @@ def test_verify_needs_nothing_but_the_spi() -> None:
 def test_progress_counts_every_record(url: str) -> None:
     checked: list[int] = []
     with reading(url) as opened:
-        assert list(verify(opened.store, opened.upkeep, checked.append)) == []
+        assert list(verify(opened.store, opened.maintenance, checked.append)) == []
     assert sum(checked) == len(LEFT)
 
 

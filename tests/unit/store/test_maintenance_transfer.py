@@ -11,7 +11,7 @@ from quire.message import Message
 from quire.store.base import Delivery, StoredDestination, WriteBatch
 from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.lines import dump, load, message_line, read_message
-from quire.store.maintenance.upkeep import writing
+from quire.store.maintenance.store_maintenance import writing
 from quire.store.memory import MemoryStore
 from tests.unit.store.maintained import LEFT, fill, findings, lines
 

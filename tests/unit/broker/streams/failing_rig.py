@@ -5,22 +5,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from quire.broker.management.consumer_group_management import ConsumerGroupManagement
-from quire.broker.management.management import Management
-from quire.broker.management.stream_management import StreamManagement
 from quire.broker.streams.offsets import Start
-from quire.broker.streams.polling.handles import handle_of
-from quire.broker.streams.polling.polling_members import PollRequest
-from quire.broker.streams.polling.settlement import Outcome
+from quire.broker.streams.pull.handles import handle_of
+from quire.broker.streams.pull.pull_members import PollRequest
+from quire.broker.streams.pull.settlement import Outcome
 from quire.errors import QuireError, StoreError
+from quire.management.consumer_group_management import ConsumerGroupManagement
+from quire.management.management import Management
+from quire.management.stream_management import StreamManagement
 from quire.store.base import Store
 from quire.store.maintenance.verify import verify
 from quire.testing.faults import FaultyStore
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
+from tests.unit.broker.bulk.writer_rig import rows
 from tests.unit.broker.harness import settings
 from tests.unit.broker.streams.member_rig import STEP, dashed
-from tests.unit.broker.streams.polling_rig import Request
-from tests.unit.broker.writing.writer_rig import rows
+from tests.unit.broker.streams.pull_rig import Request
 
 POLICY: dict[str, Any] = {
     "partitions": 2, "consume_timeout": 5.0, "retry_delays": "1s", "member_grace": 3.0, "rebalance_debounce": 0.2,
@@ -218,7 +218,7 @@ class FailingRig:
         """Make a request that does not wait."""
         wish.setdefault("start", Start.parse("earliest"))
         asked = PollRequest(name, maximum, 0.0, **wish)
-        request = self.insist(lambda: Request(self.streams.polling.poll("s", group, asked)))
+        request = self.insist(lambda: Request(self.streams.pull.poll("s", group, asked)))
         assert request.answers == 1
         for child, message in request.poll.taken:
             self.got.append(message.body.decode())
@@ -229,7 +229,7 @@ class FailingRig:
         for _ in range(3):
             handles = dict(self._handles.get(name, [])[:count])
             self.unclear |= set(handles.values()) - self.done
-            outcomes = self.told(partial(self.streams.polling.acknowledge, "s", group, name, list(handles)))
+            outcomes = self.told(partial(self.streams.pull.acknowledge, "s", group, name, list(handles)))
             if outcomes is not None and self.is_durable():
                 counts = {handles[h] for h, outcome in outcomes.items() if outcome in (Outcome.DONE, Outcome.LATE)}
                 self.done |= counts
@@ -239,13 +239,13 @@ class FailingRig:
     def poll_reject(self, name: str, count: int = 10, group: str = "g", **how: Any) -> None:
         """Reject what a member got at any time."""
         handles = [handle for handle, _ in self._handles.get(name, [])[:count]]
-        self.told(lambda: self.streams.polling.reject("s", group, name, handles, **how))
+        self.told(lambda: self.streams.pull.reject("s", group, name, handles, **how))
         self.run()
 
     def poll_extend(self, name: str, group: str = "g") -> None:
         """Keep what a member got for longer."""
         handles = [handle for handle, _ in self._handles.get(name, [])]
-        self.told(lambda: self.streams.polling.extend("s", group, name, handles, 8.0))
+        self.told(lambda: self.streams.pull.extend("s", group, name, handles, 8.0))
         self.run()
 
     # Operators, and bulk writers.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.broker.streams.offsets import Start
-from quire.broker.streams.polling.settlement import Outcome
+from quire.broker.streams.pull.settlement import Outcome
 from quire.errors import StoreError
 from quire.store.base import Store
 from quire.store.lmdb import LmdbStore
@@ -17,7 +17,7 @@ from quire.store.sql.store import SqlStore
 from quire.testing.faults import FaultyStore
 from tests.unit.broker.streams.failing_rig import FailingRig, History, failing, reads_of
 from tests.unit.broker.streams.member_rig import StreamRig
-from tests.unit.broker.streams.polling_rig import script
+from tests.unit.broker.streams.pull_rig import script
 
 
 def members(rig: FailingRig) -> None:
@@ -79,7 +79,7 @@ def polling(rig: FailingRig) -> None:
     rig.unclear.update("123456")
     rig.poll("b", 4, held=[])
     rig.poll_ack("b", 1)
-    rig.insist(lambda: rig.streams.polling.leave("s", "g", "b"))
+    rig.insist(lambda: rig.streams.pull.leave("s", "g", "b"))
     rig.send("7", "8")
     rig.poll("b")
     rig.poll_ack("b", 20)

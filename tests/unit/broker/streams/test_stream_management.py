@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from quire.broker.management.management import Management
-from quire.broker.management.stream_management import StreamManagement
-from quire.broker.management.stream_search import StreamSearch, Wanted
 from quire.broker.streams import lookup, message_states
 from quire.broker.streams.groups.group_definition import Order
 from quire.broker.streams.offsets import Start, StartKind
@@ -22,6 +19,9 @@ from quire.errors import (
     StoreFull,
     UnknownDestination,
 )
+from quire.management.management import Management
+from quire.management.stream_management import StreamManagement
+from quire.management.stream_search import StreamSearch, Wanted
 from quire.message import Message
 from quire.store.base import Page
 from quire.store.memory import MemoryStore

@@ -1,0 +1,121 @@
+"""What the headers of a send mean: where the message goes, how, and which of them are stored."""
+
+from collections.abc import Mapping
+
+from quire.broker.broker import Broker
+from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
+from quire.broker.routing.routing import Target
+from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.timing import Timing
+from quire.broker.streams.partition import Partition
+from quire.broker.streams.rotation import Rotation
+from quire.broker.streams.stream import Stream
+from quire.errors import InvalidHeader
+from quire.message import header_lines
+
+NOT_STORED = frozenset({
+    "destination", "transaction", "receipt", "message-id", "timestamp", "subscription", "ack", "redelivered",
+    "JMSXDeliveryCount", "producer-id", "producer-sequence", "priority", "expires",
+})  # fmt: skip
+"""Headers that are about this hop, that only the broker may write, or that the message's record has."""
+
+MAX_PRODUCER_ID = 200
+"""The longest producer id, in characters: it is a key in every store."""
+
+
+class Route:
+    """The headers of a send, understood once.
+
+    Args:
+        target: what takes it.
+        headers: the headers.
+        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
+
+    Attributes:
+        destination: where it goes, as any client would say it.
+        target: what takes it.
+        lines: the header lines that are stored, and the empty line.
+        expiration: milliseconds since the epoch; 0 for never.
+        priority: 0 to 9.
+        persistent: whether it must survive the broker; yes, unless the client says no, or it goes to a temporary
+            destination.
+        stored: whether it goes to the store in any case: the schedule and streams keep everything there.
+        transaction: the transaction's name, or None.
+        producer: the id of a producer that numbers its sends, or None.
+        producer_sequence: the number.
+    """
+
+    __slots__ = (
+        "destination", "expiration", "lines", "persistent", "priority", "producer", "producer_sequence", "stored",
+        "target", "transaction",
+    )  # fmt: skip
+
+    def __init__(self, target: Target, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None) -> None:
+        stored = {name: value for name, value in headers.items() if name not in NOT_STORED}
+        self.destination = headers["destination"]
+        if temporaries is not None:
+            self.destination = temporaries.remote_text(self.destination)
+            if REPLY_TO in stored:
+                stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
+        self.target = target
+        self.lines = header_lines(stored) + b"\n"
+        self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
+        self.priority = read_priority(headers)
+        temporary = self.destination.startswith("/remote-temp-") and "," not in self.destination
+        self.persistent = headers.get("persistent", "true").strip().lower() != "false" and not temporary
+        self.stored = self.persistent or isinstance(target, ScheduledSend | Rotation | Partition)
+        self.transaction = headers.get("transaction")
+        self.producer = headers.get("producer-id")
+        self.producer_sequence = 0
+        if self.producer is not None:
+            if len(self.producer) > MAX_PRODUCER_ID:
+                raise InvalidHeader(f"producer-id is longer than {MAX_PRODUCER_ID} characters", header="producer-id")
+            if "producer-sequence" not in headers:
+                raise InvalidHeader("producer-id needs producer-sequence, a number", header="producer-sequence")
+            self.producer_sequence = whole_number(headers, "producer-sequence", 0, 1, 1 << 62)
+
+
+def route_of(broker: Broker, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None) -> Route:
+    """Understand the headers of a send; its destination is created if it is not there.
+
+    Args:
+        broker: the broker.
+        headers: its headers, by name.
+        temporaries: the connection's temporary destinations; None if nobody's.
+
+    Raises:
+        InvalidDestination: it is no destination, or has no valid name.
+        InvalidHeader: a value cannot be read.
+        LimitExceeded: the connection has too many temporary destinations.
+    """
+    destination = headers["destination"]
+    if temporaries is not None:
+        destination = temporaries.remote_text(destination)
+    target = broker.routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
+    if isinstance(target, Stream):
+        target = target.route(headers)
+    return Route(target, headers, temporaries)
+
+
+def read_priority(headers: Mapping[str, str]) -> int:
+    """The priority of a message: 0 to 9; a number beyond is taken for the nearest one (ActiveMQ).
+
+    Raises:
+        InvalidHeader: it is no whole number.
+    """
+    return min(max(whole_number(headers, "priority", 4, -(1 << 31), 1 << 31), 0), 9)
+
+
+def whole_number(headers: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    """A header that is a whole number.
+
+    Raises:
+        InvalidHeader: it is none, or out of its range.
+    """
+    text = headers.get(name)
+    if text is None:
+        return default
+    digits = text.strip()
+    if not digits.removeprefix("-").isdecimal() or len(digits) > 20 or not least <= int(digits) <= most:
+        raise InvalidHeader(f"{name} is {text[:60]!r}: a whole number from {least} to {most}", header=name)
+    return int(digits)

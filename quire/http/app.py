@@ -1,0 +1,195 @@
+"""The web application: finds the endpoint of a request, and makes an answer of what it says or raises."""
+
+import ipaddress
+from functools import partial
+from urllib.parse import unquote
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
+from quire.http import (
+    broker,
+    connections,
+    durables,
+    groups,
+    messages,
+    producers,
+    pull,
+    queues,
+    schedule,
+    streams,
+    topics,
+    transfers,
+    writes,
+    xa,
+)
+from quire.http.answers import JSON, Answer, error_answer, json_answer
+from quire.http.bulk import access
+from quire.http.bulk.launcher import Launcher
+from quire.http.endpoint import Endpoint, read_call
+from quire.http.measured import Measured
+from quire.http.metrics import BrokerCollector
+from quire.http.openapi import BASE, document
+from quire.http.pieced_response import PiecedResponse
+from quire.http.request_memory import RequestMemory
+from quire.management.management import Management
+from quire.management.stream_management import StreamManagement
+from quire.management.topic_management import TopicManagement
+from quire.server.service import Service
+from quire.settings import split_address
+
+ENDPOINTS: list[Endpoint] = [
+    row
+    for module in (
+        broker,
+        connections,
+        producers,
+        queues,
+        messages,
+        transfers,
+        topics,
+        durables,
+        streams,
+        pull,
+        groups,
+        schedule,
+        xa,
+        access,
+        writes,
+    )
+    for row in module.ENDPOINTS
+]
+"""All there are."""
+
+STATUS_BYTES = 1000
+"""What the status of a destination takes while metrics are written, in bytes, about."""
+
+
+class Application:
+    """The ASGI application of one broker.
+
+    Args:
+        service: the broker's process, started.
+
+    Attributes:
+        routes: all that is served.
+        bulk: the bulk server, for whoever asks for it.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._management = Management(service.broker)
+        self._topics = TopicManagement(self._management)
+        self._streams = StreamManagement(self._management)
+        self.bulk = Launcher(service.store.url, service.settings)
+        self._collector = BrokerCollector(service, self._management, self._topics, self._streams)
+        self._document = msgspec.json.encode(document(ENDPOINTS))
+        self.routes = [
+            Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
+            *[Route(BASE + row.path, partial(self._answer, row), methods=[row.method]) for row in ENDPOINTS],
+        ]
+        self._app = Starlette(
+            routes=self.routes,
+            exception_handlers={QuireError: _failed, HTTPException: _not_found, Exception: _failed},
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request. Its path is matched as it was sent: a ``%2F`` belongs to a name, it does not end one."""
+        if scope["type"] == "http" and "raw_path" in scope:
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        memory = scope["memory"] = RequestMemory(self._service.broker)
+        what = f"{scope['method']} {scope['path']}"
+        try:
+            await Measured(self._app(scope, receive, send), self._service.broker.meter, what)
+        finally:
+            memory.release()
+
+    def stop(self) -> None:
+        """The broker goes down: requests that wait for messages are told."""
+        self._streams.pull.stop()
+
+    async def _answer(self, row: Endpoint, request: Request) -> Response:
+        check_origin(request, self._service.http_address)
+        try:
+            call = await read_call(
+                row, request, self._service, self._management, self._topics, self._streams, self.bulk, _names(request)
+            )
+        except ClientDisconnect:  # there is nobody left to answer
+            return Response(status_code=400)
+        return _held(request, json_answer(await row.handle(call), row.status))
+
+    async def _openapi(self, request: Request) -> Response:
+        return _held(request, Answer(self._document, media_type=JSON))
+
+    async def _metrics(self, request: Request) -> Response:
+        check_origin(request, self._service.http_address)
+        destinations = self._service.broker.destinations
+        count = len(destinations.queues) + len(destinations.topics) + len(destinations.streams)
+        memory: RequestMemory = request.scope["memory"]
+        memory.take(count * STATUS_BYTES)
+        return PiecedResponse(self._collector.scrape(), CONTENT_TYPE_LATEST)
+
+
+def _held(request: Request, answer: Answer) -> Answer:
+    """An answer that counts until it is read."""
+    memory: RequestMemory = request.scope["memory"]
+    memory.take(len(answer.body))
+    return answer
+
+
+def check_origin(request: Request, address: str) -> None:
+    """Keep web pages of other sites out: whoever visits them would lend them access to a broker on loopback.
+
+    Args:
+        request: the request.
+        address: where the broker listens.
+
+    Raises:
+        ProtocolViolation: a page of another site has sent it, or it came to loopback under a foreign name.
+    """
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if origin is not None and origin != f"{request.url.scheme}://{host}":
+        raise ProtocolViolation(f"requests from pages of {origin[:100]!r} are refused", origin=origin[:100])
+    if host and _is_loopback(address) and not _is_loopback(host):
+        text = f"{host[:100]!r} is no name of this broker: use localhost or its address"
+        raise ProtocolViolation(text, host=host[:100])
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        name = split_address(address if address.rpartition(":")[2].isdecimal() else f"{address}:80")[0]
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:  # a name, or nothing that makes sense
+        return False
+
+
+def _names(request: Request) -> dict[str, str]:
+    try:
+        return {key: unquote(text, errors="strict") for key, text in request.path_params.items()}
+    except UnicodeDecodeError as error:
+        raise InvalidDestination(f"the name in {request.url.path!r} is not UTF-8") from error
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """An error of ours as it is; anything else is a defect, which the server logs and the caller only hears of."""
+    failure = error if isinstance(error, QuireError) else QuireError("something unforeseen happened")
+    return error_answer(failure)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    failure = InvalidArgument(f"there is no {request.method} {request.url.path}", path=request.url.path)
+    return error_answer(failure, error.status_code)

@@ -1,0 +1,104 @@
+"""Starts a broker's bulk server when it is asked for it, and ends it with the broker."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import msgspec
+
+import quire
+from quire.client.remote_error import remote_error
+from quire.errors import InvalidArgument, QuireError
+from quire.http.bulk.handshake import Announcement, Instructions
+from quire.logs import event
+from quire.settings import Settings
+
+START_LIMIT = 30.0
+"""How long the start of the bulk server may take, in seconds."""
+
+STOP_LIMIT = 5.0
+"""How long its end may take; then it is killed."""
+
+
+class Launcher:
+    """The bulk server of one broker, as the broker sees it: it runs, or it does not run yet, or not any more.
+
+    Args:
+        store: the URL of the broker's store.
+        settings: the broker's.
+
+    Attributes:
+        address: where the bulk server listens, ``host:port``; of use if it runs.
+        token: who has it may read.
+    """
+
+    def __init__(self, store: str, settings: Settings) -> None:
+        self.address = ""
+        self.token = secrets.token_urlsafe(24)
+        self._store = store
+        self._settings = settings
+        self._process: Process | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Have it run.
+
+        Raises:
+            InvalidArgument: nobody but the broker can read its store.
+            QuireError: it does not start.
+        """
+        if self._store == "memory:":
+            raise InvalidArgument(
+                "the store is in the broker's memory, and nobody else can read it: set store.url to read in bulk"
+            )
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                await self._start()
+
+    async def _start(self) -> None:
+        settings = self._settings
+        instructions = Instructions(
+            self._store, settings.bulk.address, self.token, settings.bulk.idle_limit, settings.log.format,
+            settings.log.level,
+        )  # fmt: skip
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "quire.http.bulk", stdin=PIPE, stdout=PIPE, env=_environment()
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(msgspec.json.encode(instructions) + b"\n")
+            line = await asyncio.wait_for(process.stdout.readline(), START_LIMIT)
+        except TimeoutError:
+            process.kill()
+            line = b""
+        answer = msgspec.json.decode(line or b"{}", type=Announcement)
+        if answer.error is not None:
+            raise remote_error(answer.error.code, answer.error.text, answer.error.data)
+        if not answer.address:
+            raise QuireError("the bulk server did not start: see the broker's log")
+        self._process, self.address = process, answer.address
+        event("bulk.started", f"the bulk server listens on {answer.address}", pid=process.pid, address=answer.address)
+
+    async def stop(self) -> None:
+        """The broker goes down, and it does too."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), STOP_LIMIT)
+            return
+        process.kill()
+        await process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """The broker's, with a path on which Python finds the very code that the broker runs, wherever it was started."""
+    places = [str(Path(quire.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}

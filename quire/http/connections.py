@@ -1,0 +1,54 @@
+"""The API's connections: who is connected."""
+
+import msgspec
+
+from quire.http.endpoint import Call, Endpoint
+from quire.server.service import Service
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """A client's connection.
+
+    ``destinations`` are those it consumes. ``held`` says whether its input waits because a limit is reached,
+    ``writable`` whether it reads what it is sent.
+    """
+
+    address: str
+    client_id: str | None
+    protocol: str
+    connected_seconds: float
+    destinations: list[str]
+    in_flight: int
+    held: bool
+    writable: bool
+
+
+class ConnectionList(msgspec.Struct, frozen=True):
+    """All connections, the oldest first."""
+
+    connections: list[Connection]
+
+
+def connections(service: Service) -> list[Connection]:
+    """What is known of all connections."""
+    now = service.clock.now_ms()
+    listed = []
+    for session in service.connections.values():
+        subscriptions = session.consumers.subscriptions.values()
+        listed.append(
+            Connection(
+                address=session.name, client_id=session.client_id, protocol=f"stomp {session.version}",
+                connected_seconds=max(now - session.connected_at, 0) / 1000,
+                destinations=sorted({str(subscription.source.destination) for subscription in subscriptions}),
+                in_flight=sum(len(subscription.in_flight) for subscription in subscriptions),
+                held=session.held, writable=session.writable,
+            )
+        )  # fmt: skip
+    return listed
+
+
+async def _list(call: Call) -> ConnectionList:
+    return ConnectionList(connections(call.service))
+
+
+ENDPOINTS = [Endpoint("GET", "/connections", "All connections and what they consume.", _list, ConnectionList)]

@@ -1,0 +1,229 @@
+"""The API's consumer groups: list, look, reset, shift, skip, clone, delete; try a strategy out."""
+
+from typing import Annotated
+
+import msgspec
+
+from quire.broker.streams.groups.assignment import Candidate
+from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
+from quire.broker.streams.offsets import Start
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number
+from quire.management.consumer_group_info import (
+    ConsumerGroupDetails,
+    ConsumerGroupStatus,
+    GroupLag,
+    GroupMemberInfo,
+)
+from quire.management.consumer_group_management import Assignment, ConsumerGroupManagement, GroupDeleted
+from quire.units import LARGEST
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    """All consumer groups, by stream and name, and all readers, of which nothing is stored."""
+
+    groups: list[ConsumerGroupStatus]
+    readers: list[ConsumerGroupStatus]
+
+
+class GroupMembers(msgspec.Struct, frozen=True):
+    """The members of a group, by id."""
+
+    members: list[GroupMemberInfo]
+
+
+class ChangeQuery(Fields, frozen=True):
+    """Whether to tell only what a change would mean."""
+
+    dry_run: bool = False
+
+
+class Reset(Fields, frozen=True):
+    """Where to go on, in one partition, or all: ``earliest``, ``latest``, ``offset=7``, ``timestamp=T``, ``ago=1h``."""
+
+    to: str
+    partition: Number | None = None
+
+
+class Shift(Fields, frozen=True):
+    """By how many offsets to go on, or back if it is negative; in one partition, or all."""
+
+    by: Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+    partition: Number | None = None
+
+
+class Skip(Fields, frozen=True):
+    """What to be done with: one partition, or all."""
+
+    partition: Number | None = None
+
+
+class Clone(Fields, frozen=True):
+    """The name of the group to make."""
+
+    to: str
+
+
+class MemberDraft(Fields, frozen=True):
+    """A member to be: its name, where it runs, the partitions that it names."""
+
+    id: str
+    room: str = ""
+    partitions: tuple[Number, ...] = ()
+
+
+class AssignmentDraft(Fields, frozen=True):
+    """Members to be, and by which strategy partitions are shared out; null for the group's own."""
+
+    members: list[MemberDraft]
+    strategy: str | None = None
+
+
+class ProgressNote(Fields, frozen=True):
+    """How far a reader has come that is no member: by partition, the first offset that is not done."""
+
+    offsets: dict[Number, Number]
+
+
+class GroupChanged(msgspec.Struct, frozen=True):
+    """What a change means: in all, and for each partition. ``done`` says whether it was made."""
+
+    done: bool
+    again: int
+    skipped: int
+    in_flight: int
+    retries_dropped: int
+    partitions: list[PartitionChange]
+
+
+class GroupCloned(msgspec.Struct, frozen=True):
+    """What the new group gets, in all and of each partition. ``done`` says whether it was made."""
+
+    done: bool
+    lag: int
+    retries_left: int
+    partitions: list[PartitionClone]
+
+
+def _groups(call: Call) -> ConsumerGroupManagement:
+    return ConsumerGroupManagement(call.management)
+
+
+def _place(call: Call) -> tuple[str, str]:
+    """The stream and the group in the path."""
+    return call.path["stream"], call.path["group"]
+
+
+async def _list(call: Call) -> GroupList:
+    groups = _groups(call)
+    return GroupList(await call.gathered(groups.groups()), await call.gathered(groups.readers()))
+
+
+async def _show(call: Call) -> ConsumerGroupDetails:
+    return _groups(call).group(*_place(call))
+
+
+async def _members(call: Call) -> GroupMembers:
+    return GroupMembers(_groups(call).members(*_place(call)))
+
+
+async def _lag(call: Call) -> GroupLag:
+    return _groups(call).lag(*_place(call))
+
+
+async def _reset(call: Call) -> GroupChanged:
+    to, partition, dry_run = call.body.to, call.body.partition, call.query.dry_run
+    changes = _groups(call).reset(*_place(call), Start.parse(to), partition, dry_run=dry_run)
+    return await _changed(call, changes, f"was reset to {to}")
+
+
+async def _shift(call: Call) -> GroupChanged:
+    by, partition, dry_run = call.body.by, call.body.partition, call.query.dry_run
+    changes = _groups(call).shift(*_place(call), by, partition, dry_run=dry_run)
+    return await _changed(call, changes, f"was shifted by {by}")
+
+
+async def _skip(call: Call) -> GroupChanged:
+    changes = _groups(call).skip(*_place(call), call.body.partition, dry_run=call.query.dry_run)
+    return await _changed(call, changes, "has skipped what it had not finished")
+
+
+async def _changed(call: Call, changes: list[PartitionChange], what: str) -> GroupChanged:
+    """Answer what a change means; if it was made, when it is stored."""
+    again, skipped = sum([change.again for change in changes]), sum([change.skipped for change in changes])
+    in_flight, dropped = sum([c.in_flight for c in changes]), sum([c.retries_dropped for c in changes])
+    done = not call.query.dry_run
+    if done:
+        stream, group = _place(call)
+        text = f"consumer group {group} of stream {stream} {what}: {again} messages come again, {skipped} do not come"
+        call.audit("group.moved", text, stream=stream, group=group, again=again, skipped=skipped, retries=dropped)
+        await call.durable()
+    return GroupChanged(done, again, skipped, in_flight, dropped, changes)
+
+
+async def _clone(call: Call) -> GroupCloned:
+    stream, group = _place(call)
+    to, done = call.body.to, not call.query.dry_run
+    clones = _groups(call).clone(stream, group, to, dry_run=not done)
+    if done:
+        text = f"consumer group {to} of stream {stream} begins where {group} is"
+        call.audit("group.cloned", text, stream=stream, group=group, to=to)
+        await call.durable()
+    lag, left = sum([clone.lag for clone in clones]), sum([clone.retries_left for clone in clones])
+    return GroupCloned(done, lag, left, clones)
+
+
+async def _progress(call: Call) -> GroupLag:
+    lag = _groups(call).progress(call.path["name"], call.path["group"], call.body.offsets)
+    await call.durable()
+    return lag
+
+
+async def _delete(call: Call) -> GroupDeleted:
+    stream, group = _place(call)
+    deleted = _groups(call).delete(stream, group, force=call.query.force)
+    text = f"consumer group {group} of stream {stream} was deleted"
+    call.audit("group.deleted", text, stream=stream, group=group, lag=deleted.lag, retries=deleted.retries)
+    await call.durable()
+    return deleted
+
+
+async def _assign(call: Call) -> Assignment:
+    members = [Candidate(member.id, member.room, member.partitions) for member in call.body.members]
+    return _groups(call).assign(*_place(call), members, call.body.strategy)
+
+
+_ONE = "/groups/{stream}/{group}"
+
+ENDPOINTS = [
+    Endpoint("GET", "/groups", "All consumer groups with their lag and counts; readers too.", _list, GroupList),
+    Endpoint("GET", _ONE, "A group: partitions, retries, members, counters.", _show, ConsumerGroupDetails),
+    Endpoint("GET", _ONE + "/members", "Who is in a group, and what each has.", _members, GroupMembers),
+    Endpoint(
+        "PUT", "/streams/{name}/groups/{group}/progress", "Note how far a reader has come that is no member.",
+        _progress, GroupLag, body=ProgressNote,
+    ),
+    Endpoint("GET", _ONE + "/lag", "How far a group is behind, by partition.", _lag, GroupLag),
+    Endpoint(
+        "POST", _ONE + "/reset", "Have a group go on from a position.", _reset, GroupChanged, ChangeQuery, Reset
+    ),
+    Endpoint(
+        "POST", _ONE + "/shift", "Have a group go on further on, or further back.", _shift, GroupChanged, ChangeQuery,
+        Shift,
+    ),
+    Endpoint(
+        "POST", _ONE + "/skip", "Have a group be done with its backlog and retries.", _skip, GroupChanged, ChangeQuery,
+        Skip,
+    ),
+    Endpoint(
+        "POST", _ONE + "/clone", "Make a group that begins where another one is.", _clone, GroupCloned, ChangeQuery,
+        Clone,
+    ),
+    Endpoint(
+        "POST", _ONE + "/assign", "Who would own which partition; nothing is changed.", _assign, Assignment,
+        body=AssignmentDraft,
+    ),
+    Endpoint(
+        "DELETE", _ONE, "Delete a group; with force also its members. Messages stay.", _delete, GroupDeleted,
+        DeleteQuery,
+    ),
+]  # fmt: skip

@@ -1,0 +1,64 @@
+"""The HTTP server: uvicorn in the broker's own event loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import uvicorn
+
+from quire.http.app import Application
+from quire.http.http_connection import HttpConnection
+from quire.server.service import Service
+
+STOP_LIMIT = 5
+"""How many seconds a stop waits for answers that are under way."""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the process's signals to the broker, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpApi:
+    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``)."""
+
+    _application: Application
+    _server: _Server
+    _task: asyncio.Task[None]
+
+    async def start(self, service: Service, listener: socket.socket) -> None:
+        """Serve a broker on a bound socket; returns when it listens."""
+        self._application = Application(service)
+        connection: Any = partial(HttpConnection, service.settings.http, service.scheduler)
+        config = uvicorn.Config(
+            self._application, http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
+            access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
+        )  # fmt: skip
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        await self._server.ready.wait()
+        if not self._server.started:
+            await self._task
+
+    async def stop(self) -> None:
+        """Take no more requests, finish those under way, and close."""
+        self._application.stop()
+        await self._application.bulk.stop()
+        self._server.should_exit = True
+        await self._task

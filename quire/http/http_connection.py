@@ -1,0 +1,168 @@
+"""A connection of an HTTP client: what uvicorn does, within limits of time and number.
+
+How long an answer may take is not limited: requests may wait for messages.
+"""
+
+import asyncio
+from enum import Enum
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+
+from quire.errors import ProtocolViolation, QuireError, RequestTimeout, TooManyConnections
+from quire.http.answers import error_answer
+from quire.scheduler import Scheduler, Timer
+from quire.settings import HttpSettings
+
+LEAST_RATE = 1000
+"""How many bytes a second of a body have to come, once its time is up."""
+
+WRITE_LIMIT = 60.0
+"""How many seconds a client may read nothing of its answer."""
+
+CLOSE_LIMIT = 5.0
+"""How many seconds a client may take to read why its connection ends."""
+
+WRITE_HIGH_WATER = 16 * 1024
+"""With more than this waiting in a connection, an answer goes on when the client has read it."""
+
+
+class Stage(Enum):
+    """What a connection waits for."""
+
+    NOTHING = "nothing that has a limit: an answer, or the next request, whose limit is uvicorn's"
+    HEAD = "the head of a request"
+    BODY = "its body"
+
+
+class HttpConnection(H11Protocol):
+    """One connection.
+
+    Args:
+        settings: its limits.
+        scheduler: timers.
+        **arguments: uvicorn's.
+    """
+
+    def __init__(self, settings: HttpSettings, scheduler: Scheduler, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._settings = settings
+        self._scheduler = scheduler
+        self._stage = Stage.NOTHING
+        self._timer: Timer | None = None
+        self._write_timer: Timer | None = None
+        self._received = 0
+
+    # asyncio calls these.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        limit = self._settings.max_connections
+        if len(self.connections) > limit:
+            self._refuse(TooManyConnections(f"{limit} HTTP connections are open, which is the limit", limit=limit))
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self.transport.is_closing():
+            return
+        self._received += len(data)
+        super().data_received(data)
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write."""
+        super().pause_writing()
+        self._write_timer = self._scheduler.call_later(WRITE_LIMIT, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        self._cancel_write_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        super().connection_lost(exc)
+        self._enter(Stage.NOTHING)
+        self._cancel_write_timer()
+
+    # uvicorn calls these.
+
+    def on_response_complete(self) -> None:
+        """The answer is written."""
+        super().on_response_complete()
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP."""
+        self._refuse(ProtocolViolation(msg))
+
+    # Limits.
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether there was a request; uvicorn has none until then, whatever its types say."""
+        return bool(self.cycle)
+
+    def _watch(self) -> None:
+        """See that what the connection waits for has its time limit."""
+        state = self.conn.their_state
+        if self.transport.is_closing():
+            self._enter(Stage.NOTHING)
+        elif state is h11.SEND_BODY:
+            self._enter(Stage.BODY)
+        elif state is h11.IDLE and (not self._has_begun or self.conn.trailing_data[0]):
+            self._enter(Stage.HEAD)
+        else:
+            self._enter(Stage.NOTHING)
+
+    def _enter(self, stage: Stage) -> None:
+        if stage is not self._stage:
+            self._stage = stage
+            self._start()
+
+    def _start(self) -> None:
+        self._received = 0
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._stage is not Stage.NOTHING:
+            self._timer = self._scheduler.call_later(self._limit, self._time_is_up)
+
+    @property
+    def _limit(self) -> float:
+        settings = self._settings
+        return settings.header_timeout if self._stage is Stage.HEAD else settings.body_timeout
+
+    def _time_is_up(self) -> None:
+        """A head has to be there; a body has to come at the least rate."""
+        seconds = self._limit
+        if self._stage is Stage.BODY and self._received >= LEAST_RATE * seconds:
+            self._start()
+            return
+        self._refuse(RequestTimeout(f"{self._stage.value} did not come within {seconds:g} s", seconds=seconds))
+
+    def _refuse(self, error: QuireError) -> None:
+        """Say what is wrong, unless an answer has begun, and close."""
+        if self._has_begun and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            answer = error_answer(error)
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            status = answer.status_code
+            response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
+            self.transport.write(self.conn.send(response))
+            self.transport.write(self.conn.send(h11.Data(data=bytes(answer.body))))
+            self.transport.write(self.conn.send(h11.EndOfMessage()))
+        self.transport.close()
+        self._scheduler.call_later(CLOSE_LIMIT, self.transport.abort)
+        self._enter(Stage.NOTHING)
+
+    def _cancel_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

@@ -1,0 +1,95 @@
+"""The API's messages: browse and send."""
+
+import base64
+from typing import Annotated, Literal
+
+import msgspec
+
+from quire.destination import DestinationKind
+from quire.errors import InvalidArgument
+from quire.http.endpoint import Call, Endpoint, Fields, PageLimit
+from quire.management.draft import Draft
+from quire.management.management import BrowsePage
+
+MAX_COUNT = 100_000
+"""How often one call may send a message: it answers with an id for each."""
+
+
+class BrowseQuery(Fields, frozen=True):
+    """Which part of a queue to show, and which messages of it."""
+
+    limit: PageLimit = 100
+    after: str | None = None
+    selector: str | None = None
+
+
+class NewMessage(Fields, frozen=True):
+    """A message to send, and how often. ``expiration`` is in milliseconds since the epoch, 0 for never."""
+
+    body: str
+    body_encoding: Literal["text", "base64"] = "text"
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 4
+    expiration: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
+    persistent: bool = True
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)] = 1
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """How many messages were sent, durable as the store's ``sync`` says, and their message ids."""
+
+    sent: int
+    ids: list[str]
+
+
+async def _browse(call: Call) -> BrowsePage:
+    return call.management.browse(call.name, call.query.after, call.query.limit, call.query.selector)
+
+
+async def _send_to_queue(call: Call) -> Sent:
+    return await send(call, DestinationKind.QUEUE)
+
+
+async def _send_to_topic(call: Call) -> Sent:
+    return await send(call, DestinationKind.TOPIC)
+
+
+async def send(call: Call, kind: DestinationKind) -> Sent:
+    """Send a message some times, each step durable before the next one.
+
+    Args:
+        call: the request.
+        kind: what it is sent to.
+    """
+    new: NewMessage = call.body
+    draft = Draft(_body(new), new.headers, new.priority, new.expiration, new.persistent)
+    ids: list[str] = []
+    for step in call.management.send(call.name, draft, new.count, kind):
+        await call.durable()
+        ids += step
+    return Sent(len(ids), ids)
+
+
+def _body(new: NewMessage) -> bytes:
+    if new.body_encoding == "text":
+        return new.body.encode()
+    try:
+        return base64.b64decode(new.body, validate=True)
+    except ValueError as error:  # what is no ASCII is no binascii.Error
+        raise InvalidArgument(f"body is no base64: {error}", argument="body") from error
+
+
+ENDPOINTS = [
+    Endpoint(
+        "GET", "/queues/{name}/messages", "Look at messages, oldest first, and leave them.", _browse, BrowsePage,
+        BrowseQuery,
+    ),
+    Endpoint(
+        "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.", _send_to_queue, Sent,
+        body=NewMessage, status=201, takes_message=True,
+    ),
+    Endpoint(
+        "POST", "/topics/{name}/messages", "Send a message; answers when it is durable for all who need it so.",
+        _send_to_topic, Sent, body=NewMessage, status=201, takes_message=True,
+    ),
+]  # fmt: skip

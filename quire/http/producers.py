@@ -1,0 +1,48 @@
+"""The API's producers that number their sends: list, forget."""
+
+import msgspec
+
+from quire.broker.producer_ids import ProducerStatus
+from quire.http.endpoint import Call, Endpoint, Fields, PageLimit
+
+
+class ProducersQuery(Fields, frozen=True):
+    """Which part of the producers to show."""
+
+    limit: PageLimit = 100
+    after: str = ""
+
+
+class ProducerPage(msgspec.Struct, frozen=True):
+    """Producers that number their sends, by id; ``next`` is what to give as ``after`` for those that follow."""
+
+    producers: list[ProducerStatus]
+    next: str | None
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """The producer that was forgotten: what it repeats from now on is new."""
+
+    forgotten: str
+
+
+async def _list(call: Call) -> ProducerPage:
+    limit = call.query.limit
+    found = call.service.broker.producers.page(call.query.after, limit + 1)
+    return ProducerPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
+
+
+async def _forget(call: Call) -> Forgotten:
+    id = call.path["producer"]
+    call.service.broker.producers.forget(id)
+    call.audit("producer.forgotten", f"the producer {id} was forgotten", producer=id)
+    await call.durable()
+    return Forgotten(id)
+
+
+ENDPOINTS = [
+    Endpoint("GET", "/producers", "Producers that number their sends.", _list, ProducerPage, ProducersQuery),
+    Endpoint(
+        "DELETE", "/producers/{producer}", "Forget a producer: what it repeats from now on is new.", _forget, Forgotten
+    ),
+]

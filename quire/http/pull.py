@@ -1,0 +1,222 @@
+"""The API's consumption of streams, for scripts: receive messages as a member of a consumer group, and settle them.
+
+A request that waits costs the broker no more than itself: no task of its own, no polling of the stream.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+
+from quire.broker.streams.groups.group_definition import Order
+from quire.broker.streams.groups.held import RETRIES
+from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.retry_ladder import LEVELS_MS, level_ms
+from quire.broker.streams.offsets import Start
+from quire.broker.streams.pull.handles import handle_of
+from quire.broker.streams.pull.pull_member import Terms
+from quire.broker.streams.pull.pull_members import PollRequest
+from quire.broker.streams.pull.pull_request import PullRequest
+from quire.broker.streams.pull.settlement import Outcome
+from quire.broker.subscription import AckMode
+from quire.errors import BrokerStopping, InvalidArgument
+from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit
+from quire.management.stream_info import StreamMessage, described
+from quire.message import Message
+from quire.selectors import selector
+
+MAX_WAIT = 30.0
+"""How long a request may wait, in seconds."""
+
+MAX_DELAY = 365 * 86_400
+"""The longest delay that may be asked for, in seconds."""
+
+MAX_LEASE = 7 * 86_400
+"""The longest time that a message may be kept without a word, in seconds."""
+
+Seconds = Annotated[float, msgspec.Meta(ge=1, le=MAX_LEASE)]
+
+
+class Receive(Fields, frozen=True):
+    """What a member asks for.
+
+    ``max`` and ``wait`` (seconds) are about this request; ``start``, ``order`` and ``selector`` about a new group.
+    ``held`` are the handles of what the member still has: without it, it has everything.
+    """
+
+    member: str | None = None
+    max: PageLimit = 32
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0
+    ack: Literal["individual", "auto"] = "individual"
+    consume_timeout: Seconds | None = None
+    room: str = ""
+    partitions: tuple[Number, ...] = ()
+    held: list[str] | None = None
+    start: str | None = None
+    order: Order | None = None
+    selector: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMessage(StreamMessage):
+    """A message, as a member gets it.
+
+    Attributes:
+        attempts: how often it was given to members, this time included.
+        handle: what to acknowledge it with; null if that is not needed.
+    """
+
+    attempts: int
+    handle: str | None
+
+
+class Received(msgspec.Struct, frozen=True):
+    """What a member gets: its name, the partitions it has now, and messages, if any came."""
+
+    member: str
+    partitions: list[int]
+    messages: list[ReceivedMessage]
+
+
+class Acknowledge(Fields, frozen=True):
+    """What a member is done with: handles, or ranges of them, ``2101-2110.0.7``."""
+
+    member: str
+    handles: list[str]
+
+
+class Reject(Fields, frozen=True):
+    """What a member could not process, and when it is tried again.
+
+    ``delay`` is in seconds, ``level`` 1 to 18; without both the policy says. A ``dead_letter`` is not tried again.
+    """
+
+    member: str
+    handles: list[str]
+    delay: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY)] | None = None
+    level: Annotated[int, msgspec.Meta(ge=1, le=len(LEVELS_MS))] | None = None
+    dead_letter: bool = False
+
+
+class Extend(Fields, frozen=True):
+    """What a member needs more time for: so many ``seconds`` from now."""
+
+    member: str
+    handles: list[str]
+    seconds: Seconds
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What became of each handle; a range has one for each of its offsets.
+
+    ``done``: as asked for. ``late``: the lease had ended, but an acknowledgement counts; a rejection is not needed.
+    ``stale``: the member has it no more. ``fenced``: the partition was given out anew. ``gone``: there is no lease to
+    extend, the message is done.
+    """
+
+    handles: dict[str, Outcome]
+
+
+class Leave(Fields, frozen=True):
+    """Who goes."""
+
+    member: str
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Whether the member was there."""
+
+    left: bool
+
+
+async def _receive(call: Call) -> Received:
+    if call.service.is_stopping:
+        raise BrokerStopping("the broker is going down: ask again")
+    new: Receive = call.body
+    ack = AckMode.AUTO if new.ack == "auto" else AckMode.INDIVIDUAL
+    request = PollRequest(
+        new.member, new.max, new.wait, Terms(ack, new.consume_timeout, new.room, new.partitions), new.held,
+        None if new.start is None else Start.parse(new.start), new.order,
+        None if new.selector is None else selector(new.selector),
+    )  # fmt: skip
+    poll = call.streams.pull.poll(call.name, call.path["group"], request)
+    is_done = False
+    try:
+        is_done = await call.done_or_gone(poll.begin)
+    finally:
+        if not is_done:
+            poll.abandon()
+    if poll.error is not None:
+        raise poll.error
+    return _received(poll)
+
+
+def _received(poll: PullRequest) -> Received:
+    member = poll.puller.member
+    partitions = sorted(partition for partition in member.children if partition != RETRIES)
+    return Received(member.id, partitions, [_message(child, message) for child, message in poll.taken])
+
+
+def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
+    partition, offset = child.member.group.place_of(child, message)
+    plain = described(partition, offset, message)
+    return ReceivedMessage(
+        plain.partition, plain.offset, plain.id, plain.timestamp, plain.size, plain.headers, plain.body,
+        plain.body_encoding, max(message.deliveries, 1) + 1 if message.redelivered else 1,
+        None if child.ack is AckMode.AUTO else handle_of(child, message),
+    )  # fmt: skip
+
+
+async def _acknowledge(call: Call) -> Settled:
+    new: Acknowledge = call.body
+    outcomes = call.streams.pull.acknowledge(call.name, call.path["group"], new.member, new.handles)
+    await call.durable()
+    return Settled(outcomes)
+
+
+async def _reject(call: Call) -> Settled:
+    new: Reject = call.body
+    if [new.delay is not None, new.level is not None, new.dead_letter].count(True) > 1:
+        raise InvalidArgument("say one of delay, level and dead_letter", argument="delay")
+    delay = None if new.delay is None else round(new.delay * 1000)
+    outcomes = call.streams.pull.reject(
+        call.name, call.path["group"], new.member, new.handles,
+        delay_ms=delay if new.level is None else level_ms(new.level), dead_letter=new.dead_letter,
+    )  # fmt: skip
+    await call.durable()
+    return Settled(outcomes)
+
+
+async def _extend(call: Call) -> Settled:
+    new: Extend = call.body
+    polling = call.streams.pull
+    return Settled(polling.extend(call.name, call.path["group"], new.member, new.handles, new.seconds))
+
+
+async def _leave(call: Call) -> Left:
+    left = call.streams.pull.leave(call.name, call.path["group"], call.body.member)
+    await call.durable()
+    return Left(left)
+
+
+_GROUP = "/streams/{name}/groups/{group}"
+
+ENDPOINTS = [
+    Endpoint(
+        "POST", _GROUP + "/receive", "Wait for messages, as a member of a group; it joins if it is not there.",
+        _receive, Received, body=Receive,
+    ),
+    Endpoint(
+        "POST", _GROUP + "/acknowledge", "Be done with messages; answers when that is durable.", _acknowledge, Settled,
+        body=Acknowledge,
+    ),
+    Endpoint(
+        "POST", _GROUP + "/reject", "Have messages tried again, or make them dead letters.", _reject, Settled,
+        body=Reject,
+    ),
+    Endpoint("POST", _GROUP + "/extend", "Keep messages for longer.", _extend, Settled, body=Extend),
+    Endpoint(
+        "POST", _GROUP + "/leave", "Leave the group: partitions and messages go to others at once.", _leave, Left,
+        body=Leave,
+    ),
+]  # fmt: skip

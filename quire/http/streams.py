@@ -1,0 +1,233 @@
+"""The API's streams: list, look, create, delete, send, read, find, pin."""
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+
+from quire.broker.streams.offsets import Start
+from quire.broker.streams.pins import MAX_TIME_TO_LIVE
+from quire.destination import DestinationKind
+from quire.errors import BrokerStopping, InvalidArgument
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Limit, ListQuery, Number, PageLimit, Removed
+from quire.http.messages import NewMessage, Sent, send
+from quire.management.stream_info import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
+from quire.management.stream_management import StreamRange
+from quire.management.stream_search import FoundMessage, Wanted
+from quire.units import parse_number
+
+
+class StreamList(msgspec.Struct, frozen=True):
+    """A page of the streams, by name. ``next`` is what to ask for the next one with; null at the end."""
+
+    streams: list[StreamStatus]
+    next: str | None
+
+
+class NewStream(Fields, frozen=True):
+    """A stream to be: how many partitions it has, if not as many as the policy says."""
+
+    partitions: Number | None = None
+
+
+class Partitions(Fields, frozen=True):
+    """How many partitions a stream is to have in all."""
+
+    count: Number
+
+
+class OffsetsQuery(Fields, frozen=True):
+    """A start position to find in each partition: ``earliest``, ``latest``, ``timestamp=...``, ``ago=30m``."""
+
+    start: str | None = None
+
+
+class Offsets(msgspec.Struct, frozen=True):
+    """What of each partition can be read, all at one moment."""
+
+    partitions: list[PartitionOffsets]
+
+
+class RangeQuery(Fields, frozen=True):
+    """Which part of a partition to read.
+
+    ``from`` is an offset or a start position, ``until`` the offset to end before. With ``strict`` it is an error that
+    messages are gone.
+    """
+
+    start: str = msgspec.field(default="earliest", name="from")
+    until: Number | None = None
+    limit: PageLimit = 100
+    max_bytes: Limit = 1 << 20
+    strict: bool = False
+
+
+class FindQuery(Fields, frozen=True):
+    """What to look for: an id, or a partition and an offset, or all of a key, of a time, or of both.
+
+    Times are in milliseconds since the epoch. With ``dead_letters`` dead letter queues are searched as well.
+    """
+
+    id: str | None = None
+    partition: Number | None = None
+    offset: Number | None = None
+    key: str | None = None
+    since: Number = 0
+    until: Number | None = None
+    limit: PageLimit = 100
+    dead_letters: bool = False
+
+
+class FoundMessages(msgspec.Struct, frozen=True):
+    """What was found; ``whole`` says whether that is all. ``damaged`` are places that could not be read."""
+
+    messages: list[FoundMessage]
+    whole: bool
+    damaged: list[tuple[int, int]]
+
+
+class NewPin(Fields, frozen=True):
+    """What to keep: from ``offsets``, by partition, or from a ``start`` position on; without both, all that is there.
+
+    ``time_to_live`` is in seconds.
+    """
+
+    time_to_live: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_TO_LIVE / 1000)]
+    offsets: dict[Number, Number] | None = None
+    start: str | None = None
+
+
+class PinList(msgspec.Struct, frozen=True):
+    """The pins of a stream that have not ended, by name."""
+
+    pins: list[StreamPin]
+
+
+class Released(msgspec.Struct, frozen=True):
+    """A pin that was taken away."""
+
+    released: str
+
+
+async def _list(call: Call) -> StreamList:
+    limit = call.query.limit
+    found = await call.gathered(call.streams.streams(call.query.after), limit + 1)
+    return StreamList(found[:limit], found[limit - 1].name if len(found) > limit else None)
+
+
+async def _show(call: Call) -> StreamDetails:
+    return call.streams.stream(call.name)
+
+
+async def _create(call: Call) -> StreamDetails:
+    call.streams.create(call.name, call.body.partitions)
+    call.audit("stream.created", f"stream {call.name} was created", stream=call.name)
+    await call.durable()
+    return call.streams.stream(call.name)
+
+
+async def _delete(call: Call) -> Removed:
+    steps = call.streams.delete(call.name, force=call.query.force)
+    return Removed(await call.total(steps, "stream.deleted", f"stream {call.name} was deleted", stream=call.name))
+
+
+async def _send(call: Call) -> Sent:
+    return await send(call, DestinationKind.STREAM)
+
+
+async def _add_partitions(call: Call) -> StreamDetails:
+    count = call.body.count
+    call.streams.add_partitions(call.name, count)
+    text = f"stream {call.name} has {count} partitions now"
+    call.audit("stream.partitions", text, stream=call.name, partitions=count)
+    await call.durable()
+    return call.streams.stream(call.name)
+
+
+async def _offsets(call: Call) -> Offsets:
+    return Offsets(call.streams.offsets(call.name, _start(call.query.start)))
+
+
+async def _read(call: Call) -> StreamRange:
+    query, partition = call.query, parse_number(call.path["partition"])
+    if partition is None:
+        raise InvalidArgument(f"partition is {call.path['partition'][:60]!r}: write its number", argument="partition")
+    return call.streams.read(
+        call.name, partition, query.start, query.until, limit=query.limit, max_bytes=query.max_bytes,
+        strict=query.strict,
+    )  # fmt: skip
+
+
+async def _find(call: Call) -> FoundMessages:
+    query = call.query
+    wanted = Wanted(
+        query.id, query.partition, query.offset, query.key, query.since, query.until, query.limit, query.dead_letters
+    )
+    search = call.streams.find(call.name, wanted)
+    for _ in search:
+        await asyncio.sleep(0)
+        if call.service.is_stopping:
+            raise BrokerStopping("the broker is going down; the search is not through")
+        if await call.is_gone():
+            break
+    return FoundMessages(search.found, search.whole, search.damaged)
+
+
+async def _pins(call: Call) -> PinList:
+    return PinList(call.streams.pins(call.name))
+
+
+async def _pin(call: Call) -> StreamPin:
+    new, name = call.body, call.path["pin"]
+    pin = call.streams.pin(call.name, name, new.time_to_live, offsets=new.offsets, start=_start(new.start))
+    text = f"pin {name} keeps messages of stream {call.name}"
+    call.audit("stream.pinned", text, stream=call.name, pin=name, until=pin.until)
+    await call.durable()
+    return pin
+
+
+async def _release(call: Call) -> Released:
+    name = call.path["pin"]
+    call.streams.release(call.name, name)
+    call.audit("stream.released", f"pin {name} of stream {call.name} was taken away", stream=call.name, pin=name)
+    await call.durable()
+    return Released(name)
+
+
+def _start(text: str | None) -> Start | None:
+    return None if text is None else Start.parse(text)
+
+
+_ONE = "/streams/{name}"
+
+ENDPOINTS = [
+    Endpoint("GET", "/streams", "All streams with their counts.", _list, StreamList, ListQuery),
+    Endpoint("GET", _ONE, "A stream: partitions, groups, pins, policy.", _show, StreamDetails),
+    Endpoint("PUT", _ONE, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
+    Endpoint(
+        "DELETE", _ONE, "Delete a stream with its groups and messages; with force also its members and readers.",
+        _delete, Removed, DeleteQuery,
+    ),
+    Endpoint(
+        "POST", _ONE + "/messages", "Send a message; answers when it is durable.", _send, Sent, body=NewMessage,
+        status=201, takes_message=True,
+    ),
+    Endpoint(
+        "POST", _ONE + "/partitions", "Give a stream more partitions.", _add_partitions, StreamDetails, body=Partitions
+    ),
+    Endpoint(
+        "GET", _ONE + "/offsets", "The first offset and the end of each partition, all at one moment.", _offsets,
+        Offsets, OffsetsQuery,
+    ),
+    Endpoint(
+        "GET", _ONE + "/partitions/{partition}/messages", "Read a range; the same one brings the same each time.",
+        _read, StreamRange, RangeQuery,
+    ),
+    Endpoint(
+        "GET", _ONE + "/find", "Look for messages, and for what became of them in each group.", _find, FoundMessages,
+        FindQuery,
+    ),
+    Endpoint("GET", _ONE + "/pins", "What is kept, whatever the policy says.", _pins, PinList),
+    Endpoint("PUT", _ONE + "/pins/{pin}", "Keep messages for a time.", _pin, StreamPin, body=NewPin),
+    Endpoint("DELETE", _ONE + "/pins/{pin}", "Take a pin away.", _release, Released),
+]  # fmt: skip

@@ -1,0 +1,107 @@
+"""The API's transfers: purge, move, copy, redrive; all messages of a queue, or chosen ones."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+
+from quire.http.endpoint import Call, Endpoint, Fields, Limit
+from quire.management.message_transfer import Choice
+
+PACE = 0.1
+"""A redrive at a rate sends what it may send in so many seconds at once."""
+
+MAX_RATE = 1e9
+"""The highest rate of a redrive, in messages a second: more than any store takes."""
+
+
+class Chosen(Fields, frozen=True, kw_only=True):
+    """Which messages: all, or those that a selector matches, or with some ids (message ids or sequences).
+
+    ``limit`` ends it after so many, and ``after`` goes on where that was.
+    """
+
+    selector: str | None = None
+    ids: list[str] = msgspec.field(default_factory=list)
+    limit: Limit | None = None
+    after: str | None = None
+
+    def choice(self) -> Choice:
+        """The same for the core."""
+        return Choice(self.selector, self.ids, self.limit, after=self.after)
+
+
+class Move(Chosen, frozen=True, kw_only=True):
+    """What to move or copy, and where to: the name of a queue, or ``topic://NAME``."""
+
+    to: str
+
+
+class Redrive(Chosen, frozen=True, kw_only=True):
+    """Which dead letters to send back; ``to`` sends them somewhere else, ``rate`` so many a second."""
+
+    to: str | None = None
+    rate: Annotated[float, msgspec.Meta(gt=0, le=MAX_RATE)] | None = None
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """How many messages were removed, and what to give as ``after`` to go on, if a limit ended it."""
+
+    removed: int
+    next: str | None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """How many messages were moved, and what to give as ``after`` to go on, if a limit ended it."""
+
+    moved: int
+    next: str | None
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """How many messages were copied, and what to give as ``after`` to go on, if a limit ended it."""
+
+    copied: int
+    next: str | None
+
+
+async def _purge(call: Call) -> Purged:
+    transfer = call.management.purge(call.name, call.body.choice())
+    text = f"queue {call.name} was purged"
+    return Purged(await call.total(transfer, "messages.purged", text, queue=call.name), transfer.next)
+
+
+async def _move(call: Call) -> Moved:
+    body: Move = call.body
+    transfer = call.management.move(call.name, body.to, body.choice())
+    text = f"messages of queue {call.name} were moved to {body.to}"
+    return Moved(await call.total(transfer, "messages.moved", text, queue=call.name, to=body.to), transfer.next)
+
+
+async def _copy(call: Call) -> Copied:
+    body: Move = call.body
+    transfer = call.management.copy(call.name, body.to, body.choice())
+    text = f"messages of queue {call.name} were copied to {body.to}"
+    return Copied(await call.total(transfer, "messages.copied", text, queue=call.name, to=body.to), transfer.next)
+
+
+async def _redrive(call: Call) -> Moved:
+    body: Redrive = call.body
+    choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
+    transfer = call.management.redrive(call.name, choice, body.to)
+    text = f"dead letters of queue {call.name} were sent {f'to {body.to}' if body.to else 'back'}"
+    moved = await call.total(transfer, "messages.redriven", text, rate=body.rate, queue=call.name, to=body.to)
+    return Moved(moved, transfer.next)
+
+
+ENDPOINTS = [
+    Endpoint("POST", "/queues/{name}/purge", "Remove messages that are not in flight.", _purge, Purged, body=Chosen),
+    Endpoint(
+        "POST", "/queues/{name}/move", "Move messages that are not in flight, oldest first.", _move, Moved, body=Move
+    ),
+    Endpoint("POST", "/queues/{name}/copy", "Copy messages, oldest first.", _copy, Copied, body=Move),
+    Endpoint(
+        "POST", "/queues/{name}/redrive", "Send dead letters back where they came from.", _redrive, Moved,
+        body=Redrive,
+    ),
+]  # fmt: skip

@@ -1,0 +1,67 @@
+"""A message that an operator sends: as a STOMP client would have sent it, within the same limits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quire.destination import Destination
+from quire.errors import InvalidHeader, LimitExceeded
+from quire.message import header_lines
+from quire.settings.keys import StompSettings
+
+_SENT_IN_STOMP_ONLY = ("destination", "message-id", "timestamp", "transaction", "receipt", "producer-id")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message that is to be sent.
+
+    Attributes:
+        body: its body.
+        headers: headers of its own, unescaped.
+        priority: 0 to 9.
+        expiration: when it expires, in milliseconds since the epoch; 0 for never.
+        persistent: whether it must survive the broker.
+    """
+
+    body: bytes
+    headers: Mapping[str, str]
+    priority: int = 4
+    expiration: int = 0
+    persistent: bool = True
+
+    def send_headers(self, destination: Destination, limits: StompSettings) -> dict[str, str]:
+        """The headers that a client would have sent with it, within the limits of STOMP.
+
+        Args:
+            destination: where it goes.
+            limits: those of STOMP.
+
+        Raises:
+            InvalidHeader: a header cannot be sent.
+            LimitExceeded: headers or body are larger than STOMP clients may send.
+        """
+        self._check(limits)
+        fields = {
+            **self.headers,
+            "destination": f"/{destination.kind}/{destination.name}",
+            "content-length": str(len(self.body)),
+        }
+        if self.priority != 4 or "priority" in fields:
+            fields["priority"] = str(self.priority)
+        if self.expiration or "expires" in fields:
+            fields["expires"] = str(self.expiration)
+        if not self.persistent or "persistent" in fields:
+            fields["persistent"] = str(self.persistent).lower()
+        return fields
+
+    def _check(self, limits: StompSettings) -> None:
+        lines = header_lines(dict(self.headers)).split(b"\n")[:-1]
+        if len(lines) > limits.max_headers:
+            raise LimitExceeded(f"{len(lines)} headers, the limit is {limits.max_headers}", limit=limits.max_headers)
+        if max([len(line) for line in lines], default=0) > limits.max_line:
+            raise LimitExceeded(f"a header is longer than {limits.max_line} bytes", limit=limits.max_line)
+        if len(self.body) > limits.max_body:
+            raise LimitExceeded(f"the body has {len(self.body)} bytes", limit=limits.max_body)
+        for header, value in self.headers.items():
+            if not header or "\0" in header + value or header in _SENT_IN_STOMP_ONLY:
+                raise InvalidHeader(f"{header[:60]!r} is no header that can be sent this way", header=header[:60])

@@ -1,0 +1,348 @@
+"""The operator's door to the broker's queues: look, create, delete, pause, purge, browse, move, copy, redrive, send.
+
+What touches many messages is done in steps (``quire.management.message_transfer``): whoever asks for the next
+step lets the commit of the last one end before.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from quire.broker.broker import Broker
+from quire.broker.browsing import BrowsedMessage, described, read
+from quire.broker.dead_letter import ORIGIN, redriven
+from quire.broker.queues.queue import Queue
+from quire.broker.routing.route import route_of
+from quire.destination import Destination, DestinationKind, checked, written
+from quire.errors import (
+    DestinationExists,
+    DestinationInUse,
+    InvalidArgument,
+    InvalidDestination,
+    ProducerHeld,
+    QuireError,
+    UnknownDestination,
+    UnknownGroup,
+)
+from quire.management.blocked import PAUSED_AT
+from quire.management.confirmation import Confirmation
+from quire.management.draft import Draft
+from quire.management.group_status import GroupPage, group_page
+from quire.management.message_transfer import (
+    BUDGET,
+    STEP,
+    STEP_BYTES,
+    Choice,
+    MessageTransfer,
+    Placed,
+    matches,
+)
+from quire.management.queue_status import QueueStatus, QueueStatusReader
+from quire.message import Message, unescape
+from quire.selectors import selector
+from quire.units import parse_number
+
+MAX_PAGE = 1000
+"""How many entries one page may have."""
+
+ALL = Choice()
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsePage:
+    """A part of a queue.
+
+    Attributes:
+        messages: in order.
+        next: what to ask for the next page with; null at the end of the queue.
+    """
+
+    messages: list[BrowsedMessage]
+    next: str | None
+
+
+class Management:
+    """Looks at a broker's queues and changes them. All names may raise ``UnknownDestination``.
+
+    Args:
+        broker: the broker.
+
+    Attributes:
+        broker: as given.
+        reader: tells the status of queues.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.reader = QueueStatusReader(broker)
+
+    def confirm(self, done: Callable[[QuireError | None], None]) -> None:
+        """Be told what becomes of everything that is in the open commit.
+
+        Args:
+            done: called with None when it is durable, or with the error of its commit. Messages of a failed commit are
+                refused; all other changes are tried again until they succeed.
+        """
+        waiting = Confirmation(done)
+        self.broker.sent(waiting)
+        self.broker.confirm(waiting, [b""])
+
+    # Look.
+
+    def queues(self, after: str = "") -> Iterator[QueueStatus]:
+        """All queues, by name; each is looked at when it is asked for.
+
+        Args:
+            after: only those behind this name.
+        """
+        for name in self.broker.destinations.names(DestinationKind.QUEUE, after):
+            if queue := self.broker.queues.get(name):
+                yield self.reader.status(queue)
+
+    def queue(self, name: str) -> QueueStatus:
+        """One queue."""
+        return self.reader.status(self.broker.existing_queue(name))
+
+    def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
+        """A page of a queue's messages, those in flight included. Nothing about the queue changes.
+
+        Args:
+            name: the queue's name.
+            after: what the page before gave as ``next``.
+            limit: how many messages at the most, 1 to 1000. There are fewer when they are large, or when a selector
+                does not match most of them.
+            wanted: a JMS selector; only messages that it matches.
+
+        Raises:
+            InvalidArgument: ``after`` is no such thing, or ``limit`` is out of range.
+            InvalidSelector: the selector cannot be read.
+            StoreCorrupt: the page's first message is damaged.
+        """
+        return self.browse_source(self.broker.existing_queue(name), after, limit, wanted)
+
+    def browse_source(self, queue: Queue, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
+        """As ``browse``, of a queue or a durable subscription."""
+        check_limit(limit)
+        first = parse_number(after or "0")
+        if first is None:
+            raise InvalidArgument(
+                f"after is {str(after)[:60]!r}: give what a page before had as next", argument="after"
+            )
+        chooser = None if wanted is None else selector(wanted)
+        messages, following = read(self.broker, queue, first, STEP_BYTES, STEP if chooser else limit)
+        if chooser is not None:
+            clock, found = self.broker.clock, list[Message]()
+            end = clock.monotonic() + BUDGET
+            for index, message in enumerate(messages):
+                if len(found) == limit or (index and clock.monotonic() >= end):
+                    following = message.sequence
+                    break
+                if matches(chooser, queue, message):
+                    found.append(message)
+            messages = found
+        return BrowsePage(described(queue, messages), None if following is None else str(following))
+
+    # Change.
+
+    def create(self, name: str) -> QueueStatus:
+        """Make a queue.
+
+        Raises:
+            DestinationExists: it is there.
+            InvalidDestination: it cannot be a name.
+        """
+        if name in self.broker.queues:
+            raise DestinationExists(f"there is a queue {name!r} already", name=name)
+        return self.reader.status(self.broker.queue(name))
+
+    def pause(self, name: str) -> QueueStatus:
+        """Stop a queue's deliveries, also over a restart; producers go on. A paused one stays as it is."""
+        queue = self.broker.existing_queue(name)
+        if not queue.paused:
+            self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.clock.now_ms()})
+        return self.reader.status(queue)
+
+    def resume(self, name: str) -> QueueStatus:
+        """Let a queue's deliveries go on."""
+        queue = self.broker.existing_queue(name)
+        if queue.paused:
+            self._set_paused(queue, {})
+            queue.wake()
+        return self.reader.status(queue)
+
+    def _set_paused(self, queue: Queue, pause: dict[str, object]) -> None:
+        kept = {name: value for name, value in queue.stored.settings.items() if name not in ("paused", PAUSED_AT)}
+        queue.paused = bool(pause)
+        queue.stored = queue.stored._replace(settings=kept | pause)
+        self.broker.change_destination(queue.stored.id, queue.stored)
+
+    def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
+        """Purge a queue in steps, and then delete it.
+
+        Args:
+            name: its name.
+            force: disconnect its consumers first.
+
+        Raises:
+            DestinationInUse: it has consumers, or one came while it was purged.
+        """
+        queue = self.broker.existing_queue(name)
+        self._dismiss_consumers(queue, force)
+        yield from self.purge(name)
+        if self.broker.queues.get(name) is queue:
+            self._dismiss_consumers(queue, force)
+            rest = queue.depth
+            self.broker.destinations.delete_queue(queue)
+            yield rest
+
+    def _dismiss_consumers(self, queue: Queue, force: bool) -> None:
+        name = queue.destination.name
+        if queue.subscriptions and not force:
+            count = len(queue.subscriptions)
+            raise DestinationInUse(f"the queue {name!r} has consumers: {count}", name=name, consumers=count)
+        for session in list(dict.fromkeys([subscription.session for subscription in queue.subscriptions])):
+            session.fail(UnknownDestination(f"the queue {name!r} was deleted", name=name))
+        for subscription in list(queue.subscriptions):
+            subscription.leave_now()
+
+    # Message groups.
+
+    def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
+        """A page of a queue's message groups, by name.
+
+        Args:
+            name: the queue's name.
+            after: only groups behind this one.
+            limit: how many at the most, 1 to 1000.
+
+        Raises:
+            InvalidArgument: ``limit`` is out of range.
+        """
+        check_limit(limit)
+        return group_page(self.broker.existing_queue(name), after, limit)
+
+    def close_group(self, name: str, group: str) -> None:
+        """Take a message group from its consumer: its next message goes to whoever is free.
+
+        What the consumer has in flight of it stays there, so for a moment two may work on the group.
+
+        Raises:
+            UnknownGroup: no consumer has it.
+        """
+        queue = self.broker.existing_queue(name)
+        if queue.dispatcher.groups.owner(group) is None:
+            raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
+        queue.dispatcher.groups.close(group)
+        queue.wake()
+
+    # Messages.
+
+    def send(
+        self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE
+    ) -> Iterator[list[str]]:
+        """Send a message some times, in steps of message ids.
+
+        Args:
+            name: the queue or topic; it is created if it is not there.
+            draft: the message.
+            count: how often.
+            kind: which of the two.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+            InvalidHeader: a header cannot be sent.
+            LimitExceeded: headers or body are larger than STOMP clients may send.
+            ProducerHeld: a limit is reached; what earlier steps sent is in the queue.
+            StoreError: the store takes no writes.
+        """
+        broker = self.broker
+        headers = draft.send_headers(checked(kind, name), broker.settings.stomp)
+        step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
+        for sent in range(0, count, step):
+            self._check_room(name, draft.persistent)
+            route = route_of(broker, headers)
+            stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
+            ids = [b"%d" % broker.next_message_id() for _ in range(min(step, count - sent))]
+            for id in ids:
+                content = b"".join((broker.id_prefix, id, stamp, route.lines, draft.body))
+                route.target.send(content, route.expiration, route.priority, route.persistent)
+            prefix = unescape(broker.id_prefix.removeprefix(b"message-id:")).decode()
+            yield [prefix + id.decode() for id in ids]
+
+    def _check_room(self, name: str, persistent: bool) -> None:
+        broker = self.broker
+        if persistent and broker.store_error is not None:
+            raise broker.store_error
+        if cause := broker.hold_cause(stored=persistent):
+            raise ProducerHeld(f"no room to send to {name}: {cause}", cause=str(cause), destination=name)
+
+    def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:
+        """Remove messages that are not in flight, in steps. Without a choice no content is read."""
+        return MessageTransfer(self.broker, self.broker.existing_queue(name), choice)
+
+    def move(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
+        """Move messages that are not in flight, oldest first, in steps.
+
+        Args:
+            name: where they are.
+            to: where they go: a queue's name, or ``topic://NAME``; it is created if it is not there.
+            choice: which.
+
+        Raises:
+            InvalidArgument: both are the same queue.
+        """
+        return self._transfer(name, to, choice, copies=False)
+
+    def copy(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
+        """As ``move``, but the messages stay in their queue as well; those in flight are copied too."""
+        return self._transfer(name, to, choice, copies=True)
+
+    def _transfer(self, name: str, to: str, choice: Choice, *, copies: bool) -> MessageTransfer:
+        source, destination = self.broker.existing_queue(name), written(to)
+        if destination == source.destination:
+            raise InvalidArgument(f"{to!r} is where they are", argument="to")
+
+        def place(message: Message) -> Placed:
+            return self.broker.target(_header(destination)), message.content
+
+        return MessageTransfer(self.broker, source, choice, place, copies=copies)
+
+    def redrive(self, name: str, choice: Choice = ALL, to: str | None = None) -> MessageTransfer:
+        """Send dead letters back where they came from, oldest first, in steps. Other messages stay.
+
+        Args:
+            name: the queue they are in.
+            choice: which.
+            to: where they go instead: a queue's name, or ``topic://NAME``.
+
+        Raises:
+            InvalidArgument: ``to`` is the queue they are in.
+        """
+        source, destination = self.broker.existing_queue(name), None if to is None else written(to)
+        if destination == source.destination:
+            raise InvalidArgument(f"{to!r} is where they are", argument="to")
+
+        def place(message: Message) -> Placed | None:
+            origin = message.headers().get(ORIGIN)
+            try:
+                if origin is None:
+                    return None
+                target = self.broker.target(origin if destination is None else _header(destination))
+            except (InvalidDestination, UnknownDestination):  # somebody else wrote its header, or it is out of date
+                return None
+            return None if target is source else (target, redriven(message.content))
+
+        return MessageTransfer(self.broker, source, choice, place)
+
+
+def check_limit(limit: int) -> None:
+    """Check the size of a page that somebody asks for.
+
+    Raises:
+        InvalidArgument: it is out of range.
+    """
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidArgument(f"limit is {limit}: 1 to {MAX_PAGE}", argument="limit")
+
+
+def _header(destination: Destination) -> str:
+    return f"/{destination.kind}/{destination.name}"

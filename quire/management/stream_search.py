@@ -1,0 +1,131 @@
+"""A search for messages of a stream, and for what became of them in each consumer group."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quire.broker.streams.lookup import Found, Lookup
+from quire.broker.streams.message_states import GroupState, MessageState, Place, dead_letters, states_of
+from quire.errors import InvalidArgument, UnknownMessage
+from quire.management.stream_info import StreamMessage, described
+
+if TYPE_CHECKING:
+    from quire.broker.streams.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages of a stream are looked for: by id, or by offset, or all of a key, of a time, or of both.
+
+    Attributes:
+        id: the message id.
+        partition: the partition of an offset.
+        offset: the offset.
+        key: the value of the header ``key``.
+        since: when the time begins, in milliseconds since the epoch.
+        until: where it ends: the first time that is not in it; None for now.
+        limit: how many at the most.
+        with_dead_letters: whether the dead letter queues are searched for them too.
+    """
+
+    id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    key: str | None = None
+    since: int = 0
+    until: int | None = None
+    limit: int = 100
+    with_dead_letters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message that was looked for, and what became of it.
+
+    Attributes:
+        message: itself.
+        groups: how it stands in each consumer group.
+        dead_letters: the groups in whose dead letter queue it is; null if nobody looked.
+    """
+
+    message: StreamMessage
+    groups: list[GroupState]
+    dead_letters: list[str] | None
+
+
+class StreamSearch:
+    """One search. Iterate over it: each step does a bounded amount of work, and others have their turn in between.
+
+    Args:
+        stream: the stream.
+        wanted: which messages.
+
+    Attributes:
+        found: what was found, when the search is through.
+        damaged: partition and offset of damaged messages that it came to and passed over.
+        whole: whether it has seen everything there was to see.
+
+    Raises:
+        InvalidArgument: what is looked for makes no sense.
+        UnknownMessage: there is none at the offset.
+        StoreCorrupt: the one at the offset is damaged.
+    """
+
+    def __init__(self, stream: "Stream", wanted: Wanted) -> None:
+        self.found: list[FoundMessage] = []
+        self.whole = False
+        self._stream = stream
+        self._wanted = wanted
+        lookup = Lookup(stream)
+        self.damaged = lookup.damaged
+        self._steps = _steps(lookup, wanted, stream.broker.clock.now_ms())
+
+    def __iter__(self) -> Iterator[None]:
+        messages: list[Found] = []
+        for step in self._steps:
+            messages += step
+            if len(messages) > self._wanted.limit:
+                break
+            yield
+        else:
+            self.whole = True
+        states: dict[Place, list[GroupState]] = {}
+        for partition, message in messages[: self._wanted.limit]:
+            states[partition, message.sequence] = states_of(self._stream, partition, message.sequence)
+            yield
+        buried: dict[Place, list[str]] = {place: [] for place in states}
+        if self._wanted.with_dead_letters:
+            yield from self._look_for_dead_letters(states, buried)
+        for partition, message in messages[: self._wanted.limit]:
+            place = (partition, message.sequence)
+            letters = buried[place] if self._wanted.with_dead_letters else None
+            self.found.append(FoundMessage(described(*place, message), states[place], letters))
+
+    def _look_for_dead_letters(
+        self, states: dict[Place, list[GroupState]], buried: dict[Place, list[str]]
+    ) -> Iterator[None]:
+        """Note which groups have a dead letter of which messages."""
+        for group in list(self._stream.groups.values()):
+            done = GroupState(group.name, MessageState.DONE)
+            places = {place for place, known in states.items() if done in known}
+            for step in dead_letters(group, places) if places else ():
+                for place in step:
+                    buried[place].append(group.name)
+                yield
+
+
+def _steps(lookup: Lookup, wanted: Wanted, now: int) -> Iterator[list[Found]]:
+    """The steps of a look-up."""
+    by_place = wanted.offset is not None
+    if by_place is not (wanted.partition is not None) or (by_place and wanted.id is not None):
+        raise InvalidArgument("say an id, or a partition and an offset, or a key or a time", argument="id")
+    if wanted.id is not None:
+        return lookup.by_id(wanted.id)
+    if wanted.partition is not None and wanted.offset is not None:
+        found = lookup.at(wanted.partition, wanted.offset)
+        if found is None:
+            text = f"there is no message {wanted.offset} in partition {wanted.partition}, or not any more"
+            raise UnknownMessage(text, partition=wanted.partition, offset=wanted.offset)
+        return iter([[found]])
+    until = now + 1 if wanted.until is None else wanted.until
+    return lookup.by_time(wanted.since, until) if wanted.key is None else lookup.by_key(wanted.key, wanted.since, until)

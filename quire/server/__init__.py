@@ -1,0 +1,1 @@
+"""The broker as a process: the service, and one package per protocol."""

@@ -1,0 +1,448 @@
+"""The broker as a process: takes the store, opens the ports, runs until it is told to stop, and stops cleanly."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from quire import __version__, migrations
+from quire.broker.broker import Broker
+from quire.broker.flow import HoldCause
+from quire.clock import Clock, SystemClock
+from quire.cursors.spool import Spool
+from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
+from quire.logs import configure, event
+from quire.scheduler import Scheduler
+from quire.server.garbage import GarbageCollection
+from quire.server.stomp.stomp_session import StompSession
+from quire.server.stomp.stomp_transport import StompTransport
+from quire.settings import Settings, broker_file, split_address, store_url
+from quire.store.base import Store, Sync, WriteBatch
+from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
+from quire.store.urls import shown, store_for_url
+from quire.store.writer import GroupCommitWriter
+
+TICK = 0.05
+"""How often due timers are looked for, in seconds."""
+
+TIMERS_BUDGET = 0.01
+"""How long the timers of one turn may take together, in seconds; one that has begun ends."""
+
+LOCK_INTERVAL = 1.0
+"""How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
+
+
+BACKLOG = 1024
+"""How many connections may wait to be served."""
+
+
+class HttpServer(Protocol):
+    """What serves the HTTP API; the layer above hands it in."""
+
+    async def start(self, service: "Service", listener: socket.socket) -> None:
+        """Serve the broker on a bound socket."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        ...
+
+
+class Service:
+    """One broker process.
+
+    Args:
+        settings: the settings.
+        store: the store; not open yet.
+        http: serves the HTTP API; None for none.
+        clock: the time.
+        reload: reads the settings again; None if they come from nowhere.
+        probe: measures what is free on a disk.
+
+    Attributes:
+        broker: the core, once started.
+        connections: the open STOMP connections and their sessions.
+        store_url: where the store is, without a password.
+        stomp_address: where STOMP listens, ``host:port``.
+        http_address: where HTTP listens, or an empty text.
+    """
+
+    broker: Broker
+
+    def __init__(
+        self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
+        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes,
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.store = store
+        self.store_url = shown(store.url)
+        self.clock = clock or SystemClock()
+        self.scheduler = Scheduler(self.clock)
+        self.connections: dict[StompTransport, StompSession] = {}
+        self.stomp_address = self.http_address = ""
+        self.started_at = self.clock.now_ms()
+        self._http = http
+        self._reload = reload
+        self._probe = probe
+        self._disks: dict[HoldCause, Disk] = {}
+        self._stopped = asyncio.Event()
+        self._failure: QuireError | None = None
+        self._lock_checked = self.clock.monotonic()
+
+    async def take_store(self, *, standby: bool) -> None:
+        """Become the store's only broker.
+
+        Args:
+            standby: wait for as long as another broker has it.
+
+        Raises:
+            StoreLocked: another broker has it, and we are no standby.
+        """
+        owner = _owner()
+        waiting = False
+        while not self.store.try_lock(owner):
+            holder = self.store.lock_owner() or "another broker"
+            if not standby:
+                raise StoreLocked(f"{holder} uses the store {self.store_url}", owner=holder, url=self.store_url)
+            if not waiting:
+                event("broker.standby", f"standby: waiting for {holder} to give up {self.store_url}", owner=holder)
+                waiting = True
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), LOCK_INTERVAL)
+                return
+
+    async def start(self, opened: Callable[[], None] = lambda: None) -> None:
+        """Open the store and the ports. A client that STOMP answers finds HTTP open too.
+
+        Args:
+            opened: called when both ports take connections, before the first client is served over STOMP.
+
+        Raises:
+            AddressInUse: a port is taken.
+            StoreError: the store cannot be opened.
+        """
+        loop = self._loop = asyncio.get_running_loop()
+        self._use_disk(HoldCause.STORE_DISK, self.store)
+        report = migrations.prepare(self.store.url)
+        if report:
+            event("store.migrated", report.sentence("migrated"), **report._asdict())
+        self.store.open()
+        self.broker = Broker(
+            self.settings, self.store, self._open_spool(), self.clock, self.scheduler,
+            self._turn_soon, self._turn_later,
+        )  # fmt: skip
+        self._writer = GroupCommitWriter(
+            self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
+        )
+        self.broker.writer = self._writer
+        self.broker.disks.watch(self._disks)
+        self._writer.start()
+        http_listener = _listen(self.settings.http.address) if self._http else None
+        listener = _listen(self.settings.stomp.address)
+        self.stomp_address = _address(listener)
+        self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.ended)
+        self._garbage.start()
+        self._tick()
+        if self._http and http_listener:
+            self.http_address = _address(http_listener)
+            await self._http.start(self, http_listener)
+        opened()
+        self._server = await loop.create_server(
+            lambda: StompTransport(self.broker, self.connections), sock=listener, backlog=BACKLOG
+        )
+
+    def _turn_soon(self) -> None:
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.broker.turn()  # there is none yet when the turn is asked for while it is made
+
+    def _turn_later(self, delay: float) -> None:
+        self._loop.call_later(delay, self.broker.planned_turn)
+
+    def _committed_on_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[WriteBatch, QuireError | None], None]:
+        def completed(batch: WriteBatch, error: QuireError | None) -> None:
+            loop.call_soon_threadsafe(self.broker.committed, batch, error)
+
+        return completed
+
+    def _open_spool(self) -> Spool:
+        """A fresh spool beside the store; in memory if the store is."""
+        limit = self.settings.spool.limit
+        if self.store.url == "memory:":
+            store = store_for_url("memory:", Sync.NEVER)
+            store.open()
+            return Spool(store, limit)
+        directory = Path(self.settings.store.data).absolute() / "spool"
+        store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
+
+        @_telling_of_files()
+        def renew() -> None:
+            store.close()
+            if not store.try_lock(_owner()):  # another broker has another store, and writes its spool here
+                data = self.settings.store.data
+                raise StoreLocked(f"{store.lock_owner()} uses the data directory {data}: choose another", data=data)
+            for old in directory.glob("*.mdb"):
+                old.unlink()
+            if HoldCause.SPOOL_DISK not in self._disks:
+                self._use_disk(HoldCause.SPOOL_DISK, store)
+            store.open()
+
+        renew()
+        return Spool(store, limit, renew)
+
+    def _use_disk(self, cause: HoldCause, store: Store) -> None:
+        """A store is locked and about to be opened: if its disk is full, the space for that comes from the reserve."""
+        if store.reserve_file is None or not self.settings.store.disk_free_limit:
+            return
+        disk = self._disks[cause] = Disk(store, self.settings.store.disk_free_limit, self._probe)
+        if released := disk.prepare():
+            text = f"the disk of {disk.directory} is full: {released} bytes of reserve are used for the start"
+            event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
+
+    def _tick(self) -> None:
+        """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
+        delay = TICK
+        try:
+            delay = self._run_due()
+            self._check_lock()
+        except Exception as error:  # a defect: nothing that is expected to fail does so here
+            text = f"a call that was due has failed; please report this: {error!r}\n{traceback.format_exc()}"
+            event("timer.failed", text, logging.ERROR)
+        finally:
+            self._ticking = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _check_lock(self) -> None:
+        if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
+            self._lock_checked = self.clock.monotonic()
+            if not self.store.check_lock():
+                self.ask_stop(StoreLocked(f"the lock of {self.store_url} is lost: another broker may have it"))
+
+    def _run_due(self) -> float:
+        """Make the calls that are due, as far as the budget reaches; in how many seconds to look again."""
+        meter, clock = self.broker.meter, self.clock
+        now = clock.monotonic()
+        while (call := self.scheduler.take_due(now)) is not None:
+            meter.begin()
+            call()
+            meter.end("timer", call)
+            if clock.monotonic() - now > TIMERS_BUDGET:
+                return 0.0
+        return TICK
+
+    def ask_stop(self, failure: QuireError | None = None) -> None:
+        """Have ``wait`` return.
+
+        Args:
+            failure: why, if it is not by order.
+        """
+        self._failure = failure or self._failure
+        self._stopped.set()
+
+    def reload(self) -> None:
+        """Read the settings again and take the policies; a file that cannot be read changes nothing."""
+        if self._reload is None:
+            return
+        try:
+            settings = self._reload()
+        except QuireError as error:
+            event("settings.refused", f"the settings stay as they are: {error}", logging.ERROR, code=error.code)
+            return
+        self.broker.reload(settings)
+        others = replace(settings, policies=self.settings.policies) != self.settings
+        text = "the policies were read again" + ("; other settings that changed wait for the next start" * others)
+        event("settings.reloaded", text, restart_needed=others)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopped.is_set()
+
+    async def wait(self) -> None:
+        """Until somebody asks to stop.
+
+        Raises:
+            QuireError: it stops because something failed.
+        """
+        await self._stopped.wait()
+        if self._failure:
+            raise self._failure
+
+    async def stop(self) -> None:
+        """Close the ports, finish what was read, say good-bye, and leave a store that needs no recovery."""
+        self._server.close()
+        for transport in list(self.connections):
+            transport.pause_reading("stopping")
+        await self._commit()
+        for transport in list(self.connections):
+            transport.stop()
+        if self._http:  # requests that wait end, and give back what they were given
+            await self._http.stop()
+        while self.broker.leaving:
+            await self._commit()
+        self.broker.stop()
+        await self._commit()
+        self._ticking.cancel()
+        self._garbage.stop()
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
+        self.broker.spool.close()
+
+    async def _commit(self) -> None:
+        """Until everything that has gathered is durable, or has failed."""
+        for _ in range(2):  # what the first commit set off may need a second
+            done = asyncio.Event()
+            self.broker.after_commit(done.set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), timeout=30)
+
+
+def run(
+    settings: Settings, *, standby: bool, http: HttpServer | None = None,
+    wrap: Callable[[Store], Store] | None = None, reload: Callable[[], Settings] | None = None,
+) -> int:  # fmt: skip
+    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies again.
+
+    Args:
+        settings: the settings.
+        standby: wait while another broker has the store, then take over.
+        http: serves the HTTP API.
+        wrap: makes another store of the one to use; tests put faults between with it.
+        reload: reads the settings again.
+
+    Returns:
+        The exit code: 0 after a clean stop.
+
+    Raises:
+        QuireError: it could not start, or had to give up.
+    """
+    configure(settings.log.format, settings.log.level)
+    _allow_connections()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        store = store_for_url(store_url(settings), Sync(settings.store.sync))
+        runner.run(_main(Service(settings, wrap(store) if wrap else store, http, reload=reload), standby))
+    return 0
+
+
+async def _main(service: Service, standby: bool) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.ask_stop)
+    try:
+        with _telling_of_files():
+            await service.take_store(standby=standby)
+            if service.is_stopping:
+                return
+            file = broker_file(service.settings.store.data)
+            await service.start(lambda: _announce(service, file))
+            if hasattr(signal, "SIGHUP"):
+                loop.add_signal_handler(signal.SIGHUP, service.reload)
+        try:
+            await service.wait()
+        finally:
+            await service.stop()
+            file.unlink(missing_ok=True)
+            event("broker.stopped", "Stopped. Everything confirmed is on disk.")
+    finally:
+        service.store.close()
+
+
+@contextlib.contextmanager
+def _telling_of_files() -> Iterator[None]:
+    """Say which file or directory the system refused."""
+    try:
+        yield
+    except OSError as error:
+        path = str(error.filename)
+        kind = StoreFull if error.errno in NO_SPACE else StoreUnreachable
+        raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
+
+
+def _announce(service: Service, file: Path) -> None:
+    """Say where it listens, to people and in a file that the command line reads."""
+    facts = {"pid": os.getpid(), "stomp": service.stomp_address, "http": service.http_address}
+    try:
+        _write(file, json.dumps(facts))
+    except OSError as error:
+        text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
+        event("broker.unannounced", text, logging.WARNING, path=str(file))
+    broker = service.broker
+    messages = sum([queue.depth for queue in broker.queues.values()])
+    event(
+        "broker.started",
+        f"Quire {__version__} is running.\n"
+        f"  STOMP  {service.stomp_address}\n"
+        f"  HTTP   http://{service.http_address}\n"
+        f"  store  {service.store_url} ({len(broker.queues)} queues, {messages} messages)\n"
+        "Ctrl-C stops it.",
+        version=__version__,
+        store=service.store_url,
+        queues=len(broker.queues),
+        messages=messages,
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file that others see whole or not at all. The one before goes first: its space may be the only one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    fresh = file.with_suffix(".new")
+    try:
+        fresh.write_text(text)
+        fresh.replace(file)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()} process {os.getpid()}"
+
+
+def _listen(address: str) -> socket.socket:
+    """A socket that takes connections from now on, before they are served; port 0 picks a free one."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise AddressInUse(f"cannot listen on {address}: {error.strerror}", address=address) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _allow_connections() -> None:
+    """Raise the soft limit of open files to the hard one: each connection is a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop: that of uvloop where it exists."""
+    if sys.platform == "win32":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

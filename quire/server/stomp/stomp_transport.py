@@ -1,0 +1,142 @@
+"""The asyncio transport of STOMP: bytes in, bytes out, and when to stop reading."""
+
+import asyncio
+import fcntl
+import sys
+import termios
+from typing import cast
+
+from quire.broker.broker import Broker
+from quire.errors import BrokerStopping, TooManyConnections
+from quire.protocols.stomp.encoder import error_frame
+from quire.protocols.stomp.versions import Version
+from quire.server.stomp.stomp_session import StompSession
+
+WRITE_HIGH_WATER = 512 * 1024
+"""With more output than this waiting in a connection, nothing is dispatched to it and nothing read from it."""
+
+CLOSE_LIMIT = 5.0
+"""How many seconds a closing connection may take to read what was written to it."""
+
+
+class StompTransport(asyncio.Protocol):
+    """One STOMP connection.
+
+    Args:
+        broker: the core.
+        connections: all open connections, to enter this one in.
+    """
+
+    def __init__(self, broker: Broker, connections: "dict[StompTransport, StompSession]") -> None:
+        self.peer = ""
+        self.is_writable = True
+        self._broker = broker
+        self._connections = connections
+        self._transport: asyncio.Transport
+        self._session: StompSession | None = None
+        self._not_reading: set[str] = set()
+        self._closing = False
+
+    # asyncio calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        if peer is None:  # it was reset before it was accepted
+            self.close()
+            return
+        self.peer = f"{peer[0]}:{peer[1]}"
+        limit = self._broker.settings.stomp.max_connections
+        if len(self._connections) >= limit:
+            refusal = TooManyConnections(f"{limit} connections are open, which is the limit", limit=limit)
+            self._transport.write(error_frame(refusal, Version.V1_2, None))
+            self._transport.close()
+            return
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self._session = self._connections[self] = StompSession(self._broker, self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._session is None or self._closing:
+            return
+        meter = self._broker.meter
+        meter.begin()
+        try:
+            self._session.receive(data)
+        except Exception as defect:  # the client is told already; let its connection end as any other
+            failure = {"message": f"the input of {self.peer} met a defect", "exception": defect, "protocol": self}
+            asyncio.get_running_loop().call_exception_handler(failure)
+        meter.end("input of", self.peer)
+        if self._broker.is_full:
+            self.pause_reading("commit")
+            self._broker.after_commit(self._commit_done)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write."""
+        self.is_writable = False
+        if self._session:
+            self._session.writable = False
+        self.pause_reading("output")
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self.is_writable = True
+        self.resume_reading("output")
+        if self._session:
+            self._broker.meter.begin()
+            self._session.output_drained()
+            self._broker.meter.end("drained output of", self.peer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        self._closing = True
+        self._connections.pop(self, None)
+        if self._session:
+            self._broker.meter.begin()
+            self._session.closed()
+            self._broker.meter.end("the end of", self.peer)
+
+    # The session calls these.
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        if not self._closing:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close when what was written is sent, or after some seconds all the same."""
+        if not self._closing:
+            self._closing = True
+            self._transport.close()
+            self._broker.scheduler.call_later(CLOSE_LIMIT, self._transport.abort)
+
+    @property
+    def unread(self) -> int:
+        """How many octets wait in the system's buffer because reading is paused; 0 while it is not."""
+        if not self._not_reading or self._closing:
+            return 0
+        count = fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4))
+        return int.from_bytes(count, sys.byteorder)
+
+    def pause_reading(self, reason: str) -> None:
+        """Read no more, for a reason."""
+        if not self._not_reading and not self._closing:
+            self._transport.pause_reading()
+        self._not_reading.add(reason)
+
+    def resume_reading(self, reason: str) -> None:
+        """A reason not to read is gone."""
+        self._not_reading.discard(reason)
+        if not self._not_reading and not self._closing:
+            self._transport.resume_reading()
+
+    def _commit_done(self) -> None:
+        self.resume_reading("commit")
+
+    # The service calls this.
+
+    def stop(self) -> None:
+        """The broker is going down: say so and close. What was in flight comes back without a failure counted."""
+        if self._session:
+            self._session.stop(BrokerStopping("the broker is going down"))

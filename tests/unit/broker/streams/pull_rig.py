@@ -1,0 +1,89 @@
+"""Programs that consume a group of the stream ``s`` with requests."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.pull.handles import handle_of
+from quire.broker.streams.pull.pull_members import PollRequest, PullMembers
+from quire.broker.streams.pull.pull_request import PullRequest
+from quire.broker.streams.pull.settlement import Outcomes
+from quire.message import Message
+from tests.unit.broker.streams.member_rig import StreamRig
+
+
+class Request:
+    """A request that was made.
+
+    Attributes:
+        poll: itself.
+        answers: how often it was answered.
+    """
+
+    def __init__(self, poll: PullRequest) -> None:
+        self.poll = poll
+        self.answers = 0
+        poll.begin(self._done)
+
+    def _done(self) -> None:
+        self.answers += 1
+
+    @property
+    def taken(self) -> list[Message]:
+        """What it got; it was answered once, without an error."""
+        assert (self.answers, self.poll.error) == (1, None)
+        return [message for _, message in self.poll.taken]
+
+    @property
+    def bodies(self) -> list[str]:
+        return [message.body.decode() for message in self.taken]
+
+    @property
+    def handles(self) -> list[str]:
+        assert self.answers == 1
+        return [handle_of(child, message) for child, message in self.poll.taken]
+
+
+@dataclass
+class Script:
+    """A program that consumes the group ``g``, under one name, with requests."""
+
+    rig: StreamRig
+    members: PullMembers
+    name: str = "a"
+
+    def ask(self, maximum: int = 32, wait: float = 30.0, **wish: Any) -> Request:
+        """Make a request; what there is at once has come."""
+        request = self.begin(maximum, wait, **wish)
+        self.rig.run()
+        return request
+
+    def begin(self, maximum: int = 32, wait: float = 30.0, **wish: Any) -> Request:
+        """Make a request, and do nothing else."""
+        wish.setdefault("start", Start(StartKind.EARLIEST))
+        return Request(self.members.poll("s", "g", PollRequest(self.name, maximum, wait, **wish)))
+
+    def ack(self, *handles: str) -> Outcomes:
+        return self._done(self.members.acknowledge("s", "g", self.name, handles))
+
+    def reject(self, *handles: str, **how: Any) -> Outcomes:
+        return self._done(self.members.reject("s", "g", self.name, handles, **how))
+
+    def extend(self, *handles: str, seconds: float) -> Outcomes:
+        return self._done(self.members.extend("s", "g", self.name, handles, seconds))
+
+    def _done(self, outcomes: Outcomes) -> Outcomes:
+        self.rig.run()
+        return outcomes
+
+    def other(self, name: str) -> "Script":
+        """Another program, on the same broker."""
+        return Script(self.rig, self.members, name)
+
+    def is_member(self) -> bool:
+        return self.name in self.rig.group().members
+
+
+def script(rig: StreamRig | None = None, **policy: Any) -> Script:
+    rig = rig or StreamRig(**policy)
+    return Script(rig, PullMembers(rig.broker))

@@ -1,0 +1,227 @@
+"""The API's broker and connections, and what every request has in common."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from quire.broker.transactions.xid import Xid
+from quire.errors import StoreFull
+from quire.http import broker as broker_endpoints
+from quire.http.app import ENDPOINTS
+from quire.http.bulk.launcher import Launcher
+from quire.http.endpoint import Endpoint
+from quire.http.writes import StageQuery
+from quire.store.urls import shown
+from tests.unit.http.conftest import Api, prepare, watch_disk
+
+XID = Xid(1, b"global", b"branch")
+
+
+class Running(Launcher):
+    """A bulk server that runs, as far as the application can see."""
+
+    async def start(self) -> None:
+        """It listens everywhere."""
+        self.address = "0.0.0.0:8162"
+
+
+def test_status_has_what_an_operator_looks_for(api: Api) -> None:
+    api.call("POST", "/queues/q/messages", json={"body": "b", "count": 3})
+    api.call("PUT", "/durables/c/d", json={"topic": "t"})
+    api.call("POST", "/topics/t/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "90000"}})
+    prepare(api, XID)
+    api.stepped.clients[-1].frame("SUBSCRIBE", {"destination": "/temp-queue/replies", "id": "0"})
+    api.stepped.advance(60)
+    status = api.call("GET", "/broker").json()
+    assert (status["name"], status["state"], status["stomp"]) == ("quire", "running", "127.0.0.1:61613")
+    assert (status["uptime_seconds"], status["queues"], status["messages"]) == (60.0, 1, 3)
+    assert status["temporaries"] == 1
+    assert (status["topics"], status["durables"], status["scheduled"], status["prepared"]) == (1, 1, 1, 1)
+    assert status["store"] == {
+        "url": "memory:", "bytes": api.stepped.broker.stored_bytes, "limit": 100 * 10**9, "sync": "always",
+        "disk": None,
+    }  # fmt: skip
+    assert status["memory"]["limit"] == api.stepped.settings.memory.limit
+    assert (status["connections"], status["producers_held"], status["store_error"]) == (0, [], None)
+
+
+def test_status_shows_the_disk(api: Api, tmp_path: Path) -> None:
+    watch_disk(api, tmp_path)
+    status = api.call("GET", "/broker").json()
+    assert status["store"]["disk"] == {"free": 500, "limit": 1000, "reserved": 62}
+    assert status["spool"]["disk"] is None
+
+
+def test_status_shows_no_password() -> None:
+    assert "secret" not in shown("postgresql+psycopg://quire:secret@host/quire")
+
+
+def test_health_is_an_error_while_the_store_takes_no_writes(api: Api) -> None:
+    assert api.call("GET", "/health").json() == {"state": "running"}
+    api.stepped.broker.store_error = StoreFull("the disk is full")
+    assert api.error("GET", "/health") == (507, "store-full")
+    status = api.call("GET", "/broker").json()
+    assert (status["state"], status["store_error"]) == ("store-failed", "the disk is full")
+
+
+def test_stop_asks_the_service_to_stop(api: Api) -> None:
+    assert api.call("POST", "/broker/stop").json() == {"state": "stopping"}
+    assert api.service.is_stopping
+
+
+def test_connections_say_what_they_consume(api: Api) -> None:
+    api.call("POST", "/queues/q/messages", json={"body": "b"})
+    client = api.stepped.connect(headers={"client-id": "c"})
+    client.subscribe("q")
+    client.frame("SUBSCRIBE", {"destination": "/topic/t", "id": "1"})
+    api.stepped.run()
+    api.service.connections[object()] = client.session  # type: ignore[index]
+    api.stepped.advance(5)
+    assert api.call("GET", "/connections").json()["connections"] == [
+        {
+            "address": "client-1", "protocol": "stomp 1.2", "connected_seconds": 5.0, "client_id": "c",
+            "destinations": ["queue://q", "topic://t"], "in_flight": 1, "held": False, "writable": True,
+        }
+    ]  # fmt: skip
+
+
+# What all have in common.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("DELETE", "/queues", 405), ("GET", "/queues/", 404)]
+)
+def test_request_that_nothing_answers_is_an_error_like_others(api: Api, method: str, path: str, status: int) -> None:
+    assert api.error(method, path) == (status, "invalid-argument")
+
+
+def test_body_where_none_is_taken_is_an_error(api: Api) -> None:
+    api.call("PUT", "/queues/q")
+    assert api.error("POST", "/queues/q/pause", json={"limit": 5}) == (400, "invalid-argument")
+    assert api.call("POST", "/queues/q/pause", json={}).status_code == 200
+
+
+def test_defect_is_an_error_without_its_inside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(broker_endpoints, "broker_status", fail)
+    answer = api.call("GET", "/broker")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal-error")
+    assert "inside" not in answer.text
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:9999", "null"])
+def test_pages_of_other_sites_are_refused(api: Api, origin: str) -> None:
+    assert api.error("POST", "/broker/stop", headers={"origin": origin}) == (400, "protocol-violation")
+    assert not api.service.is_stopping
+
+
+def test_page_of_the_broker_itself_is_served(api: Api) -> None:
+    assert api.call("GET", "/broker", headers={"origin": "http://127.0.0.1:8161"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8161", "10.0.0.1", "[", ":::"])
+def test_foreign_name_on_loopback_is_refused(api: Api, host: str) -> None:
+    assert api.error("GET", "/broker", headers={"host": host}) == (400, "protocol-violation")
+    assert api.call("GET", "/metrics", base="", headers={"host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8161", "127.0.0.1", "[::1]:8161", "127.1.2.3:80"])
+def test_own_names_on_loopback_are_served(api: Api, host: str) -> None:
+    assert api.call("GET", "/broker", headers={"host": host}).status_code == 200
+
+
+def test_broker_for_other_machines_is_served_under_any_name(api: Api) -> None:
+    api.service.http_address = "0.0.0.0:8161"
+    assert api.call("GET", "/broker", headers={"host": "broker.example:8161"}).status_code == 200
+
+
+# The document.
+
+
+def routes(api: Api) -> set[tuple[str, str]]:
+    return {(method, route.path) for route in api.application.routes for method in (route.methods or set()) - {"HEAD"}}
+
+
+def test_document_has_every_route(api: Api) -> None:
+    document = api.call("GET", "/openapi.json").json()
+    documented = {(method.upper(), path) for path, row in document["paths"].items() for method in row}
+    assert routes(api) - {("GET", "/metrics"), ("GET", "/api/v1/openapi.json")} == documented
+    assert len(documented) == len(ENDPOINTS)
+
+
+def test_document_refers_to_nothing_that_is_missing(api: Api) -> None:
+    document = api.call("GET", "/openapi.json").json()
+    references: set[str] = set()
+
+    def collect(part: Any) -> None:
+        if isinstance(part, dict):
+            references.update([part["$ref"]] if "$ref" in part else [])
+            part = list(part.values())
+        if isinstance(part, list):
+            for inner in part:
+                collect(inner)
+
+    collect(document)
+    assert references
+    assert {reference.rpartition("/")[2] for reference in references} <= set(document["components"]["schemas"])
+
+
+def test_document_has_parameters_and_bodies(api: Api) -> None:
+    paths = api.call("GET", "/openapi.json").json()["paths"]
+    browse = paths["/api/v1/queues/{name}/messages"]["get"]["parameters"]
+    assert [(row["name"], row["in"], row["required"]) for row in browse] == [
+        ("name", "path", True), ("limit", "query", False), ("after", "query", False),
+        ("selector", "query", False),
+    ]  # fmt: skip
+    move = paths["/api/v1/queues/{name}/move"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert move == {"$ref": "#/components/schemas/Move"}
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ENDPOINTS if row.method in ("GET", "POST")], ids=lambda row: f"{row.method} {row.path}"
+)
+def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
+    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"original-destination": "/queue/x"}})
+    api.call("PUT", "/durables/c/q", json={"topic": "q"})
+    prepare(api, XID)
+    api.call("POST", "/streams/q/messages", json={"body": "b"})
+    api.call("POST", "/streams/q/groups/g/receive", json={"start": "earliest"})
+    handles = {"member": "m", "handles": ["1.0.1"]}
+    bodies = {
+        "Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}, "Partitions": {"count": 5},
+        "Receive": {}, "Acknowledge": handles, "Reject": handles, "Extend": {**handles, "seconds": 5},
+        "Leave": {"member": "m"}, "Columns": {"destination": "q", "value": [b"b"]}, "Discard": {"producer": "p"},
+        "StagedCommit": {"producer": "p", "sequence": 1, "stages": []},
+        "Reset": {"to": "latest"}, "Shift": {"by": -1}, "Skip": {}, "Clone": {"to": "h"},
+        "AssignmentDraft": {"members": [{"id": "m"}]}, "ProgressNote": {"offsets": {}},
+    }  # fmt: skip
+    body = bodies[row.body.__name__] if row.body else None
+    path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
+    query = {"producer": "p"} if row.query is StageQuery else {}
+    sent = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
+    api.application.bulk = Running("memory:", api.stepped.settings)
+    answer = api.call(row.method, path, params=query, **sent)
+    assert answer.status_code == row.status
+    msgspec.json.decode(answer.content, type=row.answer)
+
+
+def test_page_names_every_endpoint() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([A-Z]+ /\S+)` \|", page, re.MULTILINE)) == {
+        f"{row.method} {row.path}" for row in ENDPOINTS
+    }
+
+
+def test_a_bulk_server_that_listens_everywhere_is_where_the_broker_was_reached(api: Api) -> None:
+    api.application.bulk = running = Running("memory:", api.stepped.settings)
+    answer = api.call("POST", "/bulk").json()
+    assert answer == {"url": "http://127.0.0.1:8162", "token": running.token}
+
+
+def test_a_store_in_memory_is_not_read_in_bulk(api: Api) -> None:
+    assert api.error("POST", "/bulk") == (400, "invalid-argument")

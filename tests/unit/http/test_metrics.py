@@ -1,0 +1,235 @@
+"""The metrics: what Prometheus reads."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from quire.broker.transactions.xid import Xid
+from quire.errors import StoreError, StoreFull
+from quire.message import MESSAGE_OVERHEAD
+from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.harness import consumer, filled, settings
+from tests.unit.http.conftest import Api, prepare, watch_disk
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+
+
+def scraped(api: Api) -> dict[tuple[str, str], float]:
+    """All samples by name and the values of their labels."""
+    answer = api.call("GET", "/metrics", base="")
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, " ".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_counts_of_queues_are_those_of_the_core() -> None:
+    stepped = filled(5, 'a"b\\c')
+    client = consumer(stepped, 'a"b\\c', prefetchSize="2")
+    first, second = client.take("MESSAGE")
+    client.ack(first)
+    client.nack(second)
+    stepped.run()
+    stepped.advance(7)
+    samples = scraped(Api(stepped))
+    name, queue = 'a"b\\c', stepped.queue('a"b\\c')
+    assert samples["quire_queue_messages", name] == 4
+    assert samples["quire_queue_in_flight_messages", name] == 2
+    assert samples["quire_queue_bytes", name] == queue.bytes
+    assert samples["quire_queue_resident_bytes", name] == queue.memory.used
+    assert samples["quire_queue_consumers", name] == 1
+    assert samples["quire_queue_oldest_message_age_seconds", name] == 7
+    assert samples["quire_queue_enqueued_messages_total", name] == 5
+    assert samples["quire_queue_dequeued_messages_total", name] == 1
+    assert samples["quire_queue_dispatched_messages_total", name] == queue.dispatched
+    assert samples["quire_queue_redelivered_messages_total", name] == 1
+
+
+def test_counts_of_the_broker_are_those_of_the_core() -> None:
+    stepped = filled(3)
+    broker = stepped.broker
+    samples = scraped(Api(stepped))
+    assert samples["quire_store_bytes", ""] == broker.stored_bytes
+    assert samples["quire_memory_limit_bytes", ""] == broker.memory.limit
+    assert samples["quire_memory_peak_bytes", ""] == broker.memory.peak
+    assert samples["quire_commits_total", ""] == broker.commits_done
+    assert samples["quire_store_writable", ""] == 1
+
+
+def test_waits_have_their_causes_and_ages() -> None:
+    stepped = filled(2, memory={"limit": 2 * MESSAGE_OVERHEAD})
+    consumer(stepped, prefetchSize="2")
+    stepped.broker.stored_bytes = stepped.settings.store.limit
+    stepped.clients[0].send("q", b"too much")
+    stepped.advance(3)
+    samples = scraped(Api(stepped))
+    assert samples["quire_producers_held", "store-limit"] == 1
+    assert samples["quire_producers_held", "spool-limit"] == 0
+    assert samples["quire_producers_held_longest_seconds", "store-limit"] == 3
+    assert samples["quire_producer_holds_total", ""] == 1
+    assert samples["quire_queues_blocked", "memory-limit"] == 1
+    assert samples["quire_queue_blocked_seconds", "memory-limit q"] == 3
+
+
+def test_failure_of_the_store_shows() -> None:
+    stepped = SteppedBroker(settings())
+    stepped.connect().send("q", b"x")
+    stepped.turn()
+    stepped.commit(StoreFull("full"))
+    samples = scraped(Api(stepped))
+    assert samples["quire_store_writable", ""] == 0
+    assert samples["quire_commit_errors_total", ""] == 1
+
+
+def test_paused_queue_shows(api: Api) -> None:
+    api.call("POST", "/queues/q/messages", json={"body": "b"})
+    api.call("POST", "/queues/q/pause")
+    samples = scraped(api)
+    assert samples["quire_queue_paused", "q"] == 1
+    assert samples["quire_queues_blocked", "paused"] == 1
+
+
+def test_groups_and_what_is_parked_are_counted_and_no_group_is_named(api: Api) -> None:
+    consumer(api.stepped, prefetchSize="1")
+    consumer(api.stepped)
+    for group in ("a", "a", "b"):
+        api.call("POST", "/queues/q/messages", json={"body": "", "headers": {"JMSXGroupID": group}})
+    api.stepped.advance(4)
+    samples = scraped(api)
+    assert samples["quire_queue_message_groups", "q"] == 2
+    assert samples["quire_queue_parked_messages", "group-owner-busy q"] == 1
+    assert samples["quire_queue_parked_messages", "consumer-busy q"] == 0
+    assert samples["quire_queue_blocked_seconds", "group-owner-busy q"] == 4
+    assert samples["quire_queues_blocked", "group-owner-busy"] == 1
+    assert not any(label in ("a", "b") or label.startswith(("a ", "b ")) for _, label in samples)
+
+
+def test_slow_consumers_and_delayed_messages_are_counted() -> None:
+    stepped = filled(3, policy={"initial_redelivery_delay": 60.0})
+    client = consumer(stepped, prefetchSize="1")
+    client.nack(client.take("MESSAGE")[0])
+    stepped.run()
+    stepped.advance(1)
+    samples = scraped(Api(stepped))
+    assert samples["quire_queue_delayed_messages", "q"] == 1
+    assert samples["quire_queue_slow_consumers", "q"] == 1
+    assert samples["quire_slow_consumers_aborted_total", ""] == 0
+
+
+def test_topics_are_counted_with_what_they_lost_and_what_waits(api: Api) -> None:
+    client = api.stepped.connect()
+    limits = {"activemq.prefetchSize": "1", "activemq.maximumPendingMessageLimit": "2"}
+    client.frame("SUBSCRIBE", {"destination": "/topic/t", "id": "0", "ack": "client", **limits})
+    api.call("PUT", "/durables/c/d", json={"topic": "t"})
+    api.call("POST", "/topics/t/messages", json={"body": "b", "count": 10})
+    api.stepped.advance(1)
+    samples = scraped(api)
+    assert samples["quire_topic_enqueued_messages_total", "t"] == 10
+    assert samples["quire_topic_dispatched_messages_total", "t"] == 1
+    assert samples["quire_topic_discarded_messages_total", "pending-limit t"] == 7
+    assert samples["quire_topic_discarded_messages_total", "memory-limit t"] == 0
+    assert samples["quire_topic_pending_messages", "t"] == 2
+    assert samples["quire_topic_consumers", "t"] == samples["quire_topic_slow_consumers", "t"] == 1
+    assert samples["quire_topic_durable_subscriptions", "t"] == 1
+    assert samples["quire_topic_offline_durable_subscriptions", "t"] == 1
+    assert samples["quire_topic_backlog_messages", "t"] == samples["quire_topic_messages", "t"] == 10
+
+
+def test_streams_are_counted(api: Api) -> None:
+    api.call("POST", "/streams/s/messages", json={"body": "b", "count": 10})
+    api.call("POST", "/streams/s/groups/g/receive", json={})
+    api.call("PUT", "/streams/s/pins/p", json={"time_to_live": 60})
+    samples = scraped(api)
+    assert (samples["quire_stream_partitions", "s"], samples["quire_stream_messages", "s"]) == (4, 10)
+    assert samples["quire_stream_bytes", "s"] == api.stepped.broker.stream("s").stored_bytes
+    assert samples["quire_stream_appended_messages_total", "s"] == 10
+    assert samples["quire_stream_consumer_groups", "s"] == samples["quire_stream_members", "s"] == 1
+    assert (samples["quire_stream_readers", "s"], samples["quire_stream_pins", "s"]) == (0, 1)
+
+
+def test_schedule_is_counted_and_says_when_the_next_message_is_due(api: Api) -> None:
+    assert ("quire_scheduled_next_due_timestamp_seconds", "") not in scraped(api)
+    due = api.stepped.clock.now_ms() / 1000 + 5
+    for delay in ("60000", "5000"):
+        api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": delay}})
+    api.call("POST", "/queues/q/messages", json={"body": "b", "expiration": api.stepped.clock.now_ms() + 1000})
+    samples = scraped(api)
+    assert samples["quire_scheduled_messages", ""] == 2
+    assert samples["quire_scheduled_next_due_timestamp_seconds", ""] == due
+    api.stepped.advance(4)
+    api.stepped.run()
+    assert scraped(api)["quire_scheduled_next_due_timestamp_seconds", ""] == due
+    api.stepped.advance(2)
+    api.stepped.run()
+    samples = scraped(api)
+    assert (samples["quire_scheduled_messages", ""], samples["quire_scheduled_sent_messages_total", ""]) == (1, 1)
+
+
+def test_prepared_transactions_are_counted_with_the_age_of_the_oldest(api: Api) -> None:
+    for number in (b"1", b"2"):
+        prepare(api, Xid(1, number, b""))
+        api.stepped.advance(10)
+    samples = scraped(api)
+    assert samples["quire_xa_prepared_transactions", ""] == 2
+    assert samples["quire_xa_oldest_prepared_age_seconds", ""] == 20
+    api.call("POST", f"/xa/{Xid(1, b'1', b'')}/commit")
+    samples = scraped(api)
+    assert samples["quire_xa_prepared_transactions", ""] == samples["quire_xa_decided_transactions", ""] == 1
+    assert samples["quire_xa_oldest_prepared_age_seconds", ""] == 10
+
+
+def test_store_that_cannot_be_read_does_not_silence_the_metrics(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
+    api.call("POST", "/queues/q/messages", json={"body": "b"})
+
+    def fail(*arguments: object) -> None:
+        raise StoreError("not to be read")
+
+    for name in ("links", "load", "page", "expired"):
+        monkeypatch.setattr(api.stepped.store, name, fail)
+    samples = scraped(api)
+    assert samples["quire_queue_messages", "q"] == samples["quire_scheduled_messages", ""] == 1
+
+
+def test_metrics_of_many_queues_are_made_in_pieces(api: Api) -> None:
+    for number in range(1200):
+        api.stepped.queue(f"q{number:04d}")
+    before = sum(api.stepped.broker.meter.counts)
+    samples = scraped(api)
+    assert len([name for name, _ in samples if name == "quire_queue_messages"]) == 1200
+    assert sum(api.stepped.broker.meter.counts) - before > 1200 / 20 + 16 * 1200 / 200  # each piece is a turn
+
+
+@pytest.mark.parametrize("unit", ["bytes", "seconds"])
+def test_names_end_with_their_unit(api: Api, unit: str) -> None:
+    names = {name for name, _ in scraped(api)}
+    assert any(name.endswith(f"_{unit}") for name in names)
+    assert all(name.startswith("quire_") for name in names)
+
+
+def test_a_watched_disk_is_shown(api: Api, tmp_path: Path) -> None:
+    watch_disk(api, tmp_path)
+    samples = scraped(api)
+    assert samples["quire_disk_free_bytes", "store"] == 500
+    assert samples["quire_disk_reserve_bytes", "store"] == 62  # made after the look, of what was free
+    assert samples["quire_disk_free_limit_bytes", "store"] == 1000
+    assert samples["quire_producers_held", "store-disk-limit"] == 0
+
+
+def test_page_names_every_metric(api: Api, tmp_path: Path) -> None:
+    watch_disk(api, tmp_path, free=5000)
+    api.call("POST", "/queues/q/messages", json={"body": "b"})
+    api.call("POST", "/queues/q/pause")
+    api.call("PUT", "/topics/t")
+    api.call("POST", "/streams/s/messages", json={"body": "b"})
+    api.call("POST", "/streams/s/groups/concurrent/receive", json={"start": "earliest"})
+    received = api.call("POST", "/streams/s/groups/blocked/receive", json={"start": "earliest", "order": "orderly"})
+    rejected = {"member": received.json()["member"], "handles": [received.json()["messages"][0]["handle"]], "delay": 60}
+    api.call("POST", "/streams/s/groups/blocked/reject", json=rejected)
+    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
+    exported = {name for name, _ in scraped(api)}
+    assert set(re.findall(r"`(quire_\w+)`", PAGE.read_text(encoding="utf-8"))) == exported

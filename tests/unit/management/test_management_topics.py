@@ -1,0 +1,139 @@
+"""What an operator does with topics and durable subscriptions, and what a crash leaves of it."""
+
+import pytest
+
+from quire.destination import DestinationKind
+from quire.errors import DestinationExists, DestinationInUse, StoreFull, UnknownDestination, UnknownSubscription
+from quire.management.management import Management
+from quire.management.topic_management import TopicManagement
+from quire.testing.stepped import SteppedBroker, SteppedClient
+from tests.unit.broker.harness import settings
+from tests.unit.management.managed import only, send, total
+
+
+def topics(stepped: SteppedBroker) -> TopicManagement:
+    return TopicManagement(Management(stepped.broker))
+
+
+def published(count: int, *names: str) -> SteppedBroker:
+    """A topic with durable subscriptions of a client ``c``, none of which has anything of its messages yet."""
+    stepped = SteppedBroker(settings())
+    for name in names:
+        topics(stepped).create_durable("c", name, "t")
+    stepped.run()
+    for number in range(count):
+        publish(stepped, number)
+    return stepped
+
+
+def publish(stepped: SteppedBroker, number: int) -> None:
+    send(stepped, b"%d" % number, "t", {"n": str(number)}, kind=DestinationKind.TOPIC)
+
+
+def consume(stepped: SteppedBroker, name: str, prefetch: int) -> SteppedClient:
+    client = stepped.connect(headers={"client-id": "c"})
+    headers = {"activemq.subscriptionName": name, "activemq.prefetchSize": str(prefetch), "ack": "client-individual"}
+    client.frame("SUBSCRIBE", {"destination": "/topic/t", "id": "0", **headers})
+    stepped.run()
+    return client
+
+
+def waiting(stepped: SteppedBroker, name: str) -> list[str]:
+    return [message.body for message in topics(stepped).browse_durable("c", name).messages]
+
+
+def test_purge_of_one_leaves_the_others_theirs_and_survives_a_crash() -> None:
+    stepped = published(4, "d", "e")
+    assert total(stepped, topics(stepped).purge_durable("c", "d", only(selector="n > 1"))) == 2
+    assert (waiting(stepped, "d"), waiting(stepped, "e")) == (["0", "1"], ["0", "1", "2", "3"])
+    stepped = stepped.reopen()
+    assert (waiting(stepped, "d"), waiting(stepped, "e")) == (["0", "1"], ["0", "1", "2", "3"])
+    assert [topics(stepped).durable("c", name).depth for name in ("d", "e")] == [2, 4]
+
+
+def test_what_all_have_purged_is_gone_with_all_that_was_known_of_it() -> None:
+    stepped = published(3, "d", "e")
+    client = consume(stepped, "d", 3)
+    for message in client.take("MESSAGE"):
+        client.nack(message)
+    stepped.run()
+    client.vanish()
+    stepped.run()
+    assert stepped.store.marks("sub/d/")
+    for name in ("d", "e"):
+        assert total(stepped, topics(stepped).purge_durable("c", name)) == 3
+    assert stepped.store.marks("sub/d/") == []
+    assert topics(stepped).topic("t").depth == 0
+    assert stepped.broker.stored_bytes == 0
+
+
+def test_purge_that_the_store_refuses_is_done_when_it_takes_writes_again() -> None:
+    stepped = published(2, "d")
+    next(iter(topics(stepped).purge_durable("c", "d")))
+    stepped.turn()
+    stepped.commit(StoreFull("full"))
+    stepped.advance(2)
+    stepped.run()
+    assert waiting(stepped.reopen(), "d") == []
+
+
+def test_purge_ends_when_the_subscription_is_removed_meanwhile() -> None:
+    stepped = published(3, "d")
+    steps = iter(topics(stepped).purge_durable("c", "d", only(step=1)))
+    next(steps)
+    stepped.run()
+
+    list(topics(stepped).delete_durable("c", "d"))
+    assert list(steps) == []
+
+
+def test_purge_leaves_what_is_in_flight() -> None:
+    stepped = published(5, "d")
+    client = consume(stepped, "d", 2)
+    assert total(stepped, topics(stepped).purge_durable("c", "d")) == 3
+    for message in client.take("MESSAGE"):
+        client.ack(message)
+    stepped.run()
+    assert topics(stepped).durable("c", "d").depth == 0
+
+
+def test_delete_is_refused_while_somebody_consumes() -> None:
+    stepped = published(1, "d")
+    client = consume(stepped, "d", 1)
+    with pytest.raises(DestinationInUse):
+        list(topics(stepped).delete_durable("c", "d"))
+    with pytest.raises(DestinationInUse):
+        list(topics(stepped).delete("t"))
+    assert list(topics(stepped).delete("t", force=True)) == [1]
+    stepped.run()
+    assert client.errors() == ["unknown-destination"]
+    stepped = stepped.reopen()
+    stepped.run()
+    assert (list(topics(stepped).topics()), list(topics(stepped).durables())) == ([], [])
+    assert stepped.store.marks("sub/") == []
+
+
+def test_names_that_are_not_there_are_errors() -> None:
+    management = topics(published(0, "d"))
+    with pytest.raises(UnknownDestination):
+        management.topic("none")
+    with pytest.raises(UnknownDestination):
+        list(management.delete("none"))
+    for client_id, name in (("c", "none"), ("none", "d")):
+        with pytest.raises(UnknownSubscription):
+            management.durable(client_id, name)
+        with pytest.raises(UnknownSubscription):
+            management.purge_durable(client_id, name)
+    with pytest.raises(DestinationExists):
+        management.create("t")
+    with pytest.raises(DestinationExists):
+        management.create_durable("c", "d", "other")
+
+
+def test_retroactive_subscription_begins_with_what_the_topic_keeps() -> None:
+    stepped = SteppedBroker(settings({"subscription_recovery_policy": "fixed-count", "recovery_count": 2}))
+    for number in range(4):
+        publish(stepped, number)
+    topics(stepped).create_durable("c", "d", "t", retroactive=True)
+    stepped.run()
+    assert waiting(stepped, "d") == ["2", "3"]

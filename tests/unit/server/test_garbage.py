@@ -1,0 +1,71 @@
+"""The collector of cycles looks at what is new; at everything only when that is short, or when much has ended."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from quire.server import garbage
+from quire.clock import ManualClock
+from quire.scheduler import Scheduler
+from quire.server.garbage import PERIOD, GarbageCollection
+
+
+class Node:
+    """Part of a cycle."""
+
+    def __init__(self) -> None:
+        self.myself = self
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.scheduler = Scheduler(self.clock)
+        self.ended = 0
+        self.collection = GarbageCollection(self.scheduler, lambda: self.ended)
+
+    def old_garbage(self) -> "weakref.ref[Node]":
+        """Something that has survived a full collection, and is garbage then."""
+        node = Node()
+        gc.collect()
+        return weakref.ref(node)
+
+    def later(self) -> None:
+        self.clock.advance(PERIOD)
+        self.scheduler.run_due()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.collection.start()
+    yield rig
+    rig.collection.stop()
+    assert gc.get_threshold() != garbage.THRESHOLDS
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_has_survived_is_not_looked_at_again(rig: Rig) -> None:
+    reference = rig.old_garbage()
+    gc.collect()
+    assert reference() is not None
+
+
+def test_all_is_looked_at_once_a_minute_while_that_is_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "FEW", 10_000_000)
+    reference = rig.old_garbage()
+    rig.later()
+    assert reference() is None
+
+
+def test_or_when_much_has_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "FEW", 0)
+    reference = rig.old_garbage()
+    rig.ended = 3
+    rig.later()
+    assert reference() is not None
+    rig.ended = gc.get_freeze_count()
+    rig.later()
+    assert reference() is None
