@@ -214,7 +214,7 @@ class Queue:
                 self.broker.idle_residents[self] = None
             if self.policy.send_advisory_if_no_consumers and not self.subscriptions:
                 self.broker.advisories.no_consumer(self.destination, self.policy, appends)
-        self.wake()
+        self._wake_if_needed()
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused, the rest is put into the next commit.
@@ -248,6 +248,27 @@ class Queue:
         if self.subscriptions:
             self.broker.ready[self] = None
             self.broker.ask_turn()
+
+    def _wake_if_needed(self) -> None:
+        """As ``wake``, if its only consumer has not all there is, and is not served without that."""
+        if not self.subscriptions:
+            return
+        if self.dispatcher.looks or not (self.is_given_out or self._is_served_by_others):
+            self.wake()
+        else:
+            self.broker.watched[self] = None
+
+    @property
+    def is_given_out(self) -> bool:
+        """Whether it has one consumer, and that has all there is."""
+        subscriptions = self.subscriptions
+        return len(subscriptions) == 1 and self.depth <= len(subscriptions[0].in_flight)
+
+    @property
+    def _is_served_by_others(self) -> bool:
+        """Whether it has one consumer, and is served when that has credit again, whatever happens here."""
+        subscriptions = self.subscriptions
+        return len(subscriptions) == 1 and subscriptions[0].waits_for_credit
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
@@ -299,7 +320,7 @@ class Queue:
         part.removals += messages
         if not part.listed:
             self.broker.list_part(part)
-        self.wake()
+        self._wake_if_needed()
 
     def _release(self, messages: list[Message]) -> None:
         """Give back the memory of messages that were resident."""
