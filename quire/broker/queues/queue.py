@@ -193,10 +193,9 @@ class Queue:
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""
-        for lane in self.lanes:
-            if lane.id in part.marks:
-                lane.mark.stored = part.marks[lane.id]
-            if part.excluded:
+        if part.marks or part.excluded:
+            for lane in self.lanes:
+                lane.mark.stored = part.marks.get(lane.id, lane.mark.stored)
                 lane.cursor.excluded -= part.excluded
         if appends := part.appends:
             self.depth += len(appends)
@@ -250,25 +249,20 @@ class Queue:
             self.broker.ask_turn()
 
     def _wake_if_needed(self) -> None:
-        """As ``wake``, if its only consumer has not all there is, and is not served without that."""
-        if not self.subscriptions:
-            return
-        if self.dispatcher.looks or not (self.is_given_out or self._is_served_by_others):
+        """As ``wake``, unless its only consumer has all there is, or is served when it has credit again."""
+        subscriptions = self.subscriptions
+        if len(subscriptions) != 1 or self.dispatcher.looks:
             self.wake()
-        else:
+        elif self.is_given_out or subscriptions[0].waits_for_credit:
             self.broker.watched[self] = None
+        else:
+            self.wake()
 
     @property
     def is_given_out(self) -> bool:
         """Whether it has one consumer, and that has all there is."""
         subscriptions = self.subscriptions
         return len(subscriptions) == 1 and self.depth <= len(subscriptions[0].in_flight)
-
-    @property
-    def _is_served_by_others(self) -> bool:
-        """Whether it has one consumer, and is served when that has credit again, whatever happens here."""
-        subscriptions = self.subscriptions
-        return len(subscriptions) == 1 and subscriptions[0].waits_for_credit
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
