@@ -4,9 +4,10 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
+from quire.broker.core.services import Target
 from quire.broker.routing.own_temporaries import REPLY_TO
 from quire.broker.routing.route import NOT_STORED, Route
-from quire.broker.routing.routing import Routing, Target
+from quire.broker.routing.routing import Routing
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.scheduling.timing import CRON, DELAY, PERIOD
 from quire.broker.streams.partition import Partition

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire.broker.acknowledgement import Pull
+from quire.broker.core.shared_prefetch import ChildSubscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.route import whole_number
 from quire.broker.routing.wildcard import WildcardSubscription
-from quire.broker.shared_prefetch import ChildSubscription
 from quire.broker.streams.groups.group_member import GroupMember
 from quire.broker.streams.groups.member_subscription import MemberSubscription
-from quire.broker.subscription import AckMode, Subscription
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.destination import DestinationKind
 from quire.errors import InvalidHeader, LimitExceeded, UnknownMessage, UnknownSubscription
@@ -198,7 +198,7 @@ class StompConsumers:
         timeout = whole_number(headers, "timeout", 0, -1, MAX_WAIT)
         if before := self._pulls.pop(id, None):
             before.cancel()
-        self._pulls[id] = Pull(consumer, quantity, timeout)
+        self._pulls[id] = Pull(self._broker.core, consumer, quantity, timeout)
 
     # ACK and NACK.
 

@@ -1,7 +1,7 @@
 """Dispatch is bounded in time: what a turn leaves is first in the next one."""
 
+from quire.broker.core.subscription import Dispatching
 from quire.broker.queues.queue import Queue
-from quire.broker.subscription import Dispatching
 from quire.clock import ManualClock
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
@@ -88,13 +88,13 @@ def test_a_deep_queue_gives_way_to_others_within_its_dispatch() -> None:
 def dispatched(stepped: SteppedBroker) -> list[str]:
     """The names of the queues that are dispatched from now on."""
     names: list[str] = []
-    serve = stepped.broker.dispatch.serve
+    serve = stepped.broker.core.dispatch.serve
 
     def noted(queue: Dispatching) -> None:
         names.append(queue.destination.name)
         serve(queue)
 
-    stepped.broker.dispatch.serve = noted  # type: ignore[method-assign]
+    stepped.broker.core.dispatch.serve = noted  # type: ignore[method-assign]
     return names
 
 
@@ -109,7 +109,7 @@ def test_a_queue_is_not_dispatched_whose_only_consumer_waits_for_credit() -> Non
     for number in range(1, 4):
         producer.send("m.b", b"%d" % number)
         stepped.run()
-    assert (names, stepped.queue("m.b") in stepped.broker.watched) == ([], True)
+    assert (names, stepped.queue("m.b") in stepped.broker.core.dispatch.watched) == ([], True)
     receiver.ack(first)
     stepped.run()
     assert (names, receiver.messages()) == (["m.a", "m.b"], [b"0"])  # both wait for it, m.a for longer

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from quire.broker.routing.route import Route, route_of
 
+from quire.broker.routing.route import Route, route_of
 from quire.protocols.stomp import similar_heads
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.heads import parse_head

@@ -2,13 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from quire.broker.subscription import Subscription
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import Subscription
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 
 class Whole(Protocol):
@@ -92,16 +90,16 @@ class SharedPrefetch:
     done for an acknowledgement does not grow with their number.
 
     Args:
-        broker: the broker.
+        core: the core.
         prefetch: how many messages they may have.
 
     Attributes:
         prefetch: as given.
     """
 
-    def __init__(self, broker: "Broker", prefetch: int) -> None:
+    def __init__(self, core: Core, prefetch: int) -> None:
         self.prefetch = prefetch
-        self._broker = broker
+        self._core = core
         self._in_flight: dict[tuple[Subscription, int], None] = {}
         self._extended: dict[Subscription, int] = {}
         self._extension = 0
@@ -160,21 +158,20 @@ class SharedPrefetch:
     def wake(self) -> None:
         """There may be credit again: children that wait for it are served in the next turn."""
         if self._waiting:
-            self._broker.with_credit[self] = None
-            self._broker.ask_turn()
+            self._core.dispatch.credit(self)
 
     def serve_waiting(self) -> None:
         """While there is credit: let children have it that wait for it, the longest waiting first."""
-        broker = self._broker
+        core = self._core
         for _ in range(len(self._waiting)):
             child = next(iter(self._waiting))
             if self._credit <= 0 or not child.session.writable:
                 return
-            if broker.dispatch.is_over:
+            if core.dispatch.is_over:
                 self.wake()
                 return
             del self._waiting[child]
-            broker.dispatch.serve(child.source)
+            core.dispatch.serve(child.source)
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
         """What was given out up to and including a message, in that order, by child."""
