@@ -1,10 +1,8 @@
 """Waiting for a commit without a connection: the console's side of what a receipt is for a client."""
 
-from quire.broker.core.subscription import Subscription
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from quire.broker.core.subscription import Session
+from quire.broker.core.subscription import Session, Subscription
 from quire.errors import QuireError
 from quire.message import Message
 

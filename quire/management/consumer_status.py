@@ -1,8 +1,9 @@
 """What is known of a consumer, and of a producer that is held."""
 
-from quire.broker.core.subscription import Subscription
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from quire.broker.core.subscription import Subscription
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
