@@ -35,7 +35,8 @@ class NumberedLoad(Load):
         name, values = self.turns
         for number in range(first, first + count):
             turn = b"%b:%d\n" % (name.encode(), number % values) if name else b""
-            receipt = b"receipt:%d\n" % number if self.asks(number, last) else b""
+            asks = (self.receipts and (number + 1) % self.batch == 0) or number == last
+            receipt = b"receipt:%d\n" % number if asks else b""
             yield b"%b%b%b\n%0*d%b\0" % (start, turn, receipt, NUMBER_DIGITS, number, filler)
 
 

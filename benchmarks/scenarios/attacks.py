@@ -125,11 +125,8 @@ def _attacks(target: Target, bait: str, tally: Tally) -> list[Steps]:
     too_large = _HELLO + _SEND + b"content-length:1000000000000\n\n" + b"x" * 1000
     half = _HELLO + _SEND + b"content-length:1000\n\n" + b"x" * 500
     return [
-        _garbage(target, tally),
-        _bad_frame(target, tally, too_long),
-        _bad_frame(target, tally, too_many),
-        _bad_frame(target, tally, too_large),
-        _bad_frame(target, tally, half),
+        _bad_frame(target, tally, b"", 0.2),
+        *(_bad_frame(target, tally, frame, 0.5) for frame in (too_long, too_many, too_large, half)),
         _endless_body(target, tally),
         *(_slow_sender(target, tally) for _ in range(SLOW_SENDERS)),
         *(_slow_receiver(target, tally, bait) for _ in range(SLOW_RECEIVERS)),
@@ -137,22 +134,12 @@ def _attacks(target: Target, bait: str, tally: Tally) -> list[Steps]:
     ]
 
 
-def _garbage(target: Target, tally: Tally) -> Steps:
-    """Bytes that are no frames."""
+def _bad_frame(target: Target, tally: Tally, frame: bytes, rest: float) -> Steps:
+    """A frame that breaks a limit, or only half of one, or bytes that are no frame; then away."""
     while True:
         attacker = Attacker(target, tally)
-        attacker.send(_RANDOM.randbytes(4096))
-        yield 0.2
-        attacker.look()
-        attacker.close()
-
-
-def _bad_frame(target: Target, tally: Tally, frame: bytes) -> Steps:
-    """A frame that breaks a limit, or only half of one; then away."""
-    while True:
-        attacker = Attacker(target, tally)
-        attacker.send(frame)
-        yield 0.5
+        attacker.send(frame or _RANDOM.randbytes(4096))
+        yield rest
         attacker.look()
         attacker.close()
 

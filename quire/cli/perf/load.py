@@ -80,10 +80,6 @@ class Load:
         each, rest = divmod(self.messages, self.producers)
         return [each + (number < rest) for number in range(self.producers)]
 
-    def asks(self, number: int, last: int) -> bool:
-        """Whether a message asks for a receipt."""
-        return number == last or (self.receipts and (number + 1) % self.batch == 0)
-
     def frames(self, first: int, count: int, last: int, now: float) -> Iterator[bytes]:
         """SEND frames.
 
@@ -98,9 +94,10 @@ class Load:
         filler = b"x" * self.size
         plain = b"%b\n%b\0" % (start, filler)
         stamp = STAMP + b"%0*d" % (STAMP_DIGITS, round(now * 1e9)) if self.is_stamped else b""
-        stamp_every = self.batch if self.batch > 1 else STAMP_EVERY
+        batch, stamp_every = self.batch, self.batch if self.batch > 1 else STAMP_EVERY
         for number in range(first, first + count):
-            asks, stamped = self.asks(number, last), number % stamp_every == 0
+            asks = (self.receipts and (number + 1) % batch == 0) or number == last
+            stamped = number % stamp_every == 0
             if asks or stamped:
                 body = stamp + filler[len(stamp) :] if stamped else filler
                 yield b"%b%b\n%b\0" % (start, b"receipt:%d\n" % number if asks else b"", body)
