@@ -60,7 +60,7 @@ class Taken(NamedTuple):
 
 
 def no_tick(_counts: object) -> None:
-    """For loads that nobody watches."""
+    """For loads that are not watched."""
 
 
 def send(target: Target, load: Load, tick: Tick = no_tick) -> float:

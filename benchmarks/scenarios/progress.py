@@ -12,7 +12,7 @@ from benchmarks.stomp_client import member, send_all
 
 MESSAGES = 2200
 STUCK = 2101
-"""The number of the message that nobody acknowledges; numbers are offsets, from 1."""
+"""The number of the message that is not acknowledged; numbers are offsets, from 1."""
 DELIVERED = 100
 """How many a consumer has at once, so how many it has when the others before them are acknowledged."""
 
@@ -51,7 +51,7 @@ CASES = (
 class Progress(Scenario):
     """Kill a group's consumer, the broker, or both, while one message of 100 is stuck.
 
-    The others are acknowledged: none of them may come again, whoever was killed.
+    The others are acknowledged: none of them may come again, after any kill.
     """
 
     ENVIRONMENT: ClassVar = {"QUIRE_POLICY__PARTITIONS": "1"}

@@ -27,7 +27,7 @@ _PARTITIONS = 4
 
 @dataclass
 class Stuck(Scenario):
-    """Measure a stream with a message that is never acknowledged and without: nobody may notice, the lag is exact."""
+    """Measure a stream with a stuck message and without: the other messages are as fast, and the lag is exact."""
 
     messages: int
     size: int

@@ -16,7 +16,7 @@ _CHUNK = 1 << 20
 class Link:
     """A connection to any STOMP 1.2 broker.
 
-    Every method raises ``BrokerUnreachable`` when nobody answers or the connection broke, and what the broker refused.
+    Every method raises ``BrokerUnreachable`` when no broker answers or the connection broke, and what it refused.
     """
 
     def __init__(self, target: Target) -> None:

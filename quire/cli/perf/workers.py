@@ -20,7 +20,7 @@ _LOOK_AROUND = 0.01
 
 
 class Slot(ctypes.Structure):
-    """What one worker has done, in shared memory: the worker alone writes, and anybody reads without a lock.
+    """What one worker has done, in shared memory: the worker alone writes, and others read without a lock.
 
     Attributes:
         sent: messages handed to the socket.
