@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; see scripts/setup.sh.
-.PHONY: run test test-core test-fast test-simulation fuzz operations pipeline-demo check format setup setup-dev clean
+.PHONY: run test test-core test-fast test-simulation fuzz operations scenario pipeline-demo check format setup setup-dev clean
 # `make test PYTHON=python3.13` (a name or a path) does it with that Python, in an environment of its own.
 PYTHON :=
 ENVIRONMENT := .venv$(if $(PYTHON),-$(subst /,-,$(PYTHON:/%=%)))
@@ -28,6 +28,10 @@ fuzz: setup-dev  ## Ten minutes of random input for the STOMP decoder, the HTTP 
 
 operations: setup-dev  ## Large operations: for how long the event loop is busy at a stretch, and what memory they take
 	$(BIN)/python -m benchmarks.operations
+
+# `make scenario NAME="groups --seed 2"`; without a name it says which there are.
+scenario: setup-dev  ## What a broker must pass, with a broker of its own: `make scenario NAME=groups`
+	$(BIN)/python -m benchmarks.scenarios $(or $(NAME),--help)
 
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh

@@ -12,12 +12,13 @@ from functools import cache
 
 import click
 
+from benchmarks.load import NUMBER_DIGITS
+from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
+from benchmarks.scenarios.findings import report
+from benchmarks.scenarios.reconnect import Reconnect
 from quire.cli.output import Output
-from quire.cli.perf.findings import report
 from quire.cli.perf.live import LiveFigures
-from quire.cli.perf.load import NUMBER_DIGITS, Load
-from quire.cli.perf.own_broker import OwnBroker, scenario_directory, unwind_on_sigterm
-from quire.cli.perf.reconnect import Reconnect
+from quire.cli.perf.load import Load
 from quire.clock import SystemClock
 from quire.spark.sample_data import KINDS, SampleData
 
@@ -61,10 +62,11 @@ def demo(context: click.Context, messages: int, seed: int) -> None:
     unwind_on_sigterm()
     output = Output("table")
     flags = {"memory-limit": str(MEMORY_LIMIT)}
-    with scenario_directory(False) as directory, OwnBroker(directory, flags, ENVIRONMENT) as broker:
-        load = Orders(messages, consumers=0, numbered=True, queue="orders")
+    with temporary_directory() as directory, OwnBroker(directory, flags, ENVIRONMENT) as broker:
         with LiveFigures(output, SystemClock()) as live:
-            findings = Reconnect(broker, load, MEMORY_LIMIT, seed, live).run()
+            scenario = Reconnect(broker, live, MEMORY_LIMIT, messages, 1024, seed)
+            scenario.load = Orders(messages, queue="orders")
+            findings = scenario.run()
         counted = report(output, findings)
         spark = start_session("pipeline demo", 2, "1g")
         audited = run(spark, Place(url=broker.api.url), AuditOptions(Expectations(drained=True)))
