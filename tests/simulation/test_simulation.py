@@ -11,7 +11,15 @@ from tests.simulation.setup import Setup
 from tests.simulation.steps import Begin, End, Send, Settle, Subscribe
 
 
-@pytest.mark.parametrize("seed", range(300))
+SEEDS = 300
+
+FAST = 100
+"""So many of them are run by ``make test-fast`` too."""
+
+
+@pytest.mark.parametrize(
+    "seed", [seed if seed < FAST else pytest.param(seed, marks=pytest.mark.slow) for seed in range(SEEDS)]
+)
 def test_a_history_keeps_what_was_promised(seed: int) -> None:
     history = generate(seed)
     if failure_of(history):
