@@ -50,11 +50,12 @@ pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, a
 	@scripts/setup-java.sh
 	$(BIN)/python -m quire.cli.pipeline_demo
 
-check: setup-dev  ## Style, types, layers
+check: setup-dev  ## Style, types, layers, dead code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
 format: setup-dev  ## Put the code into shape
 	$(BIN)/ruff check --fix

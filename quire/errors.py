@@ -41,8 +41,6 @@ ERRORS: dict[str, ErrorEntry] = {
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups that consumers have."),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
     "group-mismatch": ErrorEntry(409, 4, False, "Join with what the group has, or use another group."),
-    "stale-lease": ErrorEntry(409, 4, False, "The message is somebody else's now, or done: leave it."),
-    "fenced": ErrorEntry(409, 4, False, "The partition was given out anew since: leave the message."),
     "data-lost": ErrorEntry(410, 4, False, "Retention has passed it: start later, or keep messages longer."),
     "stream-replaced": ErrorEntry(
         410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with what is there now."
@@ -57,7 +55,6 @@ ERRORS: dict[str, ErrorEntry] = {
     ),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
-    "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
     "producer-held": ErrorEntry(503, 4, True, "A limit is reached: consume, purge, free the disk, or raise it."),
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit it names."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
@@ -194,18 +191,6 @@ class GroupMismatch(QuireError):
     code = "group-mismatch"
 
 
-class StaleLease(QuireError):
-    """A member does not have the message any more, and it is out again or done."""
-
-    code = "stale-lease"
-
-
-class Fenced(QuireError):
-    """An acknowledgement is of an assignment that has ended."""
-
-    code = "fenced"
-
-
 class DataLost(QuireError):
     """What was asked for of a stream is not there any more."""
 
@@ -252,12 +237,6 @@ class DestinationInUse(QuireError):
     """The destination has consumers."""
 
     code = "destination-in-use"
-
-
-class DestinationPaused(QuireError):
-    """The destination is paused."""
-
-    code = "destination-paused"
 
 
 class ProducerHeld(QuireError):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def _sent(message: Message) -> Sent:
     return Sent(headers, message.body, message.expiration, message.priority, message.persistent)
 
 
+@pytest.mark.slow
 @given(frames())
 def test_one_connection_and_a_connection_for_each_frame_store_the_same(sent: list[bytes]) -> None:
     together, apart = SteppedBroker(), SteppedBroker()

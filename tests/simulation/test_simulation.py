@@ -10,7 +10,6 @@ from tests.simulation.run import crashing_everywhere, failure_of
 from tests.simulation.setup import Setup
 from tests.simulation.steps import Begin, End, Send, Settle, Subscribe
 
-
 SEEDS = 300
 
 FAST = 100
