@@ -4,22 +4,15 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.simulation import generator
-from tests.simulation.history import History, parse
+from tests.simulation.history import History
 from tests.simulation.run import crashing_everywhere, failure_of
 from tests.simulation.shrink import shrink_failure
-from tests.simulation.streams import generator as stream_generator
-
-WORLDS: dict[str, Callable[[int], History]] = {
-    "queues": generator.generate,
-    "streams": stream_generator.generate,
-}
-"""What makes a history out of a seed, by what it is about."""
+from tests.simulation.worlds import WORLDS, parse
 
 CHUNK = 100
 """How many seeds a process is given at once."""
@@ -67,12 +60,14 @@ Found = tuple[int, History | None]
 
 
 def _failing(world: str, seed: int) -> Found:
-    history = WORLDS[world](seed)
+    history = WORLDS[world].generate(seed)
     return seed, history if failure_of(history) else None
 
 
 def _failing_somewhere(world: str, seed: int) -> Found:
-    return seed, next((history for history in crashing_everywhere(WORLDS[world](seed)) if failure_of(history)), None)
+    return seed, next(
+        (history for history in crashing_everywhere(WORLDS[world].generate(seed)) if failure_of(history)), None
+    )
 
 
 def _report(results: Iterator[Found], what: str) -> int:

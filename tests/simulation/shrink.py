@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from tests.simulation.broker_steps import Step
 from tests.simulation.history import History
 from tests.simulation.run import failure_of, kind_of
+from tests.simulation.steps import Step
 
 _Part = TypeVar("_Part", bound=Struct)
 

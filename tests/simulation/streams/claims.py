@@ -4,10 +4,9 @@ from collections.abc import Collection
 
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.retry_records import RetryMessage
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, written
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Place, Work
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from quire.broker.streams.groups.group_definition import Order
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, written
 from tests.simulation.streams.log import Record, StreamLog
-from tests.simulation.streams.rules import Moments, Rule
+from tests.simulation.streams.moments import Moments
 from tests.simulation.streams.setup import GroupSetup, StreamSetup
 from tests.simulation.streams.work import PASSED, UNTOUCHED, Place, State, Work
 

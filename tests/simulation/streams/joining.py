@@ -4,11 +4,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quire.broker.streams.groups.group_definition import Order
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.claims import check_handed, in_flight, its_own
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, AckMode, Grip, Key, Membership, Remembered, written
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.setup import GroupSetup
 
 if TYPE_CHECKING:

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 from quire.broker.streams.stream import Stream
 from quire.clock import Clock
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.log import Record, StreamLog
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.setup import StreamSetup
 from tests.simulation.streams.work import Place
 

@@ -5,11 +5,9 @@ from typing import NamedTuple
 from quire.broker.streams.stream import Stream
 from quire.store.base import Store
 from quire.store.positions import timestamp_of
-from tests.simulation.promises import Broken, Outcome
-from tests.simulation.streams.rules import Rule
-
-ALL = 1 << 30
-"""More than there ever is."""
+from tests.simulation.checks import ALL
+from tests.simulation.rules import Broken, Rule
+from tests.simulation.sent import Sent
 
 
 class Draft(NamedTuple):
@@ -35,8 +33,8 @@ class Draft(NamedTuple):
         return {name: value for name, value in headers.items() if value}
 
 
-class Sent:
-    """One message as its sender knows it.
+class StreamSent(Sent):
+    """One message of the world of streams.
 
     Args:
         name: what its body begins with; unique.
@@ -44,31 +42,16 @@ class Sent:
         partitions: how many partitions there were; 0 if that is not known.
 
     Attributes:
-        name: as given.
-        draft: as given.
-        partitions: as given.
-        receipted: whether its receipt has come.
-        outcome: what becomes of the transaction it was sent in, if it was.
         record: where it is, or was, in the stream; None while it was not seen there.
     """
 
-    __slots__ = ("draft", "name", "outcome", "partitions", "receipted", "record")
+    __slots__ = ("draft", "partitions", "record")
 
     def __init__(self, name: str, draft: Draft, partitions: int) -> None:
-        self.name = name
+        super().__init__(name)
         self.draft = draft
         self.partitions = partitions
-        self.receipted = False
-        self.outcome: Outcome | None = None
         self.record: Record | None = None
-
-    def __repr__(self) -> str:
-        return self.name
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether its sender knows that it was taken."""
-        return self.receipted or (self.outcome is not None and self.outcome.done is True)
 
 
 class Record:
@@ -86,7 +69,7 @@ class Record:
 
     __slots__ = ("is_gone", "is_leaving", "offset", "partition", "sent", "size", "time_ms")
 
-    def __init__(self, sent: Sent, partition: int, offset: int, time_ms: int, size: int) -> None:
+    def __init__(self, sent: StreamSent, partition: int, offset: int, time_ms: int, size: int) -> None:
         self.sent = sent
         self.partition = partition
         self.offset = offset
@@ -113,7 +96,7 @@ class StreamLog:
     """
 
     def __init__(self) -> None:
-        self.sent: dict[str, Sent] = {}
+        self.sent: dict[str, StreamSent] = {}
         self.records: list[dict[int, Record]] = []
         self.end: list[int] = []
         self._keys: dict[tuple[str, int], int] = {}

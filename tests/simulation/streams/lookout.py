@@ -5,12 +5,11 @@ from collections.abc import Collection
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
 from quire.testing.stepped import Frame
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.claims import hand_over, in_flight
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import EPSILON, FOREVER, RETRIES, Grip, Key, Membership
 from tests.simulation.streams.log import StreamLog
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Work
 
 RETRY_SHARE = 5

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Literal
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_changes import PartitionChange, reset, shift
 from quire.broker.streams.offsets import Start, StartKind
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.log import Record
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Place, State
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from quire.broker.streams.groups.group import Group
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Key, Membership
 from tests.simulation.streams.log import StreamLog
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Place, State, Work
 
 

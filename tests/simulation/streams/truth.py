@@ -10,9 +10,9 @@ from quire.broker.streams.groups.retry_records import origin_of
 from quire.cursors.ack_set import AckSet
 from quire.store.base import Delivery, LaneState, Store
 from quire.store.marks import walk_marks
-from tests.simulation.promises import Broken
-from tests.simulation.streams.log import ALL, Record
-from tests.simulation.streams.rules import Rule
+from tests.simulation.checks import ALL
+from tests.simulation.rules import Broken, Rule
+from tests.simulation.streams.log import Record
 from tests.simulation.streams.work import Place, State
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.simulation.promises import Outcome
+from tests.simulation.sent import Outcome
 from tests.simulation.streams.log import Record
 
 if TYPE_CHECKING:

@@ -3,9 +3,13 @@
 from typing import Literal
 
 from quire.testing.stepped import Frame
-from tests.simulation.promises import Broken, Promises, Rule, Sent
+from tests.simulation.queues.promises import Promises, QueueSent
+from tests.simulation.rules import Broken, Rule
 
 AckMode = Literal["auto", "client", "client-individual"]
+
+Order = tuple[str, str, int]
+"""What a message is in order with."""
 
 
 class Subscribed:
@@ -40,12 +44,12 @@ class Subscribed:
         self.priority = priority
         self.alone = False
         self.number = 0
-        self.in_flight: dict[Sent, Frame] = {}
-        self.held: dict[Sent, bool] = {}
-        self.got_now: dict[Sent, bool] = {}
+        self.in_flight: dict[QueueSent, Frame] = {}
+        self.held: dict[QueueSent, bool] = {}
+        self.got_now: dict[QueueSent, bool] = {}
         self._promises = promises
-        self._newest: dict[tuple[str, str, int], Sent] = {}
-        self._now: dict[tuple[str, str, int], Sent] = {}
+        self._newest: dict[Order, QueueSent] = {}
+        self._now: dict[Order, QueueSent] = {}
 
     def headers(self) -> dict[str, str]:
         """The headers of its SUBSCRIBE frame."""
@@ -59,7 +63,7 @@ class Subscribed:
         return headers
 
     @property
-    def free(self) -> list[Sent]:
+    def free(self) -> list[QueueSent]:
         """What is in flight and not settled in the open transaction."""
         return [sent for sent in self.in_flight if sent not in self.held]
 
@@ -72,7 +76,7 @@ class Subscribed:
         """Whether its selector matches."""
         return self.color in ("", color)
 
-    def covered(self, pick: int) -> list[Sent]:
+    def covered(self, pick: int) -> list[QueueSent]:
         """What an acknowledgement of one of the free messages is about: in ``client`` mode all up to it."""
         free = self.free
         index = pick % len(free)
@@ -80,7 +84,7 @@ class Subscribed:
 
     # What comes.
 
-    def got(self, sent: Sent, frame: Frame) -> None:
+    def got(self, sent: QueueSent, frame: Frame) -> None:
         """A message came.
 
         Raises:
@@ -95,7 +99,7 @@ class Subscribed:
         if self.ack != "auto":
             self.in_flight[sent] = frame
 
-    def _check_order(self, sent: Sent, *, is_fresh: bool) -> None:
+    def _check_order(self, sent: QueueSent, *, is_fresh: bool) -> None:
         """What comes at once is in order, what comes for the first time is, and all is if nobody else gets anything."""
         copy = sent.copy_in(self.queue)
         if not is_fresh and (copy.moved or not self._promises.keeps_place):
@@ -105,7 +109,9 @@ class Subscribed:
         if is_fresh or self.alone:
             self._check_after(sent, self._newest, order)
 
-    def _check_after(self, sent: Sent, newest: dict[tuple[str, str, int], Sent], order: tuple[str, str, int]) -> None:
+    def _check_after(
+        self, sent: QueueSent, newest: dict[tuple[str, str, int], QueueSent], order: tuple[str, str, int]
+    ) -> None:
         before = newest.get(order, sent)
         if before.number > sent.number:
             raise Broken(Rule.ORDER, f"{sent} came after {before}")
@@ -120,7 +126,7 @@ class Subscribed:
         if self.credit < 0:
             raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
 
-    def take_fresh(self) -> list[Sent]:
+    def take_fresh(self) -> list[QueueSent]:
         """What came since the last call for the first time."""
         came, self.got_now = self.got_now, {}
         self._now.clear()

@@ -1,8 +1,8 @@
 """Who has a queue for itself, and who has which message group."""
 
 from quire.message import Message
-from tests.simulation.promises import Broken, Rule
-from tests.simulation.subscribed import Subscribed
+from tests.simulation.queues.subscribed import Subscribed
+from tests.simulation.rules import Broken, Rule
 
 
 class Ownership:
