@@ -22,11 +22,7 @@ MOST_REPORTS = 5
 
 
 def main() -> int:
-    """Do what was asked for.
-
-    Returns:
-        The exit code: 1 if a history broke a promise.
-    """
+    """Do what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--world", choices=list(WORLDS), help="what they are about; both if it is not said")
     parser.add_argument("--seeds", type=int, default=1000, help="how many histories of each world")
@@ -71,11 +67,7 @@ def _failing_somewhere(world: str, seed: int) -> Found:
 
 
 def _report(results: Iterator[Found], what: str) -> int:
-    """Tell of those that fail, as soon as they do.
-
-    Returns:
-        How many there were.
-    """
+    """Tell of those that fail, as soon as they do."""
     count = broken = 0
     for seed, history in results:
         count += 1
@@ -89,11 +81,7 @@ def _report(results: Iterator[Found], what: str) -> int:
 
 
 def report(history: History) -> str:
-    """What a history that fails looks like when it is shortened: its lines, what happens in it, and how it ends.
-
-    Args:
-        history: fails.
-    """
+    """What a history that fails looks like when it is shortened: its lines, what happens in it, and how it ends."""
     shortest = shrink_failure(history)
     happened: list[str] = []
     failure = failure_of(shortest, happened.append)

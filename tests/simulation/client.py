@@ -11,16 +11,7 @@ Note = Callable[[str], None]
 
 
 class SimulatedClient(ABC):
-    """What all clients do.
-
-    Args:
-        name: its name; a client that comes back has the same.
-        connection: how it talks to the broker.
-        note: writes the history.
-
-    Attributes:
-        receipts: what each outstanding receipt confirms.
-    """
+    """What all clients do."""
 
     def __init__(self, name: str, connection: SteppedClient, note: Note) -> None:
         self.name = name

@@ -16,13 +16,7 @@ Weights = dict[Callable[[], Step], int]
 
 
 class Generator(ABC):
-    """Draws one history.
-
-    Attributes:
-        FEATURES: what may happen. It differs from seed to seed, or rare things would never come together.
-        CHANCE: of each of them.
-        WAITS: how many seconds may go by.
-    """
+    """Draws one history."""
 
     FEATURES: ClassVar[tuple[str, ...]]
     CHANCE: ClassVar[float]

@@ -16,21 +16,7 @@ Client = TypeVar("Client", bound=SimulatedClient)
 
 
 class Life(ABC, Generic[Client]):
-    """A broker that may die at any call of its stores, and is started again.
-
-    Args:
-        settings: the broker's.
-        note: writes down what happens.
-
-    Attributes:
-        clients: those that are connected, by name.
-        clock: the time.
-        note: as given.
-        points: where the broker may crash.
-        spool_store: where the spool is kept.
-        stepped: the broker.
-        store: its store.
-    """
+    """A broker that may die at any call of its stores, and is started again."""
 
     def __init__(self, settings: Settings, note: Note) -> None:
         self.clients: dict[str, Client] = {}

@@ -38,12 +38,7 @@ class Rule(StrEnum):
 
 
 class Broken(AssertionError):
-    """A promise was broken.
-
-    Args:
-        rule: which.
-        text: how.
-    """
+    """A promise was broken."""
 
     def __init__(self, rule: Rule, text: str) -> None:
         super().__init__(f"{rule}: {text}")

@@ -19,17 +19,7 @@ TIME_LIMIT = 2.0
 
 
 def run(history: History, note: Note = lambda text: None, limit: float = TIME_LIMIT) -> None:
-    """Run a history, then consume everything, checking all the while.
-
-    Args:
-        history: what happens.
-        note: writes it down.
-        limit: how many seconds of this process it may take.
-
-    Raises:
-        Broken: a promise was broken.
-        Exception: the broker raised what nobody caught.
-    """
+    """Run a history, then consume everything, checking all the while."""
     with small_steps(), _time_limit(limit):
         _play(history, note).settle_down()
 
@@ -58,14 +48,7 @@ def _play(history: History, note: Note) -> Life[Any]:
 
 
 def crashing_everywhere(history: History) -> Iterator[History]:
-    """The history with a crash at each call of its stores, one after the other, instead of those that it has.
-
-    Args:
-        history: keeps every promise.
-
-    Yields:
-        For each point twice: with the commit under way written, and without.
-    """
+    """The history with a crash at each call of its stores, one after the other, instead of those that it has."""
     steps = tuple([step for step in history.steps if not isinstance(step, Crash)])
     with small_steps():
         points = _play(History(history.setup, steps), lambda text: None).points.reached

@@ -19,9 +19,6 @@ class Outcome:
 class Sent:
     """One message as its sender knows it.
 
-    Args:
-        name: what its body begins with; unique.
-
     Attributes:
         receipted: whether its receipt has come.
         outcome: what becomes of the transaction it was sent in, if it was.

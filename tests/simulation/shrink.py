@@ -19,14 +19,7 @@ Fails = Callable[[History], bool]
 
 
 def shrink(history: History, fails: Fails) -> History:
-    """Leave out runs of steps, long ones first, as long as the rest fails in the same way (delta debugging).
-
-    What is left is made plainer: whatever may have its default gets it.
-
-    Args:
-        history: fails.
-        fails: says so of a shorter one.
-    """
+    """Leave out runs of steps, long ones first, as long as the rest fails in the same way (delta debugging)."""
     before = None
     while history != before:  # with plainer steps, and a plainer setup, more of them may be left out
         before = history

@@ -50,10 +50,6 @@ def parse(text: str) -> History:
     """Read a history as ``History.lines`` writes it.
 
     What does not begin with a brace is passed over, so that a whole report can be read.
-
-    Raises:
-        msgspec.ValidationError: a line is neither a setup nor a step.
-        ValueError: there is no line.
     """
     setup, *steps = [line for line in text.splitlines() if line.startswith("{")]
     world = max([world for world in WORLDS.values() if setup.startswith(world.mark)], key=lambda world: len(world.mark))

@@ -13,11 +13,7 @@ from tests.simulation.rules import Broken, Rule
 
 
 def check_memory(stepped: SteppedBroker) -> None:
-    """At any time: no more is resident than the limits allow, and one message for each queue.
-
-    Raises:
-        Broken: more is.
-    """
+    """At any time: no more is resident than the limits allow, and one message for each queue."""
     broker = stepped.broker
     most = broker.memory.limit + GREATEST * sum([len(queue.lanes) for queue in broker.queues.values()])
     if broker.memory.peak > most:
@@ -29,11 +25,7 @@ def check_memory(stepped: SteppedBroker) -> None:
 
 
 def check_counts(stepped: SteppedBroker) -> None:
-    """At rest: what queues count is what there is.
-
-    Raises:
-        Broken: it is something else.
-    """
+    """At rest: what queues count is what there is."""
     broker = stepped.broker
     if broker.store_error is not None:
         return  # acknowledgements wait for the store, and are counted already
@@ -56,11 +48,7 @@ def check_counts(stepped: SteppedBroker) -> None:
 
 
 def check_going_on(stepped: SteppedBroker, clients: list[Client], ownership: Ownership) -> None:
-    """At rest, without any time going by: everybody has got what could be given.
-
-    Raises:
-        Broken: somebody waits for nothing.
-    """
+    """At rest, without any time going by: everybody has got what could be given."""
     broker = stepped.broker
     if broker.store_error is not None:
         return  # it is tried again after a time
@@ -108,11 +96,7 @@ def _waiting(stepped: SteppedBroker, queue: Queue) -> list[Message]:
 
 
 def check_empty(stepped: SteppedBroker) -> None:
-    """At the end, when everything is consumed: nothing is left anywhere.
-
-    Raises:
-        Broken: something is.
-    """
+    """At the end, when everything is consumed: nothing is left anywhere."""
     broker = stepped.broker
     left = {
         "stored": stepped.store.size(), "counted": broker.stored_bytes, "resident": broker.memory.used,

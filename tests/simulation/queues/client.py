@@ -10,18 +10,7 @@ from tests.simulation.sent import Outcome
 
 
 class Client(SimulatedClient):
-    """A client of queues.
-
-    Args:
-        name: its name; a client that comes back has the same.
-        connection: how it talks to the broker.
-        promises: the ledger.
-        note: writes the history.
-        unconfirmed: what a producer that numbers its sends has to send again, in order; None if it does not number.
-
-    Attributes:
-        subscribed: its subscription; None while it has none.
-    """
+    """A client of queues."""
 
     def __init__(
         self, name: str, connection: SteppedClient, promises: Promises, note: Note,
@@ -54,12 +43,7 @@ class Client(SimulatedClient):
     # It sends.
 
     def send(self, draft: Draft, *, receipt: bool) -> None:
-        """Send a new message.
-
-        Args:
-            draft: the message.
-            receipt: whether to ask for one, outside a transaction.
-        """
+        """Send a new message."""
         if self.is_stuck:
             return
         if self._unconfirmed is not None:
@@ -115,13 +99,7 @@ class Client(SimulatedClient):
         self.settle(pick, reject=False, receipt=receipt)
 
     def settle(self, pick: int, *, reject: bool, receipt: bool) -> None:
-        """Acknowledge or reject what is in flight, in the open transaction if there is one.
-
-        Args:
-            pick: which message, counted around.
-            reject: whether to reject.
-            receipt: whether to ask for one, outside a transaction.
-        """
+        """Acknowledge or reject what is in flight, in the open transaction if there is one."""
         subscribed = self.subscribed
         if subscribed is None or self.is_stuck or not subscribed.free:
             return

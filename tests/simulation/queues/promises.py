@@ -11,19 +11,7 @@ from tests.simulation.sent import Outcome, Sent
 
 
 class Copy:
-    """One message in one queue: where it was sent, or where it is a dead letter.
-
-    Attributes:
-        written: how often it was written to a consumer.
-        written_now: how often since the last crash.
-        settled_in: in which of the broker's lives it took an acknowledgement; -1 before.
-        gone: whether a confirmed acknowledgement removed it.
-        outcome: what becomes of the last transaction that it was acknowledged in.
-        failures: how often it failed since the last crash, and before it as far as that was confirmed.
-        failures_kept: how often it failed, as far as that was confirmed.
-        failures_most: how often it may have failed.
-        moved: whether it was put behind all others.
-    """
+    """One message in one queue: where it was sent, or where it is a dead letter."""
 
     __slots__ = (
         "failures", "failures_kept", "failures_most", "gone", "moved", "outcome", "settled_in", "written",
@@ -81,11 +69,6 @@ class Draft(NamedTuple):
 class QueueSent(Sent):
     """One message of the world of queues.
 
-    Args:
-        producer: who sent it.
-        number: its place among the messages of that producer.
-        draft: what was sent.
-
     Attributes:
         epoch: in which of the broker's lives it was sent last.
         message_id: what the broker calls it, once it was seen.
@@ -110,19 +93,7 @@ class QueueSent(Sent):
 
 
 class Promises:
-    """The ledger.
-
-    Args:
-        setup: the broker's limits.
-        clock: the time.
-
-    Attributes:
-        epoch: how often the broker has crashed.
-        sent: all messages, by name.
-        back: by queue, what a consumer gave back and nobody has got again, with the number of the step.
-        step: the number of the step that is being made.
-        keeps_place: whether what is rejected comes again before later messages, and not after a delay.
-    """
+    """The ledger."""
 
     def __init__(self, setup: QueueSetup, clock: Clock) -> None:
         self.epoch = 0
@@ -153,11 +124,7 @@ class Promises:
     # Deliveries.
 
     def deliver(self, queue: str, frame: Frame) -> QueueSent:
-        """A message was written to a consumer of a queue. May it have been?
-
-        Raises:
-            Broken: no.
-        """
+        """A message was written to a consumer of a queue. May it have been?"""
         sent = self.sent[frame.body[: frame.body.index(b";")].decode()]
         copy = sent.copy_in(queue)
         self._check_route(sent, queue)
@@ -215,13 +182,7 @@ class Promises:
         return sent.producer, sent.draft.group, priority
 
     def gave_back(self, queue: str, sent: QueueSent, *, rejected: bool) -> None:
-        """A consumer gave a message back; it has to come again before later ones, if it does not die.
-
-        Args:
-            queue: where it is.
-            sent: the message.
-            rejected: whether the consumer rejected it: then there may be a delay.
-        """
+        """A consumer gave a message back; it has to come again before later ones, if it does not die."""
         dies = queue == sent.queue and self._may_be_dead(sent)
         if rejected and self._setup.redelivery_delay and self._setup.redelivery_at == "tail":
             sent.copy_in(queue).moved = True
@@ -229,16 +190,7 @@ class Promises:
             self.back.setdefault(queue, {})[sent] = self.step
 
     def check_came_before(self, queue: str, color: str, fresh: list[QueueSent]) -> None:
-        """A consumer got messages, in this step and for the first time. Did any have to wait for others?
-
-        Args:
-            queue: where it consumes.
-            color: what it selects; empty for everything.
-            fresh: what it got.
-
-        Raises:
-            Broken: some that had come back should have been delivered before them.
-        """
+        """A consumer got messages, in this step and for the first time. Did any have to wait for others?"""
         for returned, step in self.back.get(queue, {}).items():
             for later in fresh:
                 wants = color in ("", returned.draft.color)
@@ -249,11 +201,7 @@ class Promises:
     # The end.
 
     def check_nothing_lost(self) -> None:
-        """When everything is consumed: was everybody done with every message that somebody must have got?
-
-        Raises:
-            Broken: a message is missing.
-        """
+        """When everything is consumed: was everybody done with every message that somebody must have got?"""
         for sent in self.sent.values():
             kept = sent.draft.persistent or (sent.epoch == self.epoch and not sent.draft.expiration)
             if sent.confirmed and kept and not any([copy.is_settled for copy in sent.copies.values()]):

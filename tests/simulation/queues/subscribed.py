@@ -13,24 +13,7 @@ Order = tuple[str, str, int]
 
 
 class Subscribed:
-    """A subscription.
-
-    Args:
-        promises: the ledger.
-        queue: which queue.
-        ack: how it acknowledges.
-        prefetch: how many messages it may have in flight.
-        color: what it selects; empty for everything.
-        exclusive: whether it wants everything for itself.
-        priority: of its consumer.
-
-    Attributes:
-        alone: whether nobody else gets anything of the queue; then all comes in order, until something was given back.
-        number: its place among all subscriptions.
-        in_flight: what it was given and has not settled, in order.
-        held: what of it is settled in the open transaction, and whether it is rejected there.
-        got_now: what came and was not looked at yet, and whether it came without a flag.
-    """
+    """A subscription."""
 
     def __init__(
         self, promises: Promises, queue: str, *, ack: AckMode = "client", prefetch: int = 100, color: str = "",
@@ -85,11 +68,7 @@ class Subscribed:
     # What comes.
 
     def got(self, sent: QueueSent, frame: Frame) -> None:
-        """A message came.
-
-        Raises:
-            Broken: it is out of order, or not for this consumer.
-        """
+        """A message came."""
         if not self.wants(sent.draft.color):
             raise Broken(Rule.SELECTOR, f"{sent} is {sent.draft.color or 'of no color'}, {self.color} is selected")
         is_fresh = frame.headers.get("redelivered") != "true"
@@ -118,11 +97,7 @@ class Subscribed:
         newest[order] = sent
 
     def check_credit(self) -> None:
-        """Is there no more in flight than may be?
-
-        Raises:
-            Broken: there is.
-        """
+        """Is there no more in flight than may be?"""
         if self.credit < 0:
             raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
 

@@ -17,16 +17,7 @@ from tests.simulation.rules import Broken, Rule
 
 
 class QueueWorld(Life[Client]):
-    """Everything that a step may act on.
-
-    Args:
-        setup: what it begins with.
-        note: writes down what happens.
-
-    Attributes:
-        ownership: who has what for itself.
-        promises: the ledger.
-    """
+    """Everything that a step may act on."""
 
     def __init__(self, setup: QueueSetup, note: Note = lambda text: None) -> None:
         super().__init__(setup.settings(), note)

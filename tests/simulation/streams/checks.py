@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_memory(world: "StreamWorld") -> None:
-    """At any time: no more is resident than the limits allow, what members have, and one message for each lane.
-
-    Raises:
-        Broken: more is.
-    """
+    """At any time: no more is resident than the limits allow, what members have, and one message for each lane."""
     broker, lanes, held = world.stepped.broker, len(world.stepped.broker.queues), 0
     for group in [*world.stream.groups.values(), *broker.groups.readers]:
         for source in [*group.partitions, *([group.retries] if group.retries else [])]:
@@ -36,11 +32,7 @@ def check_memory(world: "StreamWorld") -> None:
 
 
 def check_counts(world: "StreamWorld", truths: dict[str, Truth]) -> None:
-    """At rest: what is counted is what there is.
-
-    Raises:
-        Broken: it is something else.
-    """
+    """At rest: what is counted is what there is."""
     broker, stream = world.stepped.broker, world.stream
     records = [record for records in world.log.records for record in records.values()]
     for consumption in world.groups.values():
@@ -86,11 +78,7 @@ def _check_reader(consumption: Consumption, group: Group) -> None:
 
 
 def check_hands(world: "StreamWorld") -> None:
-    """At rest: members have what the broker thinks they have.
-
-    Raises:
-        Broken: they have something else.
-    """
+    """At rest: members have what the broker thinks they have."""
     for consumption in world.groups.values():
         group = world.group(consumption)
         if strange := group.members.keys() - consumption.members.keys():
@@ -102,11 +90,7 @@ def check_hands(world: "StreamWorld") -> None:
 
 
 def check_going_on(world: "StreamWorld") -> None:
-    """At rest: everybody has got what could be given.
-
-    Raises:
-        Broken: somebody waits for nothing.
-    """
+    """At rest: everybody has got what could be given."""
     broker = world.stepped.broker
     if broker.store_error is not None:
         return  # it is tried again after a time

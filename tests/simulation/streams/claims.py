@@ -23,13 +23,7 @@ def in_flight(group: Group, member: Membership) -> list[Key]:
 
 
 def its_own(consumption: Consumption, member: Membership, lanes: Collection[int]) -> dict[Key, Work]:
-    """What a member must be given of what it says it has: what is open, and with nobody.
-
-    Args:
-        consumption: the group.
-        member: who.
-        lanes: the partitions, and ``RETRIES``, that it is given now.
-    """
+    """What a member must be given of what it says it has: what is open, and with nobody."""
     own: dict[Key, Work] = {}
     for key, (_, record) in member.claims.items():
         work, place = consumption.work(record), Place.RETRY if key[0] == RETRIES else Place.WAITING
@@ -42,18 +36,7 @@ def its_own(consumption: Consumption, member: Membership, lanes: Collection[int]
 
 
 def hand_over(consumption: Consumption, group: Group, member: Membership, lanes: Collection[int], now: float) -> None:
-    """A member is given partitions: what it says that it still has of them is in its hands.
-
-    Args:
-        consumption: the group.
-        group: the same, as the broker has it.
-        member: who.
-        lanes: the partitions, and ``RETRIES``.
-        now: the time, in seconds.
-
-    Raises:
-        Broken: it was not given its own.
-    """
+    """A member is given partitions: what it says that it still has of them is in its hands."""
     own, has = its_own(consumption, member, lanes), in_flight(group, member)
     if missing := own.keys() - set(has):
         raise Broken(Rule.HELD, f"{member} still has {sorted(missing)}, and they are not its own")
@@ -64,20 +47,7 @@ def hand_over(consumption: Consumption, group: Group, member: Membership, lanes:
 
 
 def check_handed(consumption: Consumption, group: Group, member: Membership, key: Key) -> Work:
-    """A member has something in its hands that is not known to be its own. May it have it?
-
-    Args:
-        consumption: the group.
-        group: the same, as the broker has it.
-        member: who.
-        key: what it has.
-
-    Returns:
-        The message.
-
-    Raises:
-        Broken: no.
-    """
+    """A member has something in its hands that is not known to be its own. May it have it?"""
     lane, sequence = key
     place = key
     if lane == RETRIES:

@@ -30,19 +30,7 @@ class Acknowledged(NamedTuple):
 
 
 class StreamClient(SimulatedClient):
-    """A client of streams.
-
-    Args:
-        name: its name; a client that comes back has the same.
-        connection: how it talks to the broker.
-        world: everything else.
-
-    Attributes:
-        consumption: the group it is a member of; None while it is of none.
-        membership: what it is there.
-        past: what it ever was given on this connection, and the ids to acknowledge that by.
-        is_subscribed: whether the broker knows a subscription of this connection, be it another one's member by now.
-    """
+    """A client of streams."""
 
     def __init__(self, name: str, connection: SteppedClient, world: "StreamWorld") -> None:
         super().__init__(name, connection, world.note)
@@ -78,12 +66,7 @@ class StreamClient(SimulatedClient):
     # It sends.
 
     def send(self, draft: Draft, *, receipt: bool) -> None:
-        """Send a new message, in the open transaction if there is one.
-
-        Args:
-            draft: the message.
-            receipt: whether to ask for one, outside a transaction.
-        """
+        """Send a new message, in the open transaction if there is one."""
         if self.is_stuck:
             return
         log = self._world.log
@@ -128,12 +111,7 @@ class StreamClient(SimulatedClient):
         return self.membership is not None and self.membership.ack == "auto"
 
     def acknowledge(self, pick: int, *, receipt: bool) -> None:
-        """Acknowledge what is in its hands, in the open transaction if there is one.
-
-        Args:
-            pick: which message, counted around.
-            receipt: whether to ask for one, outside a transaction.
-        """
+        """Acknowledge what is in its hands, in the open transaction if there is one."""
         covered = self._pick(pick)
         if not covered or self.consumption is None:
             return
@@ -145,15 +123,7 @@ class StreamClient(SimulatedClient):
         self._frame("ACK", covered[-1].ack, {}, receipt=receipt)
 
     def reject(self, pick: int, headers: dict[str, str], delay_ms: int | None, *, letter: bool, receipt: bool) -> None:
-        """Reject what is in its hands.
-
-        Args:
-            pick: which message, counted around.
-            headers: of the NACK frame, outside a transaction.
-            delay_ms: the delay that they ask for.
-            letter: whether they ask for a dead letter.
-            receipt: whether to ask for one, outside a transaction.
-        """
+        """Reject what is in its hands."""
         covered = self._pick(pick)
         if not covered or self.consumption is None:
             return
@@ -204,12 +174,7 @@ class StreamClient(SimulatedClient):
         self.connection.frame(command, {"id": ack, **headers})
 
     def stray(self, pick: int, *, reject: bool) -> None:
-        """Acknowledge or reject again, or late, what it was given once and does not have.
-
-        Args:
-            pick: which message, counted around.
-            reject: whether to reject.
-        """
+        """Acknowledge or reject again, or late, what it was given once and does not have."""
         if self.is_stuck or self.membership is None or self.consumption is None or self.in_transaction:
             return
         past = [(key, ack) for key, ack in self.past if key not in self.membership.grips]
@@ -264,12 +229,7 @@ class StreamClient(SimulatedClient):
         self.leave_group(lost=lost, for_good=False)
 
     def leave_group(self, *, lost: bool, for_good: bool) -> None:
-        """It is no member any more, or not connected any more.
-
-        Args:
-            lost: whether it went without a word.
-            for_good: whether it is not awaited, even if it has a name.
-        """
+        """It is no member any more, or not connected any more."""
         consumption, member = self.consumption, self.membership
         self.consumption = self.membership = None
         if consumption is None or member is None or consumption.members.get(member.id) is not member:

@@ -62,16 +62,7 @@ class Wish(NamedTuple):
 
 
 def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
-    """A client becomes a member, unless it is one.
-
-    Args:
-        world: everything.
-        client: who.
-        wish: what it wants to be.
-
-    Raises:
-        Broken: it does not get what is its own, or gets what is another's.
-    """
+    """A client becomes a member, unless it is one."""
     consumption = world.groups.get(wish.group) if wish.group else None
     id = wish.member or f"{client.connection.connection.peer}/0"
     known = consumption.members.get(id) if consumption else None

@@ -36,11 +36,6 @@ class Draft(NamedTuple):
 class StreamSent(Sent):
     """One message of the world of streams.
 
-    Args:
-        name: what its body begins with; unique.
-        draft: what was sent.
-        partitions: how many partitions there were; 0 if that is not known.
-
     Attributes:
         record: where it is, or was, in the stream; None while it was not seen there.
     """
@@ -87,13 +82,7 @@ class Record:
 
 
 class StreamLog:
-    """All messages, and all records.
-
-    Attributes:
-        sent: all messages, by name.
-        records: by partition and offset, those that are in the store.
-        end: by partition, the highest offset that was seen.
-    """
+    """All messages, and all records."""
 
     def __init__(self) -> None:
         self.sent: dict[str, StreamSent] = {}
@@ -102,18 +91,7 @@ class StreamLog:
         self._keys: dict[tuple[str, int], int] = {}
 
     def look(self, store: Store, stream: Stream) -> list[Record]:
-        """See what the store has now.
-
-        Args:
-            store: not to be counted as the broker's reads.
-            stream: the stream, as the broker has it.
-
-        Returns:
-            The records that were there and are gone.
-
-        Raises:
-            Broken: something is there that should not be.
-        """
+        """See what the store has now."""
         lanes = stream.stored.lanes
         if len(self.records) < len(lanes):
             self.records += [{} for _ in lanes[len(self.records) :]]
@@ -161,11 +139,7 @@ class StreamLog:
                 sent.outcome.decide(False, f"{sent} is not in the stream")
 
     def check_nothing_lost(self) -> None:
-        """Was everything taken that was confirmed?
-
-        Raises:
-            Broken: a message is missing.
-        """
+        """Was everything taken that was confirmed?"""
         for sent in self.sent.values():
             if sent.confirmed and sent.record is None:
                 raise Broken(Rule.LOST, f"{sent} was confirmed and never was in the stream")

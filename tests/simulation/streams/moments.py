@@ -2,12 +2,7 @@
 
 
 class Moments:
-    """Counts what happens, and knows how much of it is durable.
-
-    Attributes:
-        now: the number of what happened last.
-        durable: what has this number, or a lower one, survives a crash.
-    """
+    """Counts what happens, and knows how much of it is durable."""
 
     def __init__(self) -> None:
         self.now = self.durable = 0

@@ -17,18 +17,7 @@ To = Literal["earliest", "latest", "offset", "shift"]
 
 
 def move(world: "StreamWorld", consumption: Consumption, to: To, value: int, partition: int | None) -> None:
-    """Move a group.
-
-    Args:
-        world: everything.
-        consumption: the group.
-        to: where to.
-        value: the offset, or by how many offsets it is shifted.
-        partition: the only partition that this is about; None for all.
-
-    Raises:
-        Broken: what was told of it is wrong.
-    """
+    """Move a group."""
     group = world.group(consumption)
     told = _changes(group, to, value, partition, dry_run=True)
     done = _changes(group, to, value, partition, dry_run=False)

@@ -29,22 +29,7 @@ ROUNDS = 60
 
 
 class StreamWorld(Life[StreamClient]):
-    """Everything that a step may act on.
-
-    Args:
-        setup: what it begins with.
-        note: writes down what happens.
-
-    Attributes:
-        setup: as given.
-        log: what was sent, and what is in the stream.
-        moments: counts what happens.
-        groups: the models of the groups, by name; of readers too.
-        life: how often the broker was started again.
-        commits: the commits of transactions that may still fail, each with the number of the broker's commit.
-        strays: acknowledgements of what members do not have.
-        keeping: sees that retention removes what is due, and nothing else.
-    """
+    """Everything that a step may act on."""
 
     def __init__(self, setup: StreamSetup, note: Note = lambda text: None) -> None:
         super().__init__(setup.settings(), note)
