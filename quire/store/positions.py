@@ -4,12 +4,12 @@ Sequences ascend along a lane and are never used again; some have no record: it 
 stream's offsets are the sequences of its partitions' lanes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from quire.errors import StoreCorrupt
 from quire.message import Message
-from quire.store.base import LaneState, Page, Store, StoreReader
+from quire.store.base import LaneState, Page, StoreReader
 
 NEIGHBOURS = 16
 """How many records one step of a search looks at, so that a few that are out of order do not mislead it."""
@@ -44,15 +44,6 @@ class Extent(NamedTuple):
 def extent(reader: StoreReader, lane: int) -> Extent:
     """What of a lane can be read, in O(1)."""
     return Extent.of(reader.lane_state(lane))
-
-
-def extents(store: Store, lanes: Iterable[int]) -> list[Extent]:
-    """The same of several lanes, all at one moment.
-
-    A transaction is in one commit, so no moment has a part of it only.
-    """
-    with store.snapshot() as reader:
-        return [extent(reader, lane) for lane in lanes]
 
 
 def timestamp_of(message: Message) -> int:

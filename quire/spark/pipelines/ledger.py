@@ -19,9 +19,6 @@ A ledger may have two more. ``partition`` (int): the partition of a stream, whos
 millisecond have no order, and what can be in order counts as in order.
 """
 
-EVENTS = ("send", "commit", "dispatch", "acknowledge", "redeliver", "dead-letter", "expire", "remove")
-"""What can happen to a message. ``send``: it came; ``commit``: it was on disk; ``redeliver``: it came back."""
-
 MESSAGE = ("destination", "partition", "sequence")
 """What tells a message from all others. A message that is moved is another one where it arrives."""
 

@@ -52,7 +52,6 @@ class RetryQueue(Queue):
         name: the retry lane's name.
         marks: the marks of what is in it.
         timed_out: how many leases ended because their time was up.
-        cancelled: how many retries were not needed after all.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class RetryQueue(Queue):
     ) -> None:
         self.group = group
         self.name = stored.name
-        self.timed_out = self.cancelled = 0
+        self.timed_out = 0
         self._settled = settled
         self.marks = RetryMarks(group.core.store, group.number)
         self._bytes_key = f"{prefix_of(group.number)}retry-bytes"
@@ -234,7 +233,6 @@ class RetryQueue(Queue):
         if not self._is_waiting(retry):
             return False
         self._cancelled[sequence] = retry
-        self.cancelled += 1
         self.core.list_part(self._open)
         return True
 

@@ -3,30 +3,17 @@
 from typing import Literal
 
 from quire.testing.stepped import Frame
-from tests.simulation.promises import Broken, Promises, Rule, Sent
+from tests.simulation.queues.promises import Promises, QueueSent
+from tests.simulation.rules import Broken, Rule
 
 AckMode = Literal["auto", "client", "client-individual"]
 
+Order = tuple[str, str, int]
+"""What a message is in order with."""
+
 
 class Subscribed:
-    """A subscription.
-
-    Args:
-        promises: the ledger.
-        queue: which queue.
-        ack: how it acknowledges.
-        prefetch: how many messages it may have in flight.
-        color: what it selects; empty for everything.
-        exclusive: whether it wants everything for itself.
-        priority: of its consumer.
-
-    Attributes:
-        alone: whether nobody else gets anything of the queue; then all comes in order, until something was given back.
-        number: its place among all subscriptions.
-        in_flight: what it was given and has not settled, in order.
-        held: what of it is settled in the open transaction, and whether it is rejected there.
-        got_now: what came and was not looked at yet, and whether it came without a flag.
-    """
+    """A subscription."""
 
     def __init__(
         self, promises: Promises, queue: str, *, ack: AckMode = "client", prefetch: int = 100, color: str = "",
@@ -40,12 +27,12 @@ class Subscribed:
         self.priority = priority
         self.alone = False
         self.number = 0
-        self.in_flight: dict[Sent, Frame] = {}
-        self.held: dict[Sent, bool] = {}
-        self.got_now: dict[Sent, bool] = {}
+        self.in_flight: dict[QueueSent, Frame] = {}
+        self.held: dict[QueueSent, bool] = {}
+        self.got_now: dict[QueueSent, bool] = {}
         self._promises = promises
-        self._newest: dict[tuple[str, str, int], Sent] = {}
-        self._now: dict[tuple[str, str, int], Sent] = {}
+        self._newest: dict[Order, QueueSent] = {}
+        self._now: dict[Order, QueueSent] = {}
 
     def headers(self) -> dict[str, str]:
         """The headers of its SUBSCRIBE frame."""
@@ -59,7 +46,7 @@ class Subscribed:
         return headers
 
     @property
-    def free(self) -> list[Sent]:
+    def free(self) -> list[QueueSent]:
         """What is in flight and not settled in the open transaction."""
         return [sent for sent in self.in_flight if sent not in self.held]
 
@@ -72,7 +59,7 @@ class Subscribed:
         """Whether its selector matches."""
         return self.color in ("", color)
 
-    def covered(self, pick: int) -> list[Sent]:
+    def covered(self, pick: int) -> list[QueueSent]:
         """What an acknowledgement of one of the free messages is about: in ``client`` mode all up to it."""
         free = self.free
         index = pick % len(free)
@@ -80,12 +67,8 @@ class Subscribed:
 
     # What comes.
 
-    def got(self, sent: Sent, frame: Frame) -> None:
-        """A message came.
-
-        Raises:
-            Broken: it is out of order, or not for this consumer.
-        """
+    def got(self, sent: QueueSent, frame: Frame) -> None:
+        """A message came."""
         if not self.wants(sent.draft.color):
             raise Broken(Rule.SELECTOR, f"{sent} is {sent.draft.color or 'of no color'}, {self.color} is selected")
         is_fresh = frame.headers.get("redelivered") != "true"
@@ -95,7 +78,7 @@ class Subscribed:
         if self.ack != "auto":
             self.in_flight[sent] = frame
 
-    def _check_order(self, sent: Sent, *, is_fresh: bool) -> None:
+    def _check_order(self, sent: QueueSent, *, is_fresh: bool) -> None:
         """What comes at once is in order, what comes for the first time is, and all is if nobody else gets anything."""
         copy = sent.copy_in(self.queue)
         if not is_fresh and (copy.moved or not self._promises.keeps_place):
@@ -105,22 +88,20 @@ class Subscribed:
         if is_fresh or self.alone:
             self._check_after(sent, self._newest, order)
 
-    def _check_after(self, sent: Sent, newest: dict[tuple[str, str, int], Sent], order: tuple[str, str, int]) -> None:
+    def _check_after(
+        self, sent: QueueSent, newest: dict[tuple[str, str, int], QueueSent], order: tuple[str, str, int]
+    ) -> None:
         before = newest.get(order, sent)
         if before.number > sent.number:
             raise Broken(Rule.ORDER, f"{sent} came after {before}")
         newest[order] = sent
 
     def check_credit(self) -> None:
-        """Is there no more in flight than may be?
-
-        Raises:
-            Broken: there is.
-        """
+        """Is there no more in flight than may be?"""
         if self.credit < 0:
             raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
 
-    def take_fresh(self) -> list[Sent]:
+    def take_fresh(self) -> list[QueueSent]:
         """What came since the last call for the first time."""
         came, self.got_now = self.got_now, {}
         self._now.clear()

@@ -1,8 +1,8 @@
 """Who has a queue for itself, and who has which message group."""
 
 from quire.message import Message
-from tests.simulation.promises import Broken, Rule
-from tests.simulation.subscribed import Subscribed
+from tests.simulation.queues.subscribed import Subscribed
+from tests.simulation.rules import Broken, Rule
 
 
 class Ownership:
@@ -19,12 +19,7 @@ class Ownership:
         self._groups.clear()
 
     def came(self, subscribed: Subscribed, *, in_order: bool) -> None:
-        """Somebody subscribes.
-
-        Args:
-            subscribed: who.
-            in_order: whether what comes back keeps its place.
-        """
+        """Somebody subscribes."""
         present = self._present.setdefault(subscribed.queue, [])
         subscribed.alone = in_order and not present
         present.append(subscribed)
@@ -33,14 +28,7 @@ class Ownership:
             other.alone = other.alone and (len(present) == 1 or other is owner)
 
     def observe(self, present: list[Subscribed]) -> None:
-        """Look at what came to consumers in this step.
-
-        Args:
-            present: all there are now.
-
-        Raises:
-            Broken: a consumer got what was not for it.
-        """
+        """Look at what came to consumers in this step."""
         self._present = {queue: [s for s in known if s in present] for queue, known in self._present.items()}
         self._groups = {key: owner for key, owner in self._groups.items() if owner in present}
         for subscribed in present:

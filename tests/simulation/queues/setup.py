@@ -1,20 +1,16 @@
-"""What a history begins with: the broker's limits, and how small its steps are."""
+"""What a history of queues begins with: the broker's limits."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
-from unittest.mock import patch
-
-from msgspec import Struct
 
 from quire.settings import Settings
+from tests.simulation.history import Setup
 from tests.unit.broker.harness import settings
 
 QUEUES = ("a", "b")
 """The queues that clients send to."""
 
 
-class Setup(Struct, frozen=True, omit_defaults=True):
+class QueueSetup(Setup, frozen=True):
     """What a history begins with.
 
     Attributes:
@@ -74,21 +70,3 @@ class Setup(Struct, frozen=True, omit_defaults=True):
             },
             policies=[{"destination": name, "prioritized_messages": True} for name in self.prioritized],
         )
-
-
-@contextmanager
-def small_steps() -> Iterator[None]:
-    """Make the broker's steps so small that a short history crosses them: dispatch marks, pages, slices, output."""
-    with (
-        patch("quire.testing.stepped.MAX_STEPS", 1000),
-        patch("quire.broker.queues.dispatch_mark.STEP", 8),
-        patch("quire.broker.queues.dispatcher.SLICE", 2),
-        patch("quire.broker.queues.selective_dispatch.SCAN_LIMIT", 6),
-        patch("quire.broker.queues.selective_dispatch.RUN", 4),
-        patch("quire.broker.queues.selective_dispatch.RECALL_LIMIT", 2),
-        patch("quire.broker.queues.queue_lane.RECALL_LIMIT", 2),
-        patch("quire.cursors.queue_cursor.PAGE_LIMIT", 3),
-        patch("quire.cursors.queue_cursor.WINDOW_LIMIT", 12),
-        patch("quire.server.stomp.stomp_session.OUTPUT_LIMIT", 2000),
-    ):
-        yield

@@ -1,80 +1,17 @@
 """What a broker promises, as a ledger: what was sent, confirmed, delivered and settled, and what may not be then."""
 
 from collections import Counter
-from enum import StrEnum
 from typing import NamedTuple
 
 from quire.clock import Clock
 from quire.testing.stepped import Frame
-from tests.simulation.setup import Setup
-
-
-class Rule(StrEnum):
-    """What can be broken."""
-
-    LOST = "what is confirmed is not lost"
-    ORDER = "the order is kept, and what comes back comes before later messages"
-    FLAG = "what was delivered before is flagged, and its deliveries are counted"
-    AGAIN = "what is settled does not come again"
-    ONCE = "a numbered message is stored once"
-    WHOLE = "a transaction is done as a whole or not at all"
-    FAILED = "a message is a dead letter when it failed too often, and not before"
-    ROUTE = "a message comes out of the queue that it was sent to"
-    OWNER = "an exclusive consumer has its queue for itself, and the owner of a message group the group"
-    SELECTOR = "a consumer gets what its selector matches"
-    EXPIRED = "what has expired is not delivered"
-    CREDIT = "a consumer has no more in flight than its prefetch allows"
-    MEMORY = "memory is bounded, and all of it comes back"
-    COUNT = "counts are exact"
-    REST = "the broker comes to rest"
-    STALL = "everything goes on that can"
-    LINKS = "the store is sound"
-
-
-class Broken(AssertionError):
-    """A promise was broken.
-
-    Args:
-        rule: which.
-        text: how.
-    """
-
-    def __init__(self, rule: StrEnum, text: str) -> None:
-        super().__init__(f"{rule}: {text}")
-        self.rule = rule
-
-
-class Outcome:
-    """What became of a transaction, as far as a client can see it: done, not done, or not known yet."""
-
-    def __init__(self) -> None:
-        self.done: bool | None = None
-
-    def decide(self, done: bool, seen: str) -> None:
-        """Something shows what became of it.
-
-        Raises:
-            Broken: something else has shown the opposite.
-        """
-        if self.done is (not done):
-            raise Broken(Rule.WHOLE, f"{seen}: is its transaction done or not?")
-        self.done = done
+from tests.simulation.queues.setup import QueueSetup
+from tests.simulation.rules import Broken, Rule
+from tests.simulation.sent import Outcome, Sent
 
 
 class Copy:
-    """One message in one queue: where it was sent, or where it is a dead letter.
-
-    Attributes:
-        written: how often it was written to a consumer.
-        written_now: how often since the last crash.
-        settled_in: in which of the broker's lives it took an acknowledgement; -1 before.
-        gone: whether a confirmed acknowledgement removed it.
-        outcome: what becomes of the last transaction that it was acknowledged in.
-        failures: how often it failed since the last crash, and before it as far as that was confirmed.
-        failures_kept: how often it failed, as far as that was confirmed.
-        failures_most: how often it may have failed.
-        moved: whether it was put behind all others.
-    """
+    """One message in one queue: where it was sent, or where it is a dead letter."""
 
     __slots__ = (
         "failures", "failures_kept", "failures_most", "gone", "moved", "outcome", "settled_in", "written",
@@ -129,46 +66,26 @@ class Draft(NamedTuple):
         return {name: value for name, value in headers.items() if value}
 
 
-class Sent:
-    """One message as its sender knows it.
-
-    Args:
-        producer: who sent it.
-        number: its place among the messages of that producer.
-        draft: what was sent.
+class QueueSent(Sent):
+    """One message of the world of queues.
 
     Attributes:
-        name: what its body begins with; unique.
         epoch: in which of the broker's lives it was sent last.
-        receipted: whether its receipt has come.
-        outcome: what becomes of the transaction it was sent in, if it was.
         message_id: what the broker calls it, once it was seen.
         copies: by queue.
     """
 
-    __slots__ = (
-        "copies", "draft", "epoch", "message_id", "name", "number", "outcome", "producer", "queue", "receipted",
-    )  # fmt: skip
+    __slots__ = ("copies", "draft", "epoch", "message_id", "number", "producer", "queue")
 
     def __init__(self, producer: str, number: int, draft: Draft) -> None:
-        self.name = f"{producer}-{number}"
+        super().__init__(f"{producer}-{number}")
         self.producer = producer
         self.number = number
         self.draft = draft
         self.queue = draft.queue
         self.epoch = 0
-        self.receipted = False
-        self.outcome: Outcome | None = None
         self.message_id = ""
         self.copies: dict[str, Copy] = {}
-
-    def __repr__(self) -> str:
-        return self.name
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether its sender knows that it was taken."""
-        return self.receipted or (self.outcome is not None and self.outcome.done is True)
 
     def copy_in(self, queue: str) -> Copy:
         """The message in a queue."""
@@ -176,34 +93,22 @@ class Sent:
 
 
 class Promises:
-    """The ledger.
+    """The ledger."""
 
-    Args:
-        setup: the broker's limits.
-        clock: the time.
-
-    Attributes:
-        epoch: how often the broker has crashed.
-        sent: all messages, by name.
-        back: by queue, what a consumer gave back and nobody has got again, with the number of the step.
-        step: the number of the step that is being made.
-        keeps_place: whether what is rejected comes again before later messages, and not after a delay.
-    """
-
-    def __init__(self, setup: Setup, clock: Clock) -> None:
+    def __init__(self, setup: QueueSetup, clock: Clock) -> None:
         self.epoch = 0
         self.step = 0
-        self.sent: dict[str, Sent] = {}
-        self.back: dict[str, dict[Sent, int]] = {}
+        self.sent: dict[str, QueueSent] = {}
+        self.back: dict[str, dict[QueueSent, int]] = {}
         self.keeps_place = not setup.redelivery_delay or setup.blocking_redelivery
         self._clock = clock
         self._setup = setup
         self._numbers: Counter[str] = Counter()
 
-    def send(self, producer: str, draft: Draft) -> Sent:
+    def send(self, producer: str, draft: Draft) -> QueueSent:
         """A new message is about to be sent."""
         self._numbers[producer] += 1
-        sent = Sent(producer, self._numbers[producer], draft)
+        sent = QueueSent(producer, self._numbers[producer], draft)
         sent.epoch = self.epoch
         self.sent[sent.name] = sent
         return sent
@@ -218,12 +123,8 @@ class Promises:
 
     # Deliveries.
 
-    def deliver(self, queue: str, frame: Frame) -> Sent:
-        """A message was written to a consumer of a queue. May it have been?
-
-        Raises:
-            Broken: no.
-        """
+    def deliver(self, queue: str, frame: Frame) -> QueueSent:
+        """A message was written to a consumer of a queue. May it have been?"""
         sent = self.sent[frame.body[: frame.body.index(b";")].decode()]
         copy = sent.copy_in(queue)
         self._check_route(sent, queue)
@@ -237,7 +138,7 @@ class Promises:
         self.back.get(queue, {}).pop(sent, None)
         return sent
 
-    def _check_route(self, sent: Sent, queue: str) -> None:
+    def _check_route(self, sent: QueueSent, queue: str) -> None:
         letters = self._setup.dead_letters(sent.queue)
         if queue == letters:
             if not sent.draft.expiration and not self._may_be_dead(sent):
@@ -251,10 +152,10 @@ class Promises:
         elif sent.copy_in(queue).failures > self._setup.maximum_redeliveries:
             raise Broken(Rule.FAILED, f"{sent} came again, it should be a dead letter")
 
-    def _may_be_dead(self, sent: Sent) -> bool:
+    def _may_be_dead(self, sent: QueueSent) -> bool:
         return sent.copy_in(sent.queue).failures_most > self._setup.maximum_redeliveries
 
-    def _check_settled(self, sent: Sent, copy: Copy, queue: str) -> None:
+    def _check_settled(self, sent: QueueSent, copy: Copy, queue: str) -> None:
         if sent.outcome is not None:
             sent.outcome.decide(True, f"{sent} came out of {queue}")
         if copy.gone:
@@ -265,7 +166,7 @@ class Promises:
             copy.outcome.decide(False, f"{sent} came out of {queue} again")
             copy.outcome = None
 
-    def _check_flag(self, sent: Sent, copy: Copy, frame: Frame) -> None:
+    def _check_flag(self, sent: QueueSent, copy: Copy, frame: Frame) -> None:
         flagged = frame.headers.get("redelivered") == "true"
         if copy.written and not flagged:
             raise Broken(Rule.FLAG, f"{sent} came without a flag, it was written before")
@@ -275,36 +176,21 @@ class Promises:
 
     # What comes back.
 
-    def order_of(self, sent: Sent) -> tuple[str, str, int]:
+    def order_of(self, sent: QueueSent) -> tuple[str, str, int]:
         """What a message is in order with: its producer's others of its message group and, by priority, its lane."""
         priority = sent.draft.priority if sent.queue in self._setup.prioritized else 0
         return sent.producer, sent.draft.group, priority
 
-    def gave_back(self, queue: str, sent: Sent, *, rejected: bool) -> None:
-        """A consumer gave a message back; it has to come again before later ones, if it does not die.
-
-        Args:
-            queue: where it is.
-            sent: the message.
-            rejected: whether the consumer rejected it: then there may be a delay.
-        """
+    def gave_back(self, queue: str, sent: QueueSent, *, rejected: bool) -> None:
+        """A consumer gave a message back; it has to come again before later ones, if it does not die."""
         dies = queue == sent.queue and self._may_be_dead(sent)
         if rejected and self._setup.redelivery_delay and self._setup.redelivery_at == "tail":
             sent.copy_in(queue).moved = True
         elif not sent.draft.expiration and not dies and (self.keeps_place or not rejected):
             self.back.setdefault(queue, {})[sent] = self.step
 
-    def check_came_before(self, queue: str, color: str, fresh: list[Sent]) -> None:
-        """A consumer got messages, in this step and for the first time. Did any have to wait for others?
-
-        Args:
-            queue: where it consumes.
-            color: what it selects; empty for everything.
-            fresh: what it got.
-
-        Raises:
-            Broken: some that had come back should have been delivered before them.
-        """
+    def check_came_before(self, queue: str, color: str, fresh: list[QueueSent]) -> None:
+        """A consumer got messages, in this step and for the first time. Did any have to wait for others?"""
         for returned, step in self.back.get(queue, {}).items():
             for later in fresh:
                 wants = color in ("", returned.draft.color)
@@ -315,11 +201,7 @@ class Promises:
     # The end.
 
     def check_nothing_lost(self) -> None:
-        """When everything is consumed: was everybody done with every message that somebody must have got?
-
-        Raises:
-            Broken: a message is missing.
-        """
+        """When everything is consumed: was everybody done with every message that somebody must have got?"""
         for sent in self.sent.values():
             kept = sent.draft.persistent or (sent.epoch == self.epoch and not sent.draft.expiration)
             if sent.confirmed and kept and not any([copy.is_settled for copy in sent.copies.values()]):

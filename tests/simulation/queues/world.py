@@ -3,35 +3,28 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.checks import check_counts, check_empty, check_going_on, check_links, check_memory
-from tests.simulation.client import Client
-from tests.simulation.life import Life, Note
-from tests.simulation.ownership import Ownership
-from tests.simulation.promises import Broken, Promises, Rule, Sent
-from tests.simulation.setup import Setup
-from tests.simulation.subscribed import Subscribed
+from quire.testing.stepped import SteppedClient
+from tests.simulation.checks import check_links
+from tests.simulation.client import Note
+from tests.simulation.life import Life
+from tests.simulation.queues.checks import check_counts, check_empty, check_going_on, check_memory
+from tests.simulation.queues.client import Client
+from tests.simulation.queues.ownership import Ownership
+from tests.simulation.queues.promises import Promises, QueueSent
+from tests.simulation.queues.setup import QueueSetup
+from tests.simulation.queues.subscribed import Subscribed
+from tests.simulation.rules import Broken, Rule
 
 
-class World(Life):
-    """Everything that a step may act on.
+class QueueWorld(Life[Client]):
+    """Everything that a step may act on."""
 
-    Args:
-        setup: what it begins with.
-        note: writes down what happens.
-
-    Attributes:
-        clients: those that are connected, by name.
-        ownership: who has what for itself.
-        promises: the ledger.
-    """
-
-    def __init__(self, setup: Setup, note: Note = lambda text: None) -> None:
+    def __init__(self, setup: QueueSetup, note: Note = lambda text: None) -> None:
         super().__init__(setup.settings(), note)
-        self.clients: dict[str, Client] = {}
         self.promises = Promises(setup, self.clock)
         self.ownership = Ownership()
         self._setup = setup
-        self._unconfirmed: dict[str, dict[Sent, None]] = {name: {} for name in setup.numbered}
+        self._unconfirmed: dict[str, dict[QueueSent, None]] = {name: {} for name in setup.numbered}
 
     def do(self, act: Callable[[Any], None]) -> None:
         """Have something done to this world, and look at what comes of it."""
@@ -54,18 +47,8 @@ class World(Life):
 
     # What steps do.
 
-    def client(self, name: str, version: str = "1.2") -> Client:
-        """A client; it connects if it is not connected."""
-        client = self.clients.get(name)
-        if client is not None and client.is_gone:
-            client.listen()
-            client.closed()
-            client = None
-        if client is None:
-            connection = self.stepped.connect(version)
-            client = Client(name, connection, self.promises, self.note, self._unconfirmed.get(name))
-            self.clients[name] = client
-        return client
+    def _new_client(self, name: str, connection: SteppedClient) -> Client:
+        return Client(name, connection, self.promises, self.note, self._unconfirmed.get(name))
 
     def subscribe(self, client: Client, subscribed: Subscribed) -> None:
         """A client subscribes to a queue."""
@@ -81,12 +64,6 @@ class World(Life):
 
     # Crashes.
 
-    def died(self) -> None:
-        """The broker is dead: clients have what was written to them, and no connection."""
-        for client in self.clients.values():
-            client.die()
-        self.clients.clear()
-
     def started(self) -> None:
         """A new broker is there: it has forgotten what was not confirmed."""
         self.promises.crash()
@@ -94,36 +71,11 @@ class World(Life):
 
     # The end.
 
-    def settle_down(self) -> None:
-        """Nothing fails any more: let everybody finish, consume everything, and look at what is left.
-
-        Raises:
-            Broken: a promise was broken.
-        """
-        self.note("settling down")
-        self.points.arm(0)
-        self.store.mend()
-        self.spool_store.mend()
-        for client in self.clients.values():
-            client.read(on=True)
-        self.pass_time()
-        self._finish_clients()
-        self._drain()
-        self.promises.check_nothing_lost()
-        check_links(self.store)
-        check_empty(self.stepped)
-
-    def _finish_clients(self) -> None:
-        """Let the consumers that are there consume: nothing may keep them from it but themselves."""
-        while any([client.settle_all() for client in self.clients.values()]):
-            self.rest_now()
+    def _before_leaving(self) -> None:
         for name, unconfirmed in self._unconfirmed.items():
             if unconfirmed:
                 self.client(name)
         self.rest_now()
-        for client in list(self.clients.values()):
-            client.leave("disconnect")
-        self.pass_time()
 
     def _drain(self) -> None:
         """Consume everything, one queue after the other, until nothing is left."""
@@ -138,6 +90,9 @@ class World(Life):
                 self.pass_time()
             if before == self._depths():
                 raise Broken(Rule.STALL, f"nobody gets anything more of {before}")
+        self.promises.check_nothing_lost()
+        check_links(self.store)
+        check_empty(self.stepped)
 
     def _depths(self) -> dict[str, int]:
         return {name: queue.depth for name, queue in self.stepped.broker.queues.items() if queue.depth}
