@@ -1,9 +1,9 @@
-"""Prometheus' text format, written piece by piece: with ten thousand queues the whole takes a second.
+"""Prometheus' text format for what there may be very many of, written a piece at a time.
 
-Metrics without a destination are few: those are written by Prometheus' own library (``quire.http.metrics``).
+Metrics of the broker as a whole are few: those are written by Prometheus' own library (``quire.http.metrics``).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 SLICE = 200
@@ -11,7 +11,8 @@ SLICE = 200
 
 T = TypeVar("T")
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
+Samples = Iterable[tuple[Mapping[str, str], float]]
+"""Labels and a value, of each."""
 
 
 class Family(NamedTuple, Generic[T]):
@@ -21,34 +22,27 @@ class Family(NamedTuple, Generic[T]):
         name: its name; that of a counter ends with ``_total``.
         kind: what Prometheus calls it.
         text: what it means.
-        labels: the names of its labels.
-        samples: of one thing: the values of the labels, and the metric's.
+        samples: those of one thing.
     """
 
     name: str
     kind: Literal["counter", "gauge"]
     text: str
-    labels: tuple[str, ...]
     samples: Callable[[T], Samples]
 
 
 def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[bytes]:
-    """The metrics of many things, in pieces.
-
-    Args:
-        families: the metrics.
-        things: all things, ``QueueStatus`` say.
-    """
+    """The metrics of many things, in pieces."""
     for family in families:
         yield f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n".encode()
         for start in range(0, len(things), SLICE):
             samples = [sample for thing in things[start : start + SLICE] for sample in family.samples(thing)]
-            yield "".join([_line(family, values, value) for values, value in samples]).encode()
+            yield "".join([_line(family.name, labels, value) for labels, value in samples]).encode()
 
 
-def _line(family: Family[T], values: tuple[str, ...], value: float) -> str:
-    labels = ",".join([f'{name}="{_escaped(text)}"' for name, text in sorted(zip(family.labels, values, strict=True))])
-    return f"{family.name}{{{labels}}} {float(value)!r}\n" if labels else f"{family.name} {float(value)!r}\n"
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    pairs = ",".join([f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items())])
+    return f"{name}{{{pairs}}} {float(value)!r}\n" if pairs else f"{name} {float(value)!r}\n"
 
 
 def _escaped(text: str) -> str:

@@ -18,10 +18,7 @@ from quire import __version__
 from quire.broker.flow import HoldCause
 from quire.broker.turn_meter import BOUNDS
 from quire.http.broker import broker_status
-from quire.http.group_metrics import group_metrics
-from quire.http.queue_metrics import queue_metrics
-from quire.http.stream_metrics import stream_metrics
-from quire.http.topic_metrics import topic_metrics
+from quire.http.resource_metrics import group_metrics, queue_metrics, stream_metrics, topic_metrics
 from quire.management.consumer_group_management import ConsumerGroupManagement
 from quire.management.consumer_status import held_producers
 from quire.management.management import Management

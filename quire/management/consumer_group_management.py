@@ -1,7 +1,7 @@
 """The operator's door to consumer groups of streams: look, reset, shift, skip, clone, delete; try a strategy out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Annotated
 
 from quire.broker.streams.groups import group_changes
 from quire.broker.streams.groups.assignment import Candidate, Strategy, assign
@@ -17,50 +17,31 @@ from quire.management.consumer_group_info import (
     GroupLag,
     GroupMemberInfo,
 )
+from quire.management.described import Status, doc
 from quire.management.management import Management
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAssignment:
-    """Who would own a partition.
+class PartitionAssignment(Status, frozen=True):
+    """Who would own a partition."""
 
-    Attributes:
-        partition: its number.
-        members: who would own it.
-        owners: who owns it now.
-    """
-
-    partition: int
-    members: list[str]
-    owners: list[str]
+    partition: Annotated[int, doc("Its number.")]
+    members: Annotated[list[str], doc("The members that would own it.")]
+    owners: Annotated[list[str], doc("The members that own it now.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a strategy would make of some members.
+class Assignment(Status, frozen=True):
+    """What a strategy would make of some members."""
 
-    Attributes:
-        strategy: which.
-        moved: how many of the partitions that have owners now would go to others.
-        partitions: each of them.
-    """
-
-    strategy: str
-    moved: int
-    partitions: list[PartitionAssignment]
+    strategy: Annotated[str, doc("The strategy.")]
+    moved: Annotated[int, doc("How many of the partitions that have owners now would go to others.")]
+    partitions: Annotated[list[PartitionAssignment], doc("Each partition.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDeleted:
-    """What a group had that was deleted.
+class GroupDeleted(Status, frozen=True):
+    """What a group had that was deleted."""
 
-    Attributes:
-        lag: how many messages it had not finished.
-        retries: how many were in its retry lane.
-    """
-
-    lag: int
-    retries: int
+    lag: Annotated[int, doc("How many messages it had not finished.")]
+    retries: Annotated[int, doc("How many were in its retry lane.")]
 
 
 class ConsumerGroupManagement:

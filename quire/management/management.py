@@ -5,7 +5,7 @@ step lets the commit of the last one end before.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import Annotated
 
 from quire.broker.broker import Broker
 from quire.broker.browsing import BrowsedMessage, described, read
@@ -25,6 +25,7 @@ from quire.errors import (
 )
 from quire.management.blocked import PAUSED_AT
 from quire.management.confirmation import Confirmation
+from quire.management.described import Status, doc
 from quire.management.draft import Draft
 from quire.management.group_status import GroupPage, group_page
 from quire.management.message_transfer import (
@@ -47,17 +48,11 @@ MAX_PAGE = 1000
 ALL = Choice()
 
 
-@dataclass(frozen=True, slots=True)
-class BrowsePage:
-    """A part of a queue.
+class BrowsePage(Status, frozen=True):
+    """A part of a queue, or of a durable subscription."""
 
-    Attributes:
-        messages: in order.
-        next: what to ask for the next page with; null at the end of the queue.
-    """
-
-    messages: list[BrowsedMessage]
-    next: str | None
+    messages: Annotated[list[BrowsedMessage], doc("In order.")]
+    next: Annotated[str | None, doc("What to ask for the next page with; null at the end of the queue.")]
 
 
 class Management:

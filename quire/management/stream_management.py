@@ -1,14 +1,14 @@
 """The operator's door to streams: look, create, delete, add partitions, read, find, pin."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.streams.offsets import Start, StartKind
 from quire.broker.streams.pull.pull_members import PullMembers
 from quire.broker.streams.range_reads import RangeRead, read_range
 from quire.destination import DestinationKind
 from quire.errors import DataLost, DestinationExists, DestinationInUse, InvalidArgument, UnknownDestination
+from quire.management.described import Status, doc
 from quire.management.management import Management
 from quire.management.stream_info import (
     PartitionOffsets,
@@ -30,29 +30,17 @@ MAX_READ_BYTES = 16 << 20
 """How many bytes of messages one read of a range brings, if one message is not larger."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRange:
-    """What one read of a range brought.
+class StreamRange(Status, frozen=True):
+    """What one read of a range brought."""
 
-    Attributes:
-        messages: in order.
-        first: the offset it began at.
-        next: where to go on; ``until`` when the range is done.
-        until: where the range ends: the offset behind its last one.
-        earliest: the offset of the partition's first message at that moment.
-        end: behind its last one.
-        cut: whether the range begins before ``earliest``: what was there is gone.
-        missing: how many of the offsets that were passed have no message.
-    """
-
-    messages: list[StreamMessage]
-    first: int
-    next: int
-    until: int
-    earliest: int
-    end: int
-    cut: bool
-    missing: int
+    messages: Annotated[list[StreamMessage], doc("In order.")]
+    first: Annotated[int, doc("The offset it began at.")]
+    next: Annotated[int, doc("Where to go on; as ``until`` when the range is done.")]
+    until: Annotated[int, doc("Where the range ends: the offset behind its last one.")]
+    earliest: Annotated[int, doc("The offset of the partition's first message at that moment.")]
+    end: Annotated[int, doc("Behind its last one.")]
+    cut: Annotated[bool, doc("Whether the range begins before ``earliest``: what was there is gone.")]
+    missing: Annotated[int, doc("How many of the offsets that were passed have no message.")]
 
 
 class StreamManagement:

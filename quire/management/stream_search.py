@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.streams.lookup import Found, Lookup
 from quire.broker.streams.message_states import GroupState, MessageState, Place, dead_letters, states_of
 from quire.errors import InvalidArgument, UnknownMessage
+from quire.management.described import Status, doc
 from quire.management.stream_info import StreamMessage, described
 
 if TYPE_CHECKING:
@@ -38,19 +39,14 @@ class Wanted:
     with_dead_letters: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessage:
-    """A message that was looked for, and what became of it.
+class FoundMessage(Status, frozen=True):
+    """A message that was looked for, and what became of it."""
 
-    Attributes:
-        message: itself.
-        groups: how it stands in each consumer group.
-        dead_letters: the groups in whose dead letter queue it is; null if nobody looked.
-    """
-
-    message: StreamMessage
-    groups: list[GroupState]
-    dead_letters: list[str] | None
+    message: Annotated[StreamMessage, doc("The message.")]
+    groups: Annotated[list[GroupState], doc("How it stands in each consumer group.")]
+    dead_letters: Annotated[
+        list[str] | None, doc("The groups in whose dead letter queue it is; null if nothing was searched.")
+    ]
 
 
 class StreamSearch:

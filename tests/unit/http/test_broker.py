@@ -171,6 +171,12 @@ def test_document_refers_to_nothing_that_is_missing(api: Api) -> None:
     assert {reference.rpartition("/")[2] for reference in references} <= set(document["components"]["schemas"])
 
 
+def test_document_says_what_each_field_of_a_queue_means(api: Api) -> None:
+    fields = api.call("GET", "/openapi.json").json()["components"]["schemas"]["QueueStatus"]["properties"]
+    assert fields["in_flight"] == {"type": "integer", "description": "Messages that consumers have."}
+    assert all("description" in field for field in fields.values())
+
+
 def test_document_has_parameters_and_bodies(api: Api) -> None:
     paths = api.call("GET", "/openapi.json").json()["paths"]
     browse = paths["/api/v1/queues/{name}/messages"]["get"]["parameters"]
