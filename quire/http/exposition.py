@@ -3,7 +3,7 @@
 Metrics of the broker as a whole are few: those are written by Prometheus' own library (``quire.http.metrics``).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 SLICE = 200
@@ -11,8 +11,8 @@ SLICE = 200
 
 T = TypeVar("T")
 
-Samples = Iterable[tuple[Mapping[str, str], float]]
-"""Labels and a value, of each."""
+Samples = Iterable[tuple[str, float]]
+"""The labels of each (``labelled``), and its value."""
 
 
 class Family(NamedTuple, Generic[T]):
@@ -37,12 +37,14 @@ def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[byte
         yield f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n".encode()
         for start in range(0, len(things), SLICE):
             samples = [sample for thing in things[start : start + SLICE] for sample in family.samples(thing)]
-            yield "".join([_line(family.name, labels, value) for labels, value in samples]).encode()
+            lines = [f"{family.name}{labels} {float(value)!r}\n" for labels, value in samples]
+            yield "".join(lines).encode()
 
 
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    pairs = ",".join([f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items())])
-    return f"{name}{{{pairs}}} {float(value)!r}\n" if pairs else f"{name} {float(value)!r}\n"
+def labelled(**labels: str) -> str:
+    """Labels as they are written behind a metric's name."""
+    pairs = [f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items())]
+    return "{" + ",".join(pairs) + "}"
 
 
 def _escaped(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from quire.http.exposition import Family, Samples, written
+from quire.http.exposition import Family, Samples, labelled, written
 from quire.management.blocked import CAUSES, Blocked
 from quire.management.consumer_group_info import ConsumerGroupStatus, GroupCounters
 from quire.management.described import Metric, Status, metrics
@@ -38,9 +38,9 @@ def _family(row: "list[tuple[Metric, attrgetter[Any]]]", about: dict[str, str]) 
         for metric, value_of in row:
             value = value_of(thing)
             if isinstance(value, Blocked):
-                yield labels | {"cause": value.cause}, value.age_seconds
+                yield labelled(**labels, cause=value.cause), value.age_seconds
             elif (known := metric.absent if value is None else value) is not None:
-                yield labels | metric.labels, known
+                yield labelled(**labels, **metric.labels), known
 
     first = row[0][0]
     return Family(first.name, first.kind, first.text, samples)
@@ -77,18 +77,18 @@ def group_metrics(groups: Sequence[ConsumerGroupStatus]) -> Iterator[bytes]:
 
 def _blocked(queues: Sequence[QueueStatus]) -> Samples:
     counts = Counter([queue.blocked.cause for queue in queues if queue.blocked])
-    return [({"cause": cause}, counts[cause]) for cause in CAUSES]
+    return [(labelled(cause=cause), counts[cause]) for cause in CAUSES]
 
 
 def _lags(groups: Sequence[ConsumerGroupStatus]) -> Samples:
     lags: Counter[str] = Counter()
     for group in groups:
         lags[group.stream] += group.lag
-    return [({"stream": stream}, total) for stream, total in lags.items()]
+    return [(labelled(stream=stream), total) for stream, total in lags.items()]
 
 
 def _left_out(groups: Sequence[ConsumerGroupStatus]) -> Samples:
-    return [({}, max(len(groups) - GROUPS_SHOWN, 0))]
+    return [("", max(len(groups) - GROUPS_SHOWN, 0))]
 
 
 _COUNT = Family("quire_queues_blocked", "gauge", "Queues whose messages cannot be given out.", _blocked)
