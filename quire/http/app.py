@@ -2,7 +2,7 @@
 
 import ipaddress
 from functools import partial
-from urllib.parse import unquote
+from inspect import isawaitable
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
+from quire.errors import InvalidArgument, ProtocolViolation, QuireError
 from quire.http import (
     broker,
     connections,
@@ -32,16 +32,12 @@ from quire.http import (
 )
 from quire.http.answers import JSON, Answer, error_answer, json_answer
 from quire.http.bulk import access
-from quire.http.bulk.launcher import Launcher
-from quire.http.endpoint import Endpoint, read_call
+from quire.http.endpoint import Doors, Endpoint, read_call
 from quire.http.measured import Measured
 from quire.http.metrics import BrokerCollector
 from quire.http.openapi import BASE, document
 from quire.http.pieced_response import PiecedResponse
 from quire.http.request_memory import RequestMemory
-from quire.management.management import Management
-from quire.management.stream_management import StreamManagement
-from quire.management.topic_management import TopicManagement
 from quire.server.service import Service
 from quire.settings import split_address
 
@@ -80,16 +76,13 @@ class Application:
 
     Attributes:
         routes: all that is served.
-        bulk: the bulk server, for whoever asks for it.
+        doors: what endpoints work with.
     """
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._management = Management(service.broker)
-        self._topics = TopicManagement(self._management)
-        self._streams = StreamManagement(self._management)
-        self.bulk = Launcher(service.store.url, service.settings)
-        self._collector = BrokerCollector(service, self._management, self._topics, self._streams)
+        self.doors = Doors(service)
+        self._collector = BrokerCollector(self.doors)
         self._document = msgspec.json.encode(document(ENDPOINTS))
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
@@ -118,17 +111,16 @@ class Application:
 
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
-        self._streams.pull.stop()
+        self.doors.streams.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request, self._service.http_address)
         try:
-            call = await read_call(
-                row, request, self._service, self._management, self._topics, self._streams, self.bulk, _names(request)
-            )
+            call = await read_call(row, request, self.doors)
         except ClientDisconnect:  # there is nobody left to answer
             return Response(status_code=400)
-        return _held(request, json_answer(await row.handle(call), row.status))
+        answer = row.handle(call)
+        return _held(request, json_answer(await answer if isawaitable(answer) else answer, row.status))
 
     async def _openapi(self, request: Request) -> Response:
         return _held(request, Answer(self._document, media_type=JSON))
@@ -173,13 +165,6 @@ def _is_loopback(address: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:  # a name, or nothing that makes sense
         return False
-
-
-def _names(request: Request) -> dict[str, str]:
-    try:
-        return {key: unquote(text, errors="strict") for key, text in request.path_params.items()}
-    except UnicodeDecodeError as error:
-        raise InvalidDestination(f"the name in {request.url.path!r} is not UTF-8") from error
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -116,23 +116,22 @@ def broker_status(service: Service) -> BrokerStatus:
     )  # fmt: skip
 
 
-async def _health(call: Call) -> Health:
+def _health(call: Call) -> Health:
     if (error := call.service.broker.store_error) is not None:
         raise error
     return Health(state(call.service))
 
 
-async def _status(call: Call) -> BrokerStatus:
-    return broker_status(call.service)
-
-
-async def _stop(call: Call) -> Health:
+def _stop(call: Call) -> Health:
     call.service.ask_stop()
     return Health(state(call.service))
 
 
 ENDPOINTS = [
     Endpoint("GET", "/health", "Whether all is well; an error when the store takes no writes.", _health, Health),
-    Endpoint("GET", "/broker", "State, memory, store, spool and connections.", _status, BrokerStatus),
+    Endpoint(
+        "GET", "/broker", "State, memory, store, spool and connections.",
+        lambda call: broker_status(call.service), BrokerStatus,
+    ),
     Endpoint("POST", "/broker/stop", "Stop the broker. What it confirmed is on disk.", _stop, Health),
-]
+]  # fmt: skip

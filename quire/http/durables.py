@@ -28,37 +28,29 @@ async def _list(call: Call) -> DurableList:
     return DurableList(await call.gathered(call.topics.durables()))
 
 
-async def _show(call: Call) -> DurableStatus:
-    return call.topics.durable(call.path["client"], call.name)
-
-
 async def _create(call: Call) -> DurableStatus:
-    client, new = call.path["client"], call.body
+    new: NewDurable = call.body
     status = call.topics.create_durable(
-        client, call.name, new.topic, wanted=new.selector, no_local=new.no_local, retroactive=new.retroactive
-    )
-    text = f"durable subscription {call.name} of {client} to topic {new.topic} was created"
-    call.audit("subscription.created", text, client=client, subscription=call.name, topic=new.topic)
-    await call.durable()
-    return status
+        call.path["client"], call.name, new.topic, wanted=new.selector, no_local=new.no_local,
+        retroactive=new.retroactive,
+    )  # fmt: skip
+    text = "durable subscription {subscription} of {client} to topic {topic} was created"
+    return await call.changed("subscription.created", text, status, topic=new.topic)
 
 
 async def _delete(call: Call) -> Removed:
-    client = call.path["client"]
-    steps = call.topics.delete_durable(client, call.name, force=call.query.force)
-    text = f"durable subscription {call.name} of {client} was removed"
-    return Removed(await call.total(steps, "subscription.deleted", text, client=client, subscription=call.name))
+    steps = call.topics.delete_durable(call.path["client"], call.name, force=call.query.force)
+    text = "durable subscription {subscription} of {client} was removed"
+    return Removed(await call.total("subscription.deleted", text, steps))
 
 
 async def _purge(call: Call) -> Purged:
-    client = call.path["client"]
-    transfer = call.topics.purge_durable(client, call.name, call.body.choice())
-    text = f"durable subscription {call.name} of {client} was purged"
-    removed = await call.total(transfer, "messages.purged", text, client=client, subscription=call.name)
-    return Purged(removed, transfer.next)
+    transfer = call.topics.purge_durable(call.path["client"], call.name, call.body.choice())
+    text = "durable subscription {subscription} of {client} was purged"
+    return Purged(await call.total("messages.purged", text, transfer), transfer.next)
 
 
-async def _browse(call: Call) -> BrowsePage:
+def _browse(call: Call) -> BrowsePage:
     query = call.query
     return call.topics.browse_durable(call.path["client"], call.name, query.after, query.limit, query.selector)
 
@@ -67,9 +59,12 @@ _ONE = "/durables/{client}/{name}"
 
 ENDPOINTS = [
     Endpoint("GET", "/durables", "All durable subscriptions with their counts.", _list, DurableList),
-    Endpoint("GET", _ONE, "A durable subscription: counts, its consumer, what is in the way.", _show, DurableStatus),
+    Endpoint(
+        "GET", _ONE, "A durable subscription: counts, its consumer, what is in the way.",
+        lambda call: call.topics.durable(call.path["client"], call.name), DurableStatus,
+    ),
     Endpoint("PUT", _ONE, "Create a durable subscription.", _create, DurableStatus, body=NewDurable, status=201),
     Endpoint("DELETE", _ONE, "Remove a durable subscription, with what waits for it.", _delete, Removed, DeleteQuery),
     Endpoint("POST", _ONE + "/purge", "Remove messages that wait for it.", _purge, Purged, body=Chosen),
     Endpoint("GET", _ONE + "/messages", "Look at what waits for it, oldest first.", _browse, BrowsePage, BrowseQuery),
-]
+]  # fmt: skip

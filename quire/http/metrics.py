@@ -18,14 +18,10 @@ from quire import __version__
 from quire.broker.flow import HoldCause
 from quire.broker.turn_meter import BOUNDS
 from quire.http.broker import broker_status
+from quire.http.endpoint import Doors
 from quire.http.resource_metrics import group_metrics, queue_metrics, stream_metrics, topic_metrics
-from quire.management.consumer_group_management import ConsumerGroupManagement
 from quire.management.consumer_status import held_producers
-from quire.management.management import Management
 from quire.management.next_due import NextDue
-from quire.management.stream_management import StreamManagement
-from quire.management.topic_management import TopicManagement
-from quire.server.service import Service
 
 STATUSES = 20
 """Of so many destinations the status is read at once."""
@@ -34,24 +30,12 @@ T = TypeVar("T")
 
 
 class BrokerCollector(Collector):
-    """Reads a broker's metrics.
+    """Reads a broker's metrics."""
 
-    Args:
-        service: the broker's process.
-        management: tells the status of queues.
-        topics: tells the status of topics.
-        streams: tells the status of streams.
-    """
-
-    def __init__(
-        self, service: Service, management: Management, topics: TopicManagement, streams: StreamManagement
-    ) -> None:
-        self._service = service
-        self._management = management
-        self._topics = topics
-        self._streams = streams
-        self._groups = ConsumerGroupManagement(management)
-        self._next_due = NextDue(service.broker)
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+        self._service = doors.service
+        self._next_due = NextDue(doors.service.broker)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of the broker as a whole, as they are now."""
@@ -69,10 +53,10 @@ class BrokerCollector(Collector):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         yield generate_latest(registry)
-        yield from queue_metrics((yield from _gathered(self._management.queues())))
-        yield from topic_metrics((yield from _gathered(self._topics.topics())))
-        yield from stream_metrics((yield from _gathered(self._streams.streams())))
-        yield from group_metrics((yield from _gathered(self._groups.groups())))
+        yield from queue_metrics((yield from _gathered(self._doors.management.queues())))
+        yield from topic_metrics((yield from _gathered(self._doors.topics.topics())))
+        yield from stream_metrics((yield from _gathered(self._doors.streams.streams())))
+        yield from group_metrics((yield from _gathered(self._doors.groups.groups())))
 
     def _broker(self) -> Iterator[Metric]:
         status, broker = broker_status(self._service), self._service.broker

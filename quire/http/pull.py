@@ -181,7 +181,7 @@ async def _reject(call: Call) -> Settled:
     return Settled(outcomes)
 
 
-async def _extend(call: Call) -> Settled:
+def _extend(call: Call) -> Settled:
     new: Extend = call.body
     polling = call.streams.pull
     return Settled(polling.extend(call.name, call.path["group"], new.member, new.handles, new.seconds))

@@ -1,4 +1,4 @@
-"""The metrics of queues, topics, streams and consumer groups: their fields that say so (``quire.management.described``).
+"""The metrics of queues, topics, streams and consumer groups: the fields described as such (``management.described``).
 
 None has a message group, a consumer, a member, a key, a pin or a client id as a label: there may be any number of
 those. There may be any number of consumer groups too: each member of a broadcast is one. So the first of them, by

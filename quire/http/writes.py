@@ -138,7 +138,7 @@ async def _discard(call: Call) -> Discarded:
     return Discarded(rows)
 
 
-async def _list(call: Call) -> StageList:
+def _list(call: Call) -> StageList:
     staged, now = call.service.broker.staged, call.service.clock.now_ms()
     return StageList(
         staged.bytes,

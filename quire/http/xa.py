@@ -37,20 +37,8 @@ class Resolved(msgspec.Struct, frozen=True):
     outcome: str
 
 
-async def _list(call: Call) -> PreparedList:
+def _list(call: Call) -> PreparedList:
     return PreparedList([_described(entry) for entry in call.service.broker.xa.prepared()])
-
-
-async def _commit(call: Call) -> Resolved:
-    return await _resolve(call, "commit")
-
-
-async def _rollback(call: Call) -> Resolved:
-    return await _resolve(call, "rollback")
-
-
-async def _forget(call: Call) -> Resolved:
-    return await _resolve(call, "forget")
 
 
 async def _resolve(call: Call, outcome: str) -> Resolved:
@@ -61,9 +49,8 @@ async def _resolve(call: Call, outcome: str) -> Resolved:
         registry.rollback(xid)
     else:
         registry.branch(xid).forget()
-    call.audit("xa.resolved", f"the prepared transaction {xid} was resolved: {outcome}", xid=str(xid), outcome=outcome)
-    await call.durable()
-    return Resolved(str(xid), outcome)
+    text, resolved = "the prepared transaction {xid} was resolved: {outcome}", Resolved(str(xid), outcome)
+    return await call.changed("xa.resolved", text, resolved, xid=str(xid), outcome=outcome)
 
 
 def _described(entry: PreparedEntry) -> Prepared:
@@ -74,7 +61,16 @@ def _described(entry: PreparedEntry) -> Prepared:
 
 ENDPOINTS = [
     Endpoint("GET", "/xa", "Prepared transactions, the oldest first.", _list, PreparedList),
-    Endpoint("POST", "/xa/{xid}/commit", "Commit it in place of its coordinator.", _commit, Resolved),
-    Endpoint("POST", "/xa/{xid}/rollback", "Roll it back in place of its coordinator.", _rollback, Resolved),
-    Endpoint("DELETE", "/xa/{xid}", "Forget what an operator has decided over it.", _forget, Resolved),
-]
+    Endpoint(
+        "POST", "/xa/{xid}/commit", "Commit it in place of its coordinator.",
+        lambda call: _resolve(call, "commit"), Resolved,
+    ),
+    Endpoint(
+        "POST", "/xa/{xid}/rollback", "Roll it back in place of its coordinator.",
+        lambda call: _resolve(call, "rollback"), Resolved,
+    ),
+    Endpoint(
+        "DELETE", "/xa/{xid}", "Forget what an operator has decided over it.",
+        lambda call: _resolve(call, "forget"), Resolved,
+    ),
+]  # fmt: skip

@@ -210,7 +210,7 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
     query = {"producer": "p"} if row.query is StageQuery else {}
     sent = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
-    api.application.bulk = Running("memory:", api.stepped.settings)
+    api.application.doors.bulk = Running("memory:", api.stepped.settings)
     answer = api.call(row.method, path, params=query, **sent)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)
@@ -224,7 +224,7 @@ def test_page_names_every_endpoint() -> None:
 
 
 def test_a_bulk_server_that_listens_everywhere_is_where_the_broker_was_reached(api: Api) -> None:
-    api.application.bulk = running = Running("memory:", api.stepped.settings)
+    api.application.doors.bulk = running = Running("memory:", api.stepped.settings)
     answer = api.call("POST", "/bulk").json()
     assert answer == {"url": "http://127.0.0.1:8162", "token": running.token}
 
