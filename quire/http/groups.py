@@ -137,9 +137,7 @@ async def _moved(call: Call, changes: list[PartitionChange], what: str) -> Group
     answer = GroupChanged(not call.query.dry_run, again, skipped, in_flight, dropped, changes)
     if not answer.done:
         return answer
-    text = (
-        f"consumer group {{group}} of stream {{stream}} {what}: {{again}} messages come again, {{skipped}} do not come"
-    )
+    text = "consumer group {group} of stream {stream} " + what + ": {again} messages come again, {skipped} do not come"
     return await call.changed("group.moved", text, answer, again=again, skipped=skipped, retries=dropped)
 
 
