@@ -6,87 +6,39 @@ from typing import Any
 import click
 
 from quire.cli.api import Api, broker_verb, path
-from quire.cli.output import Column, Output, confirm, messages, output_option
+from quire.cli.output import Column, Output, columns, confirm, messages
+from quire.cli.resource import YES, Resource
 from quire.destination import DestinationKind, written
 
-GROUP_COLUMNS = [
-    Column("stream", "Stream"),
-    Column("name", "Group"),
-    Column("order", "Order"),
-    Column("members", "Members"),
-    Column("lag", "Lag"),
-    Column("in_flight", "In flight"),
-    Column("retries", "Retries"),
-    Column("oldest_message_age_seconds", "Oldest"),
-    Column("epoch", "Epoch"),
-    Column("blocked", "Blocked"),
-]
-
-LAG_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("base", "Done to"),
-    Column("end", "End"),
-    Column("lag", "Lag"),
-    Column("in_flight", "In flight"),
-    Column("owners", "Owners"),
-]
-
-PARTITION_COLUMNS = [
-    *LAG_COLUMNS,
-    Column("holes", "Holes"),
-    Column("ack_set_bytes", "Ack set"),
-    Column("waiting_retries", "Retries"),
-    Column("lost", "Lost"),
-    Column("oldest_message_age_seconds", "Oldest"),
-    Column("blocked", "Blocked"),
-]
-
-MEMBER_COLUMNS = [
-    Column("id", "Member"),
-    Column("static", "Static"),
-    Column("room", "Room"),
-    Column("connection", "Connection"),
-    Column("since", "Since"),
-    Column("partitions", "Partitions"),
-    Column("revoking", "Revoking"),
-    Column("in_flight", "In flight"),
-    Column("prefetch", "Prefetch"),
-    Column("lease_ends_seconds", "Lease ends in"),
-]
-
-CHANGE_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("from_offset", "From"),
-    Column("to_offset", "To"),
-    Column("again", "Come again"),
-    Column("skipped", "Skipped"),
-    Column("in_flight", "In flight"),
-    Column("retries_dropped", "Retries dropped"),
-]
-
-CLONE_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("offset", "From"),
-    Column("lag", "Lag"),
-    Column("holes", "Holes"),
-    Column("retries_left", "Retries not taken over"),
-]
-
-ASSIGNMENT_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("members", "Would go to"),
-    Column("owners", "Is with"),
-]
+LAG_COLUMNS = columns("partition", "base:Done to", "end", "lag", "in_flight", "owners")
+PARTITION_COLUMNS = LAG_COLUMNS + columns(
+    "holes", "ack_set_bytes:Ack set", "waiting_retries:Retries", "lost", "oldest_message_age_seconds:Oldest", "blocked"
+)
+MEMBER_COLUMNS = columns(
+    "id:Member", "static", "room", "connection", "since", "partitions", "revoking", "in_flight", "prefetch",
+    "lease_ends_seconds:Lease ends in",
+)  # fmt: skip
+CHANGE_COLUMNS = columns(
+    "partition", "from_offset:From", "to_offset:To", "again:Come again", "skipped", "in_flight", "retries_dropped"
+)
+CLONE_COLUMNS = columns("partition", "offset:From", "lag", "holes", "retries_left:Retries not taken over")
+ASSIGNMENT_COLUMNS = columns("partition", "members:Would go to", "owners:Is with")
 
 
-@click.group()
-@output_option
-def group() -> None:
-    """List consumer groups of streams, see their lag, move them.
+def _path(stream: str, name: str, *rest: str) -> str:
+    destination = written(stream, DestinationKind.STREAM)
+    if destination.kind is not DestinationKind.STREAM:
+        raise click.BadParameter(f"{stream!r} is no stream", param_hint="STREAM")
+    return path("groups", destination.name, name, *rest)
 
-    What moves a group shows first what that means, and asks. It is one change: messages that members have are taken
-    from them, and what they say of these later does not count.
-    """
+
+group = Resource(
+    "group",
+    "List consumer groups of streams, see their lag, move them.\n\n"
+    "What moves a group shows first what that means, and asks. It is one change: messages that members have are taken"
+    " from them, and what they say of these later does not count.",
+    "groups", "stream", "name", place=_path, title="{name} of {stream}",
+)  # fmt: skip
 
 
 @group.command()
@@ -94,41 +46,22 @@ def group() -> None:
 @broker_verb
 def ls(api: Api, output: Output, readers: bool) -> None:
     """List the consumer groups with their lag."""
-    found = api.call("GET", path("groups"))
-    output.rows(found["readers" if readers else "groups"], GROUP_COLUMNS)
+    shown = columns(
+        "stream", "name:Group", "order", "members", "lag", "in_flight", "retries", "oldest_message_age_seconds:Oldest",
+        "epoch", "blocked",
+    )  # fmt: skip
+    output.rows(api.call("GET", path("groups"))["readers" if readers else "groups"], shown)
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@broker_verb
-def show(api: Api, output: Output, stream: str, name: str) -> None:
-    """Show all that is known of a consumer group: partitions, retries, members, counters, what is in the way."""
-    tables = {"partition_states": ("Partitions", PARTITION_COLUMNS), "group_members": ("Members", MEMBER_COLUMNS)}
-    output.details(api.call("GET", _path(stream, name)), tables)
-
-
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@broker_verb
-def members(api: Api, output: Output, stream: str, name: str) -> None:
-    """List the members of a consumer group, and what each has."""
-    output.rows(api.call("GET", _path(stream, name, "members"))["members"], MEMBER_COLUMNS)
-
-
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@broker_verb
-def lag(api: Api, output: Output, stream: str, name: str) -> None:
-    """Show how far a consumer group is behind, by partition."""
-    output.details(api.call("GET", _path(stream, name, "lag")), {"partitions": ("Partitions", LAG_COLUMNS)})
-
+group.show(
+    "Show all that is known of a consumer group: partitions, retries, members, counters, what is in the way.",
+    {"partition_states": ("Partitions", PARTITION_COLUMNS), "group_members": ("Members", MEMBER_COLUMNS)},
+)
+group.rows("members", "List the members of a consumer group, and what each has.", MEMBER_COLUMNS, "members")
+group.show("Show how far a consumer group is behind, by partition.", {"partitions": ("Partitions", LAG_COLUMNS)}, "lag")
 
 _PARTITION = click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what it means, and change nothing.")
-_YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @group.command()
@@ -137,7 +70,7 @@ _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("position")
 @_PARTITION
 @_DRY_RUN
-@_YES
+@YES
 @broker_verb
 def reset(
     api: Api, output: Output, stream: str, name: str, position: str, partition: int | None, dry_run: bool, yes: bool
@@ -155,7 +88,7 @@ def reset(
 @click.argument("by", type=int)
 @_PARTITION
 @_DRY_RUN
-@_YES
+@YES
 @broker_verb
 def shift(
     api: Api, output: Output, stream: str, name: str, by: int, partition: int | None, dry_run: bool, yes: bool
@@ -169,7 +102,7 @@ def shift(
 @click.argument("name")
 @_PARTITION
 @_DRY_RUN
-@_YES
+@YES
 @broker_verb
 def skip(api: Api, output: Output, stream: str, name: str, partition: int | None, dry_run: bool, yes: bool) -> None:
     """Have a consumer group be done with everything: its backlog, and its retries."""
@@ -181,7 +114,7 @@ def skip(api: Api, output: Output, stream: str, name: str, partition: int | None
 @click.argument("name")
 @click.argument("to")
 @_DRY_RUN
-@_YES
+@YES
 @broker_verb
 def clone(api: Api, output: Output, stream: str, name: str, to: str, dry_run: bool, yes: bool) -> None:
     """Make a consumer group, TO, that begins where another one is, exactly.
@@ -198,7 +131,7 @@ def clone(api: Api, output: Output, stream: str, name: str, to: str, dry_run: bo
 @click.argument("stream")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Delete it even while it has members.")
-@_YES
+@YES
 @broker_verb
 def delete(api: Api, output: Output, stream: str, name: str, force: bool, yes: bool) -> None:
     """Delete a consumer group with all that it remembers. The messages stay in the stream."""
@@ -230,13 +163,6 @@ def assign(
     drafts = [{"id": id, "room": room.get(id, ""), "partitions": numbers.get(id, [])} for id in members]
     result = api.call("POST", _path(stream, name, "assign"), {"members": drafts, "strategy": strategy})
     output.details(result, {"partitions": ("Partitions", ASSIGNMENT_COLUMNS)})
-
-
-def _path(stream: str, name: str, *rest: str) -> str:
-    destination = written(stream, DestinationKind.STREAM)
-    if destination.kind is not DestinationKind.STREAM:
-        raise click.BadParameter(f"{stream!r} is no stream", param_hint="STREAM")
-    return path("groups", destination.name, name, *rest)
 
 
 def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dict[str, str]:

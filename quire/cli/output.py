@@ -42,6 +42,15 @@ class Column(NamedTuple):
     width: int = 0
 
 
+def columns(*described: str) -> list[Column]:
+    """Columns, written ``key``, ``key:Heading`` or ``key::width``; without a heading the key is it, in words."""
+    found = []
+    for text in described:
+        key, heading, width = [*text.split(":"), "", ""][:3]
+        found.append(Column(key, heading or key.replace("_", " ").capitalize(), int(width or 0)))
+    return found
+
+
 class Output:
     """Prints results in the format the user asked for.
 
