@@ -15,11 +15,7 @@ _EVER = 1 << 62
 
 
 class NextDue:
-    """Looks up when the next scheduled message is due.
-
-    Args:
-        broker: the broker.
-    """
+    """Looks up when the next scheduled message is due."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker

@@ -52,19 +52,10 @@ class FoundMessage(Status, frozen=True):
 class StreamSearch:
     """One search. Iterate over it: each step does a bounded amount of work, and others have their turn in between.
 
-    Args:
-        stream: the stream.
-        wanted: which messages.
-
     Attributes:
         found: what was found, when the search is through.
         damaged: partition and offset of damaged messages that it came to and passed over.
         whole: whether it has seen everything there was to see.
-
-    Raises:
-        InvalidArgument: what is looked for makes no sense.
-        UnknownMessage: there is none at the offset.
-        StoreCorrupt: the one at the offset is damaged.
     """
 
     def __init__(self, stream: "Stream", wanted: Wanted) -> None:
