@@ -176,16 +176,7 @@ def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dic
 def _move(
     api: Api, output: Output, change: tuple[str, str, str], body: dict[str, Any], dry_run: bool, yes: bool
 ) -> None:
-    """Show what a change of a group's place means, ask, and make it.
-
-    Args:
-        api: the broker.
-        output: prints.
-        change: the stream, the group and the verb.
-        body: what the change is.
-        dry_run: whether to show only.
-        yes: the user agreed beforehand.
-    """
+    """Show what a change of a group's place means, ask, and make it."""
     stream, name, verb = change
     where = _path(*change)
     if _is_wanted(api, output, where, body, CHANGE_COLUMNS, f"Have {name} of {stream} go on there?", dry_run, yes):

@@ -41,7 +41,7 @@ queue.rows(
 queue.act(
     "group-close", "DELETE",
     "Take a message group from its consumer.\n\n"
-    "The group's next message goes to whoever is free. What the consumer has in flight stays with it.",
+    "The group's next message goes to one that is free. What the consumer has in flight stays with it.",
     "closed the group {group} of {it}", "groups", "{group}", params=[click.argument("group")],
 )  # fmt: skip
 queue.purge("Remove messages of a queue: all that are not in flight, or some.")

@@ -71,9 +71,6 @@ STATUS_BYTES = 1000
 class Application:
     """The ASGI application of one broker.
 
-    Args:
-        service: the broker's process, started.
-
     Attributes:
         routes: all that is served.
         doors: what endpoints work with.
@@ -117,7 +114,7 @@ class Application:
         check_origin(request, self._service.http_address)
         try:
             call = await read_call(row, request, self.doors)
-        except ClientDisconnect:  # there is nobody left to answer
+        except ClientDisconnect:  # the caller has gone
             return Response(status_code=400)
         answer = row.handle(call)
         return _held(request, json_answer(await answer if isawaitable(answer) else answer, row.status))
@@ -142,15 +139,7 @@ def _held(request: Request, answer: Answer) -> Answer:
 
 
 def check_origin(request: Request, address: str) -> None:
-    """Keep web pages of other sites out: whoever visits them would lend them access to a broker on loopback.
-
-    Args:
-        request: the request.
-        address: where the broker listens.
-
-    Raises:
-        ProtocolViolation: a page of another site has sent it, or it came to loopback under a foreign name.
-    """
+    """Refuse requests of other sites' pages: a user who visits one would lend it access to a broker on loopback."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin != f"{request.url.scheme}://{host}":
         raise ProtocolViolation(f"requests from pages of {origin[:100]!r} are refused", origin=origin[:100])

@@ -169,11 +169,7 @@ class Call:
         return answer(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
     async def done_or_gone(self, begin: Callable[[Callable[[], None]], None]) -> bool:
-        """Wait, in this request's own task, until what ``begin`` has begun calls back, or the caller goes away.
-
-        Returns:
-            Whether it is done, and the caller is there still.
-        """
+        """Wait, in this request's own task, for what ``begin`` begins; false if the caller went away before."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as wait:

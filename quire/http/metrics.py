@@ -127,7 +127,7 @@ class BrokerCollector(Collector):
         prepared = self._service.broker.xa.prepared()
         open_ages = [entry.age for entry in prepared if not entry.outcome]
         yield GaugeMetricFamily(
-            "quire_xa_prepared_transactions", "Prepared transactions nobody has decided over.", len(open_ages)
+            "quire_xa_prepared_transactions", "Prepared transactions without a decision.", len(open_ages)
         )
         yield GaugeMetricFamily(
             "quire_xa_oldest_prepared_age_seconds", "The age of the oldest of them.", max(open_ages, default=0.0)

@@ -157,7 +157,7 @@ ENDPOINTS = [
         body=Columns, packed=True,
     ),
     Endpoint(
-        "POST", "/write/stages", "Store rows that nobody sees until they are committed.", _stage, Staged, StageQuery,
+        "POST", "/write/stages", "Store rows that are hidden until they are committed.", _stage, Staged, StageQuery,
         body=Columns, status=201, packed=True,
     ),
     Endpoint("GET", "/write/stages", "What is staged.", _list, StageList),

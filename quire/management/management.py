@@ -1,7 +1,7 @@
 """The operator's door to the broker's queues: look, create, delete, pause, purge, browse, move, copy, redrive, send.
 
-What touches many messages is done in steps (``quire.management.message_transfer``): whoever asks for the next
-step lets the commit of the last one end before.
+What touches many messages is done in steps (``quire.management.message_transfer``): the caller lets the
+commit of a step end before it asks for the next one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -175,7 +175,7 @@ class Management:
         return group_page(self.broker.existing_queue(name), after, limit)
 
     def close_group(self, name: str, group: str) -> None:
-        """Take a message group from its consumer: its next message goes to whoever is free.
+        """Take a message group from its consumer: its next message goes to one that is free.
 
         What the consumer has in flight of it stays there, so for a moment two may work on the group.
         """
@@ -246,7 +246,7 @@ class Management:
                 if origin is None:
                     return None
                 target = self.broker.target(origin if destination is None else _header(destination))
-            except (InvalidDestination, UnknownDestination):  # somebody else wrote its header, or it is out of date
+            except (InvalidDestination, UnknownDestination):  # a client wrote its header, or it is out of date
                 return None
             return None if target is source else (target, redriven(message.content))
 

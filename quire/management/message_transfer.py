@@ -1,8 +1,8 @@
 """Purge, move, copy, redrive: what an operator does with many messages of a queue, a step after the other.
 
-A step puts a bounded amount of work into the open commit; whoever asks for the next one lets that commit end before.
-So a million messages never hold the event loop, and never make one commit long. All steps together end at the message
-that was last when they began. A step is atomic: its messages are in one place or in the other, whatever happens.
+A step puts a bounded amount of work into the open commit; the caller lets that commit end before it asks for
+the next one. So a million messages never hold the event loop, and never make one commit long. All steps together end at
+the message that was last when they began. A step is atomic: its messages are in one place or in the other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -136,7 +136,7 @@ class MessageTransfer:
         return len(messages)
 
     def _read(self) -> list[Message]:
-        """The next messages; without their contents if nobody looks at these.
+        """The next messages; without their contents if these are not needed.
 
         Of a durable subscription's messages the delivery states are removed too, so they have to be known.
         """

@@ -32,7 +32,7 @@ class NextDue:
             return schedule.soon.earliest
         try:
             return self._from_store()
-        except StoreError:  # told by whoever has to read it
+        except StoreError:  # the part that has to read it tells of it
             return None
 
     def _from_store(self) -> int | None:

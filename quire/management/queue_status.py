@@ -98,7 +98,7 @@ class QueueStatusReader:
             return None
         try:
             since = self._first_timestamp(queue)
-        except StoreError:  # told by whoever has to read the message
+        except StoreError:  # the part that has to read the message tells of it
             return None
         return None if since is None else max(self._broker.clock.now_ms() - since, 0) / 1000
 
