@@ -5,7 +5,6 @@ from functools import partial
 from inspect import isawaitable
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -33,35 +32,20 @@ from quire.http import (
 from quire.http.answers import JSON, Answer, error_answer, json_answer
 from quire.http.bulk import access
 from quire.http.endpoint import Doors, Endpoint, read_call
+from quire.http.exposition import CONTENT_TYPE
 from quire.http.measured import Measured
-from quire.http.metrics import BrokerCollector
+from quire.http.metrics import BrokerMetrics
 from quire.http.openapi import BASE, document
 from quire.http.pieced_response import PiecedResponse
 from quire.http.request_memory import RequestMemory
 from quire.server.service import Service
 from quire.settings import split_address
 
-ENDPOINTS: list[Endpoint] = [
-    row
-    for module in (
-        broker,
-        connections,
-        producers,
-        queues,
-        messages,
-        transfers,
-        topics,
-        durables,
-        streams,
-        pull,
-        groups,
-        schedule,
-        xa,
-        access,
-        writes,
-    )
-    for row in module.ENDPOINTS
-]
+MODULES = (
+    broker, connections, producers, queues, messages, transfers, topics, durables, streams, pull, groups, schedule, xa,
+    access, writes,
+)  # fmt: skip
+ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
 """All there are."""
 
 STATUS_BYTES = 1000
@@ -79,7 +63,7 @@ class Application:
     def __init__(self, service: Service) -> None:
         self._service = service
         self.doors = Doors(service)
-        self._collector = BrokerCollector(self.doors)
+        self._broker_metrics = BrokerMetrics(self.doors)
         self._document = msgspec.json.encode(document(ENDPOINTS))
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
@@ -128,7 +112,7 @@ class Application:
         count = len(destinations.queues) + len(destinations.topics) + len(destinations.streams)
         memory: RequestMemory = request.scope["memory"]
         memory.take(count * STATUS_BYTES)
-        return PiecedResponse(self._collector.scrape(), CONTENT_TYPE_LATEST)
+        return PiecedResponse(self._broker_metrics.scrape(), CONTENT_TYPE)
 
 
 def _held(request: Request, answer: Answer) -> Answer:

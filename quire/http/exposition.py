@@ -1,7 +1,4 @@
-"""Prometheus' text format for what there may be very many of, written a piece at a time.
-
-Metrics of the broker as a whole are few: those are written by Prometheus' own library (``quire.http.metrics``).
-"""
+"""Prometheus' text format, written a piece at a time: there may be very many queues."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -11,8 +8,10 @@ SLICE = 200
 
 T = TypeVar("T")
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 Samples = Iterable[tuple[str, float]]
-"""The labels of each (``labelled``), and its value."""
+"""What stands behind the metric's name, its labels (``labelled``) mostly; and the value."""
 
 
 class Family(NamedTuple, Generic[T]):
@@ -26,7 +25,7 @@ class Family(NamedTuple, Generic[T]):
     """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     text: str
     samples: Callable[[T], Samples]
 
@@ -44,7 +43,7 @@ def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[byte
 def labelled(**labels: str) -> str:
     """Labels as they are written behind a metric's name."""
     pairs = [f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items())]
-    return "{" + ",".join(pairs) + "}"
+    return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
 def _escaped(text: str) -> str:

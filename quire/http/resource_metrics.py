@@ -1,4 +1,4 @@
-"""The metrics of queues, topics, streams and consumer groups: the fields described as such (``management.described``).
+"""The metrics that are fields of a status, of the broker, queues, topics, streams and consumer groups.
 
 None has a message group, a consumer, a member, a key, a pin or a client id as a label: there may be any number of
 those. There may be any number of consumer groups too: each member of a broadcast is one. So the first of them, by
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from quire.http.broker import BrokerStatus, MemoryUse, SpoolUse, StoreUse
 from quire.http.exposition import Family, Samples, labelled, written
 from quire.management.blocked import CAUSES, Blocked
 from quire.management.consumer_group_info import ConsumerGroupStatus, GroupCounters
@@ -46,11 +47,20 @@ def _family(row: "list[tuple[Metric, attrgetter[Any]]]", about: dict[str, str]) 
     return Family(first.name, first.kind, first.text, samples)
 
 
+_BROKER = [
+    *_families(BrokerStatus, {}), *_families(MemoryUse, {}, "memory."), *_families(StoreUse, {}, "store."),
+    *_families(SpoolUse, {}, "spool."),
+]  # fmt: skip
 _QUEUES = _families(QueueStatus, {"queue": "name"})
 _TOPICS = _families(TopicStatus, {"topic": "name"})
 _STREAMS = _families(StreamStatus, {"stream": "name"})
 _GROUP = {"stream": "stream", "group": "name"}
 _GROUPS = _families(ConsumerGroupStatus, _GROUP) + _families(GroupCounters, _GROUP, "counters.")
+
+
+def broker_metrics(status: BrokerStatus) -> Iterator[bytes]:
+    """What of the broker's status is a metric."""
+    return written(_BROKER, [status])
 
 
 def queue_metrics(queues: Sequence[QueueStatus]) -> Iterator[bytes]:
