@@ -1,13 +1,13 @@
 """``quire group``: consumer groups of streams."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from quire.cli.api import Api, broker_verb, path
 from quire.cli.output import Column, Output, columns, confirm, messages
-from quire.cli.resource import YES, Resource
+from quire.cli.resource import YES, Param, Resource
 from quire.destination import DestinationKind, written
 
 LAG_COLUMNS = columns("partition", "base:Done to", "end", "lag", "in_flight", "owners")
@@ -64,67 +64,64 @@ _PARTITION = click.option("--partition", type=click.IntRange(0), help="Only this
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what it means, and change nothing.")
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@click.argument("position")
-@_PARTITION
-@_DRY_RUN
-@YES
-@broker_verb
-def reset(
-    api: Api, output: Output, stream: str, name: str, position: str, partition: int | None, dry_run: bool, yes: bool
+def _change(
+    verb: str, help: str, question: str, done: Callable[[dict[str, Any]], str], shown: Sequence[Column], *params: Param
 ) -> None:
-    """Have a consumer group go on from a position, forwards or backwards.
+    """Add a verb that shows first what it means, and asks.
 
-    POSITION is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.
+    Args:
+        verb: its name, in the path too.
+        help: what it does.
+        question: what is asked; what the user gave may stand in it.
+        done: makes a sentence for people of what the user gave and the result.
+        shown: the columns of what it means.
+        params: arguments and options, which are sent.
     """
-    _move(api, output, (stream, name, "reset"), {"to": position, "partition": partition}, dry_run, yes)
+
+    def change(api: Api, output: Output, /, stream: str, name: str, dry_run: bool, yes: bool, **body: Any) -> None:
+        where, given = _path(stream, name, verb), {"stream": stream, "name": name, **body}
+        if dry_run or not yes:
+            foretold = api.call("POST", where, body, dry_run="true")
+            if dry_run or output.format == "table":
+                output.details(foretold, {"partitions": ("Partitions", shown)})
+        if not dry_run:
+            confirm(question.format_map(given), yes)
+            result = api.call("POST", where, body)
+            output.done(done(result | given), result)
+
+    group.add(verb, help, change, [*params, _DRY_RUN, YES])
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@click.argument("by", type=int)
-@_PARTITION
-@_DRY_RUN
-@YES
-@broker_verb
-def shift(
-    api: Api, output: Output, stream: str, name: str, by: int, partition: int | None, dry_run: bool, yes: bool
-) -> None:
-    """Have a consumer group go on so many offsets further on than what it has finished; further back with -- -N."""
-    _move(api, output, (stream, name, "shift"), {"by": by, "partition": partition}, dry_run, yes)
+def _moved(verb: str) -> Callable[[dict[str, Any]], str]:
+    return lambda told: (
+        f"{verb} of {told['name']}: {told['again']} again, {told['skipped']} skipped,"
+        f" {told['retries_dropped']} retries dropped"
+    )
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@_PARTITION
-@_DRY_RUN
-@YES
-@broker_verb
-def skip(api: Api, output: Output, stream: str, name: str, partition: int | None, dry_run: bool, yes: bool) -> None:
-    """Have a consumer group be done with everything: its backlog, and its retries."""
-    _move(api, output, (stream, name, "skip"), {"partition": partition}, dry_run, yes)
-
-
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@click.argument("to")
-@_DRY_RUN
-@YES
-@broker_verb
-def clone(api: Api, output: Output, stream: str, name: str, to: str, dry_run: bool, yes: bool) -> None:
-    """Make a consumer group, TO, that begins where another one is, exactly.
-
-    What waits in the retry lane of the other one stays there: the new one does not get it.
-    """
-    where, body = _path(stream, name, "clone"), {"to": to}
-    if _is_wanted(api, output, where, body, CLONE_COLUMNS, f"Make {to} begin where {name} is?", dry_run, yes):
-        result = api.call("POST", where, body)
-        output.done(f"made {to}, which is {messages(result['lag'])} behind", result)
+_GO_ON = "Have {name} of {stream} go on there?"
+_change(
+    "reset",
+    "Have a consumer group go on from a position, forwards or backwards.\n\n"
+    "POSITION is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.",
+    _GO_ON, _moved("reset"), CHANGE_COLUMNS, click.argument("to", metavar="POSITION"), _PARTITION,
+)  # fmt: skip
+_change(
+    "shift",
+    "Have a consumer group go on so many offsets further on than what it has finished; further back with -- -N.",
+    _GO_ON, _moved("shift"), CHANGE_COLUMNS, click.argument("by", type=int), _PARTITION,
+)  # fmt: skip
+_change(
+    "skip", "Have a consumer group be done with everything: its backlog, and its retries.",
+    _GO_ON, _moved("skip"), CHANGE_COLUMNS, _PARTITION,
+)  # fmt: skip
+_change(
+    "clone",
+    "Make a consumer group, TO, that begins where another one is, exactly.\n\n"
+    "What waits in the retry lane of the other one stays there: the new one does not get it.",
+    "Make {to} begin where {name} is?",
+    lambda told: f"made {told['to']}, which is {messages(told['lag'])} behind", CLONE_COLUMNS, click.argument("to"),
+)  # fmt: skip
 
 
 @group.command()
@@ -171,29 +168,3 @@ def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dic
         if member not in members:
             raise click.BadParameter(f"{member!r} is none of the members", param_hint=option)
     return pairs
-
-
-def _move(
-    api: Api, output: Output, change: tuple[str, str, str], body: dict[str, Any], dry_run: bool, yes: bool
-) -> None:
-    """Show what a change of a group's place means, ask, and make it."""
-    stream, name, verb = change
-    where = _path(*change)
-    if _is_wanted(api, output, where, body, CHANGE_COLUMNS, f"Have {name} of {stream} go on there?", dry_run, yes):
-        result = api.call("POST", where, body)
-        again, skipped, dropped = result["again"], result["skipped"], result["retries_dropped"]
-        output.done(f"{verb} of {name}: {again} again, {skipped} skipped, {dropped} retries dropped", result)
-
-
-def _is_wanted(
-    api: Api, output: Output, where: str, body: dict[str, Any], columns: Sequence[Column], question: str,
-    dry_run: bool, yes: bool,
-) -> bool:  # fmt: skip
-    """Show what a change means, and ask; whether it is to be made."""
-    if dry_run or not yes:
-        foretold = api.call("POST", where, body, dry_run="true")
-        if dry_run or output.format == "table":
-            output.details(foretold, {"partitions": ("Partitions", columns)})
-    if not dry_run:
-        confirm(question, yes)
-    return not dry_run

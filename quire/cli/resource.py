@@ -60,7 +60,7 @@ class Resource(click.Group):
             where, name = path(self._plural), key or self._plural
             output.rows(pages(api, where, name) if paged else api.call("GET", where)[name], shown)
 
-        self._add("ls", help, verb, named=False)
+        self.add("ls", help, verb, named=False)
 
     def show(self, help: str, tables: Tables, *rest: str) -> None:
         """Add the verb that shows one with all it has, or what stands below its path."""
@@ -68,7 +68,7 @@ class Resource(click.Group):
         def verb(api: Api, output: Output, /, **given: str) -> None:
             output.details(api.call("GET", self._path(given, rest)), tables)
 
-        self._add(rest[-1] if rest else "show", help, verb)
+        self.add(rest[-1] if rest else "show", help, verb)
 
     def rows(
         self, key: str, help: str, shown: Sequence[Column], *rest: str, verb: str = "", paged: bool = False,
@@ -81,7 +81,7 @@ class Resource(click.Group):
             asked = {key: value for key, value in given.items() if key not in self._names}
             output.rows(pages(api, where, key) if paged else api.call("GET", where, **asked)[key], shown)
 
-        self._add(verb or key, help, lists, query)
+        self.add(verb or key, help, lists, query)
 
     def act(
         self, name: str, method: str, help: str, done: str, *rest: str, ask: str = "", force: str = "",
@@ -112,7 +112,7 @@ class Resource(click.Group):
             result = api.call(method, self._path(given, rest), content, force=forced)
             output.done(done.format_map({**given, "it": it}), result)
 
-        self._add(name, help, verb, [*params, *options])
+        self.add(name, help, verb, [*params, *options])
 
     def purge(self, help: str) -> None:
         """Add the verb that removes messages of one."""
@@ -123,7 +123,7 @@ class Resource(click.Group):
             result = api.call("POST", self._path(given, ["purge"]), choice)
             output.done(f"removed {messages(result['removed'])} from {it}", result)
 
-        self._add("purge", help, verb, [choice_options, YES])
+        self.add("purge", help, verb, [choice_options, YES])
 
     def browse(self, help: str) -> None:
         """Add the verb that shows messages of one."""
@@ -136,14 +136,15 @@ class Resource(click.Group):
             where = self._path(given, ["messages"])
             output.rows(_browsed(api, output, where, given["name"], limit, selector), MESSAGE_COLUMNS)
 
-        self._add("browse", help, verb, [limit, selector])
+        self.add("browse", help, verb, [limit, selector])
 
     def _path(self, given: Mapping[str, Any], rest: Sequence[str]) -> str:
         return self._place(*[given[name] for name in self._names], *[part.format_map(given) for part in rest])
 
-    def _add(
+    def add(
         self, name: str, help: str, verb: Callable[..., None], params: Sequence[Param] = (), *, named: bool = True
     ) -> None:
+        """Add a verb, with the arguments that name one thing, and more."""
         command: Any = broker_verb(verb)
         for param in reversed([*[click.argument(each) for each in self._names if named], *params]):
             command = param(command)

@@ -41,7 +41,7 @@ async def _create(call: Call) -> DurableStatus:
 async def _delete(call: Call) -> Removed:
     steps = call.topics.delete_durable(call.path["client"], call.name, force=call.query.force)
     text = "durable subscription {subscription} of {client} was removed"
-    return Removed(await call.total("subscription.deleted", text, steps))
+    return await call.removed("subscription.deleted", text, steps)
 
 
 async def _purge(call: Call) -> Purged:

@@ -153,6 +153,10 @@ class Call:
                 self.audit(event_name, f"{text}{part}: {{messages}} messages", messages=total, whole=is_whole, **data)
         return total
 
+    async def removed(self, event_name: str, text: str, steps: Iterable[int], **data: Any) -> Removed:
+        """Remove something step by step, as ``total`` does it."""
+        return Removed(await self.total(event_name, text, steps, **data))
+
     async def gathered(self, entries: Iterable[T], limit: int | None = None) -> list[T]:
         """The first entries of a list, or all; the event loop has its turn in between."""
         gathered: list[T] = []

@@ -20,11 +20,6 @@ class Closed(msgspec.Struct, frozen=True):
     closed: str
 
 
-async def _delete(call: Call) -> Removed:
-    steps = call.management.delete(call.name, force=call.query.force)
-    return Removed(await call.total("queue.deleted", "queue {queue} was deleted", steps))
-
-
 def _close_group(call: Call) -> Closed:
     group = call.path["group"]
     call.management.close_group(call.name, group)
@@ -46,7 +41,13 @@ ENDPOINTS = [
         lambda call: call.changed("queue.created", "queue {queue} was created", call.management.create(call.name)),
         QueueStatus, status=201,
     ),
-    Endpoint("DELETE", "/queues/{name}", "Delete a queue with all its messages.", _delete, Removed, DeleteQuery),
+    Endpoint(
+        "DELETE", "/queues/{name}", "Delete a queue with all its messages.",
+        lambda call: call.removed(
+            "queue.deleted", "queue {queue} was deleted", call.management.delete(call.name, force=call.query.force)
+        ),
+        Removed, DeleteQuery,
+    ),
     Endpoint(
         "POST", "/queues/{name}/pause", "Stop deliveries, also over a restart.",
         lambda call: call.changed("queue.paused", "queue {queue} was paused", call.management.pause(call.name)),

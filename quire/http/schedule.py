@@ -79,7 +79,7 @@ async def _cancel_between(call: Call) -> Removed:
     earliest, latest = call.query.earliest, call.query.latest
     steps = call.service.broker.schedule.cancel_between(earliest, latest)
     text = "scheduled messages were cancelled"
-    return Removed(await call.total("schedule.cancelled", text, steps, earliest=earliest, latest=latest))
+    return await call.removed("schedule.cancelled", text, steps, earliest=earliest, latest=latest)
 
 
 def _described(message: ScheduledMessage) -> Scheduled:

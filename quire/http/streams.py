@@ -115,11 +115,6 @@ async def _create(call: Call) -> StreamDetails:
     return call.streams.stream(call.name)
 
 
-async def _delete(call: Call) -> Removed:
-    steps = call.streams.delete(call.name, force=call.query.force)
-    return Removed(await call.total("stream.deleted", "stream {stream} was deleted", steps))
-
-
 async def _add_partitions(call: Call) -> StreamDetails:
     count = call.body.count
     call.streams.add_partitions(call.name, count)
@@ -182,7 +177,10 @@ ENDPOINTS = [
     Endpoint("PUT", _ONE, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
     Endpoint(
         "DELETE", _ONE, "Delete a stream with its groups and messages; with force also its members and readers.",
-        _delete, Removed, DeleteQuery,
+        lambda call: call.removed(
+            "stream.deleted", "stream {stream} was deleted", call.streams.delete(call.name, force=call.query.force)
+        ),
+        Removed, DeleteQuery,
     ),
     Endpoint(
         "POST", _ONE + "/messages", "Send a message; answers when it is durable.",

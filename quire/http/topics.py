@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed
+from quire.http.endpoint import DeleteQuery, Endpoint, ListQuery, Removed
 from quire.management.topic_status import TopicStatus
 
 
@@ -11,11 +11,6 @@ class TopicList(msgspec.Struct, frozen=True):
 
     topics: list[TopicStatus]
     next: str | None
-
-
-async def _delete(call: Call) -> Removed:
-    steps = call.topics.delete(call.name, force=call.query.force)
-    return Removed(await call.total("topic.deleted", "topic {topic} was deleted", steps))
 
 
 ENDPOINTS = [
@@ -34,6 +29,9 @@ ENDPOINTS = [
     ),
     Endpoint(
         "DELETE", "/topics/{name}", "Delete a topic; with force also its consumers and durable subscriptions.",
-        _delete, Removed, DeleteQuery,
+        lambda call: call.removed(
+            "topic.deleted", "topic {topic} was deleted", call.topics.delete(call.name, force=call.query.force)
+        ),
+        Removed, DeleteQuery,
     ),
 ]  # fmt: skip
