@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quire.http.endpoint import Call, Endpoint
+from quire.http.endpoint import Call, listing
 from quire.server.stomp.stomp_session import StompSession
 
 
@@ -23,17 +23,6 @@ class Connection(msgspec.Struct, frozen=True):
     writable: bool
 
 
-class ConnectionList(msgspec.Struct, frozen=True):
-    """All connections, the oldest first."""
-
-    connections: list[Connection]
-
-
-def _list(call: Call) -> ConnectionList:
-    now = call.service.clock.now_ms()
-    return ConnectionList([_described(session, now) for session in call.service.connections.values()])
-
-
 def _described(session: StompSession, now: int) -> Connection:
     subscriptions = session.consumers.subscriptions.values()
     return Connection(
@@ -45,4 +34,14 @@ def _described(session: StompSession, now: int) -> Connection:
     )  # fmt: skip
 
 
-ENDPOINTS = [Endpoint("GET", "/connections", "All connections and what they consume.", _list, ConnectionList)]
+def _connections(call: Call) -> list[Connection]:
+    now = call.service.clock.now_ms()
+    return [_described(session, now) for session in call.service.connections.values()]
+
+
+ENDPOINTS = [
+    listing(
+        "ConnectionList", "/connections", "All connections and what they consume.", "connections", Connection,
+        _connections,
+    )
+]  # fmt: skip

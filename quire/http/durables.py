@@ -1,18 +1,10 @@
 """The API's durable subscriptions: list, look, create, delete, browse, purge."""
 
-import msgspec
-
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Removed
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Removed, listing
 from quire.http.messages import BrowseQuery
 from quire.http.transfers import Chosen, Purged
 from quire.management.management import BrowsePage
 from quire.management.topic_status import DurableStatus
-
-
-class DurableList(msgspec.Struct, frozen=True):
-    """All durable subscriptions, by client id and name."""
-
-    durables: list[DurableStatus]
 
 
 class NewDurable(Fields, frozen=True):
@@ -22,10 +14,6 @@ class NewDurable(Fields, frozen=True):
     selector: str | None = None
     no_local: bool = False
     retroactive: bool = False
-
-
-async def _list(call: Call) -> DurableList:
-    return DurableList(await call.gathered(call.topics.durables()))
 
 
 async def _create(call: Call) -> DurableStatus:
@@ -58,7 +46,10 @@ def _browse(call: Call) -> BrowsePage:
 _ONE = "/durables/{client}/{name}"
 
 ENDPOINTS = [
-    Endpoint("GET", "/durables", "All durable subscriptions with their counts.", _list, DurableList),
+    listing(
+        "DurableList", "/durables", "All durable subscriptions with their counts.", "durables", DurableStatus,
+        lambda call: call.topics.durables(),
+    ),
     Endpoint(
         "GET", _ONE, "A durable subscription: counts, its consumer, what is in the way.",
         lambda call: call.topics.durable(call.path["client"], call.name), DurableStatus,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import islice
+from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -166,12 +167,6 @@ class Call:
                 await asyncio.sleep(0)
         return gathered
 
-    async def page(self, answer: Callable[[list[Any], str | None], T], entries: Iterable[Any]) -> T:
-        """A page of a list by name, as the query asks for it."""
-        limit = self.query.limit
-        found = await self.gathered(entries, limit + 1)
-        return answer(found[:limit], found[limit - 1].name if len(found) > limit else None)
-
     async def done_or_gone(self, begin: Callable[[Callable[[], None]], None]) -> bool:
         """Wait, in this request's own task, for what ``begin`` begins; false if the caller went away before."""
         loop = asyncio.get_running_loop()
@@ -227,6 +222,37 @@ class Endpoint(NamedTuple):
     status: int = 200
     packed: bool = False
     takes_message: bool = False
+
+
+def listing(
+    name: str, path: str, summary: str, key: str, kind: type, entries: Callable[[Call], Iterable[Any]],
+    query: type[Fields] = Fields,
+) -> Endpoint:  # fmt: skip
+    """The row of a list: of all entries, or with a ``ListQuery`` of a page of them, by name.
+
+    The answer's ``next`` says what to ask for the next page with; it is null at the end.
+
+    Args:
+        name: of the answer's type.
+        path: as in a row.
+        summary: as in a row.
+        key: what the entries are called in the answer.
+        kind: their type.
+        entries: makes each when it is asked for it.
+        query: as in a row.
+    """
+    paged = query is ListQuery
+    fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,)))] + ([("next", str | None)] if paged else [])
+    answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)
+
+    async def handle(call: Call) -> Any:
+        if not paged:
+            return answer(await call.gathered(entries(call)))
+        limit = call.query.limit
+        found = await call.gathered(entries(call), limit + 1)
+        return answer(found[:limit], found[limit - 1].name if len(found) > limit else None)
+
+    return Endpoint("GET", path, summary, handle, answer, query)
 
 
 async def read_call(endpoint: Endpoint, request: Request, doors: Doors) -> Call:

@@ -7,7 +7,7 @@ import msgspec
 from quire.broker.streams.groups.assignment import Candidate
 from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
 from quire.broker.streams.offsets import Start
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number, listing
 from quire.management.consumer_group_info import (
     ConsumerGroupDetails,
     ConsumerGroupStatus,
@@ -23,12 +23,6 @@ class GroupList(msgspec.Struct, frozen=True):
 
     groups: list[ConsumerGroupStatus]
     readers: list[ConsumerGroupStatus]
-
-
-class GroupMembers(msgspec.Struct, frozen=True):
-    """The members of a group, by id."""
-
-    members: list[GroupMemberInfo]
 
 
 class ChangeQuery(Fields, frozen=True):
@@ -178,9 +172,9 @@ ENDPOINTS = [
         "GET", _ONE, "A group: partitions, retries, members, counters.",
         lambda call: call.groups.group(*_place(call)), ConsumerGroupDetails,
     ),
-    Endpoint(
-        "GET", _ONE + "/members", "Who is in a group, and what each has.",
-        lambda call: GroupMembers(call.groups.members(*_place(call))), GroupMembers,
+    listing(
+        "GroupMembers", _ONE + "/members", "Who is in a group, and what each has.", "members", GroupMemberInfo,
+        lambda call: call.groups.members(*_place(call)),
     ),
     Endpoint(
         "PUT", "/streams/{name}/groups/{group}/progress", "Note how far a reader has come that is no member.",

@@ -153,12 +153,11 @@ def _received(poll: PullRequest) -> Received:
 
 def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
     partition, offset = child.member.group.place_of(child, message)
-    plain = described(partition, offset, message)
     return ReceivedMessage(
-        plain.partition, plain.offset, plain.id, plain.timestamp, plain.size, plain.headers, plain.body,
-        plain.body_encoding, max(message.deliveries, 1) + 1 if message.redelivered else 1,
-        None if child.ack is AckMode.AUTO else handle_of(child, message),
-    )  # fmt: skip
+        **msgspec.structs.asdict(described(partition, offset, message)),
+        attempts=max(message.deliveries, 1) + 1 if message.redelivered else 1,
+        handle=None if child.ack is AckMode.AUTO else handle_of(child, message),
+    )
 
 
 async def _acknowledge(call: Call) -> Settled:

@@ -2,16 +2,9 @@
 
 import msgspec
 
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed, listing
 from quire.management.group_status import GroupPage
 from quire.management.queue_status import QueueStatus
-
-
-class QueueList(msgspec.Struct, frozen=True):
-    """A page of the queues, by name. ``next`` is what to ask for the next one with; null at the end."""
-
-    queues: list[QueueStatus]
-    next: str | None
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -28,9 +21,9 @@ def _close_group(call: Call) -> Closed:
 
 
 ENDPOINTS = [
-    Endpoint(
-        "GET", "/queues", "All queues with their counts.",
-        lambda call: call.page(QueueList, call.management.queues(call.query.after)), QueueList, ListQuery,
+    listing(
+        "QueueList", "/queues", "All queues with their counts.", "queues", QueueStatus,
+        lambda call: call.management.queues(call.query.after), ListQuery,
     ),
     Endpoint(
         "GET", "/queues/{name}", "A queue: counts, consumers, who waits and why.",

@@ -9,19 +9,23 @@ from quire.broker.streams.offsets import Start
 from quire.broker.streams.pins import MAX_TIME_TO_LIVE
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Limit, ListQuery, Number, PageLimit, Removed
+from quire.http.endpoint import (
+    Call,
+    DeleteQuery,
+    Endpoint,
+    Fields,
+    Limit,
+    ListQuery,
+    Number,
+    PageLimit,
+    Removed,
+    listing,
+)
 from quire.http.messages import NewMessage, Sent, send
 from quire.management.stream_info import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
 from quire.management.stream_management import StreamRange
 from quire.management.stream_search import FoundMessage, Wanted
 from quire.units import parse_number
-
-
-class StreamList(msgspec.Struct, frozen=True):
-    """A page of the streams, by name. ``next`` is what to ask for the next one with; null at the end."""
-
-    streams: list[StreamStatus]
-    next: str | None
 
 
 class NewStream(Fields, frozen=True):
@@ -40,12 +44,6 @@ class OffsetsQuery(Fields, frozen=True):
     """A start position to find in each partition: ``earliest``, ``latest``, ``timestamp=...``, ``ago=30m``."""
 
     start: str | None = None
-
-
-class Offsets(msgspec.Struct, frozen=True):
-    """What of each partition can be read, all at one moment."""
-
-    partitions: list[PartitionOffsets]
 
 
 class RangeQuery(Fields, frozen=True):
@@ -95,12 +93,6 @@ class NewPin(Fields, frozen=True):
     time_to_live: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_TO_LIVE / 1000)]
     offsets: dict[Number, Number] | None = None
     start: str | None = None
-
-
-class PinList(msgspec.Struct, frozen=True):
-    """The pins of a stream that have not ended, by name."""
-
-    pins: list[StreamPin]
 
 
 class Released(msgspec.Struct, frozen=True):
@@ -166,9 +158,9 @@ def _start(text: str | None) -> Start | None:
 _ONE = "/streams/{name}"
 
 ENDPOINTS = [
-    Endpoint(
-        "GET", "/streams", "All streams with their counts.",
-        lambda call: call.page(StreamList, call.streams.streams(call.query.after)), StreamList, ListQuery,
+    listing(
+        "StreamList", "/streams", "All streams with their counts.", "streams", StreamStatus,
+        lambda call: call.streams.streams(call.query.after), ListQuery,
     ),
     Endpoint(
         "GET", _ONE, "A stream: partitions, groups, pins, policy.",
@@ -189,9 +181,10 @@ ENDPOINTS = [
     Endpoint(
         "POST", _ONE + "/partitions", "Give a stream more partitions.", _add_partitions, StreamDetails, body=Partitions
     ),
-    Endpoint(
-        "GET", _ONE + "/offsets", "The first offset and the end of each partition, all at one moment.",
-        lambda call: Offsets(call.streams.offsets(call.name, _start(call.query.start))), Offsets, OffsetsQuery,
+    listing(
+        "Offsets", _ONE + "/offsets", "The first offset and the end of each partition, all at one moment.",
+        "partitions", PartitionOffsets, lambda call: call.streams.offsets(call.name, _start(call.query.start)),
+        OffsetsQuery,
     ),
     Endpoint(
         "GET", _ONE + "/partitions/{partition}/messages", "Read a range; the same one brings the same each time.",
@@ -201,9 +194,9 @@ ENDPOINTS = [
         "GET", _ONE + "/find", "Look for messages, and for what became of them in each group.", _find, FoundMessages,
         FindQuery,
     ),
-    Endpoint(
-        "GET", _ONE + "/pins", "What is kept, whatever the policy says.",
-        lambda call: PinList(call.streams.pins(call.name)), PinList,
+    listing(
+        "PinList", _ONE + "/pins", "What is kept, whatever the policy says.", "pins", StreamPin,
+        lambda call: call.streams.pins(call.name),
     ),
     Endpoint("PUT", _ONE + "/pins/{pin}", "Keep messages for a time.", _pin, StreamPin, body=NewPin),
     Endpoint("DELETE", _ONE + "/pins/{pin}", "Take a pin away.", _release, Released),

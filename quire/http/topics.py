@@ -1,22 +1,12 @@
 """The API's topics: list, look, create, delete."""
 
-import msgspec
-
-from quire.http.endpoint import DeleteQuery, Endpoint, ListQuery, Removed
+from quire.http.endpoint import DeleteQuery, Endpoint, ListQuery, Removed, listing
 from quire.management.topic_status import TopicStatus
 
-
-class TopicList(msgspec.Struct, frozen=True):
-    """A page of the topics, by name. ``next`` is what to ask for the next one with; null at the end."""
-
-    topics: list[TopicStatus]
-    next: str | None
-
-
 ENDPOINTS = [
-    Endpoint(
-        "GET", "/topics", "All topics with their counts.",
-        lambda call: call.page(TopicList, call.topics.topics(call.query.after)), TopicList, ListQuery,
+    listing(
+        "TopicList", "/topics", "All topics with their counts.", "topics", TopicStatus,
+        lambda call: call.topics.topics(call.query.after), ListQuery,
     ),
     Endpoint(
         "GET", "/topics/{name}", "A topic: counts, subscriptions, what they lost.",

@@ -4,7 +4,7 @@ import msgspec
 
 from quire.broker.transactions.xa_registry import PreparedEntry
 from quire.broker.transactions.xid import Xid
-from quire.http.endpoint import Call, Endpoint
+from quire.http.endpoint import Call, Endpoint, listing
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -24,21 +24,11 @@ class Prepared(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class PreparedList(msgspec.Struct, frozen=True):
-    """All prepared transactions, the oldest first."""
-
-    transactions: list[Prepared]
-
-
 class Resolved(msgspec.Struct, frozen=True):
     """What became of a prepared transaction: ``commit``, ``rollback`` or ``forget``."""
 
     xid: str
     outcome: str
-
-
-def _list(call: Call) -> PreparedList:
-    return PreparedList([_described(entry) for entry in call.service.broker.xa.prepared()])
 
 
 async def _resolve(call: Call, outcome: str) -> Resolved:
@@ -60,7 +50,10 @@ def _described(entry: PreparedEntry) -> Prepared:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/xa", "Prepared transactions, the oldest first.", _list, PreparedList),
+    listing(
+        "PreparedList", "/xa", "Prepared transactions, the oldest first.", "transactions", Prepared,
+        lambda call: [_described(entry) for entry in call.service.broker.xa.prepared()],
+    ),
     Endpoint(
         "POST", "/xa/{xid}/commit", "Commit it in place of its coordinator.",
         lambda call: _resolve(call, "commit"), Resolved,
