@@ -6,9 +6,8 @@ from typing import Any
 import click
 
 from quire.cli.api import ANSWER_LIMIT, Api, broker_verb, queue_path
-from quire.cli.choice import choice_options
 from quire.cli.output import Output, columns, messages
-from quire.cli.resource import CONSUMER_COLUMNS, HELD_COLUMNS, Resource
+from quire.cli.resource import CONSUMER_COLUMNS, HELD_COLUMNS, Resource, choice_options
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}

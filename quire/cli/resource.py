@@ -1,12 +1,12 @@
 """A noun of the command line: what the verbs of all kinds of things have in common, most of them one request each."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import click
 
 from quire.cli.api import Api, broker_verb, pages, path
-from quire.cli.choice import choice_options
 from quire.cli.output import Column, Output, columns, confirm, messages, output_option
 
 CONSUMER_COLUMNS = columns(
@@ -23,11 +23,28 @@ BROWSE_PAGE = 500
 
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
+P = ParamSpec("P")
+
 Tables = Mapping[str, tuple[str, Sequence[Column]]]
 """The heading and the columns of each list that is in a thing, by its key."""
 
 Param = Callable[[Any], Any]
 """What ``click.argument`` and ``click.option`` return."""
+
+
+def choice_options(verb: Callable[P, None]) -> Callable[..., None]:
+    """The options that say which messages of a queue; the verb gets them as ``choice``, as the API takes them."""
+
+    @click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
+    @click.option("--id", "ids", multiple=True, metavar="ID", help="Only the message with this id; may be repeated.")
+    @click.option("--limit", type=click.IntRange(1), help="How many at the most, oldest first.")
+    @functools.wraps(verb)
+    def with_choice(*args: P.args, **kwargs: P.kwargs) -> None:
+        choice: dict[str, Any] = {name: kwargs.pop(name) for name in ("selector", "ids", "limit")}
+        kwargs["choice"] = {name: value for name, value in choice.items() if value}
+        verb(*args, **kwargs)
+
+    return with_choice
 
 
 class Resource(click.Group):
