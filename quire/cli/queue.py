@@ -46,32 +46,19 @@ queue.act(
 queue.purge("Remove messages of a queue: all that are not in flight, or some.")
 
 
-@queue.command()
-@click.argument("source")
-@click.argument("target")
-@choice_options
-@broker_verb
-def move(api: Api, output: Output, source: str, target: str, choice: dict[str, Any]) -> None:
-    """Move messages of a queue to another queue: all that are not in flight, or some.
+def _transfer(verb: str, past: str, which: str) -> None:
+    """Add a verb that brings messages of a queue to another one."""
 
-    TARGET may be a topic: topic://NAME.
-    """
-    result = api.call("POST", queue_path(source, "move"), {"to": target, **choice})
-    output.done(f"moved {messages(result['moved'])} from {source} to {target}", result)
+    def transfer(api: Api, output: Output, /, source: str, target: str, choice: dict[str, Any]) -> None:
+        result = api.call("POST", queue_path(source, verb), {"to": target, **choice})
+        output.done(f"{past} {messages(result[past])} from {source} to {target}", result)
+
+    help = f"{verb.capitalize()} messages of a queue to another queue: {which}.\n\nTARGET may be a topic: topic://NAME."
+    queue.add(verb, help, transfer, [click.argument("source"), click.argument("target"), choice_options], named=False)
 
 
-@queue.command()
-@click.argument("source")
-@click.argument("target")
-@choice_options
-@broker_verb
-def copy(api: Api, output: Output, source: str, target: str, choice: dict[str, Any]) -> None:
-    """Copy messages of a queue to another queue: all of them or some.
-
-    TARGET may be a topic: topic://NAME.
-    """
-    result = api.call("POST", queue_path(source, "copy"), {"to": target, **choice})
-    output.done(f"copied {messages(result['copied'])} from {source} to {target}", result)
+_transfer("move", "moved", "all that are not in flight, or some")
+_transfer("copy", "copied", "all of them or some")
 
 
 def _per_second(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:

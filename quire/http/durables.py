@@ -35,7 +35,7 @@ async def _delete(call: Call) -> Removed:
 async def _purge(call: Call) -> Purged:
     transfer = call.topics.purge_durable(call.path["client"], call.name, call.body.choice())
     text = "durable subscription {subscription} of {client} was purged"
-    return Purged(await call.total("messages.purged", text, transfer), transfer.next)
+    return await call.transferred("messages.purged", text, Purged, transfer)
 
 
 def _browse(call: Call) -> BrowsePage:

@@ -17,6 +17,7 @@ from quire.http.request_memory import RequestMemory
 from quire.logs import event
 from quire.management.consumer_group_management import ConsumerGroupManagement
 from quire.management.management import MAX_PAGE, Management
+from quire.management.message_transfer import MessageTransfer
 from quire.management.stream_management import StreamManagement
 from quire.management.topic_management import TopicManagement
 from quire.server.service import Service
@@ -157,6 +158,12 @@ class Call:
     async def removed(self, event_name: str, text: str, steps: Iterable[int], **data: Any) -> Removed:
         """Remove something step by step, as ``total`` does it."""
         return Removed(await self.total(event_name, text, steps, **data))
+
+    async def transferred(
+        self, event_name: str, text: str, answer: Callable[[int, str | None], T], transfer: MessageTransfer, **data: Any
+    ) -> T:
+        """Do something with many messages step by step, as ``total`` does it; the answer says where to go on."""
+        return answer(await self.total(event_name, text, transfer, **data), transfer.next)
 
     async def gathered(self, entries: Iterable[T], limit: int | None = None) -> list[T]:
         """The first entries of a list, or all; the event loop has its turn in between."""

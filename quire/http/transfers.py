@@ -65,23 +65,20 @@ class Copied(msgspec.Struct, frozen=True):
     next: str | None
 
 
-async def _purge(call: Call) -> Purged:
-    transfer = call.management.purge(call.name, call.body.choice())
-    return Purged(await call.total("messages.purged", "queue {queue} was purged", transfer), transfer.next)
-
-
 async def _move(call: Call) -> Moved:
     to: str = call.body.to
     transfer = call.management.move(call.name, to, call.body.choice())
-    text = "messages of queue {queue} were moved to {to}"
-    return Moved(await call.total("messages.moved", text, transfer, to=to), transfer.next)
+    return await call.transferred(
+        "messages.moved", "messages of queue {queue} were moved to {to}", Moved, transfer, to=to
+    )
 
 
 async def _copy(call: Call) -> Copied:
     to: str = call.body.to
     transfer = call.management.copy(call.name, to, call.body.choice())
-    text = "messages of queue {queue} were copied to {to}"
-    return Copied(await call.total("messages.copied", text, transfer, to=to), transfer.next)
+    return await call.transferred(
+        "messages.copied", "messages of queue {queue} were copied to {to}", Copied, transfer, to=to
+    )
 
 
 async def _redrive(call: Call) -> Moved:
@@ -89,12 +86,18 @@ async def _redrive(call: Call) -> Moved:
     choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
     transfer = call.management.redrive(call.name, choice, body.to)
     text = "dead letters of queue {queue} were sent " + ("to {to}" if body.to else "back")
-    moved = await call.total("messages.redriven", text, transfer, rate=body.rate, to=body.to)
-    return Moved(moved, transfer.next)
+    return await call.transferred("messages.redriven", text, Moved, transfer, rate=body.rate, to=body.to)
 
 
 ENDPOINTS = [
-    Endpoint("POST", "/queues/{name}/purge", "Remove messages that are not in flight.", _purge, Purged, body=Chosen),
+    Endpoint(
+        "POST", "/queues/{name}/purge", "Remove messages that are not in flight.",
+        lambda call: call.transferred(
+            "messages.purged", "queue {queue} was purged", Purged,
+            call.management.purge(call.name, call.body.choice()),
+        ),
+        Purged, body=Chosen,
+    ),
     Endpoint(
         "POST", "/queues/{name}/move", "Move messages that are not in flight, oldest first.", _move, Moved, body=Move
     ),
