@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from quire.cli.api import Api, broker_verb, path
-from quire.cli.columns import HELD_COLUMNS
 from quire.cli.config import setting_flags
 from quire.cli.output import Output, output_option
+from quire.cli.resource import HELD_COLUMNS
 from quire.settings import Settings, load
 
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec, TextIO
 import click
 
 from quire import migrations
-from quire.cli.output import Column, Output, confirm, messages, on_terminal, output_option
+from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
 from quire.errors import StoreError
 from quire.settings import KEYS, load, store_url
 from quire.store.base import FORMAT_VERSION
@@ -29,23 +29,10 @@ from quire.store.urls import shown
 
 P = ParamSpec("P")
 
-LANE_COLUMNS = [
-    Column("destination", "Destination"),
-    Column("lane", "Lane"),
-    Column("count", "Messages"),
-    Column("bytes", "Bytes"),
-    Column("head", "Head"),
-    Column("tail", "Tail"),
-    Column("next_sequence", "Next sequence"),
-    Column("dispatch_mark", "Dispatch mark"),
-]
-LINK_COLUMNS = [
-    Column("previous", "Previous"),
-    Column("sequence", "Sequence"),
-    Column("next", "Next"),
-    Column("size", "Size"),
-    Column("checksum", "Checksum"),
-]
+LANE_COLUMNS = columns(
+    "destination", "lane", "count:Messages", "bytes", "head", "tail", "next_sequence", "dispatch_mark"
+)
+LINK_COLUMNS = columns("previous", "sequence", "next", "size", "checksum")
 
 
 def store_verb(verb: Callable[Concatenate[str, Output, P], None]) -> Callable[..., None]:
