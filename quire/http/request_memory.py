@@ -22,10 +22,10 @@ class RequestMemory:
             held, limit = broker.core.partial_bytes, broker.core.partial_limit
             text = f"requests and frames that are under way hold {held} bytes, the limit is {limit}"
             raise BrokerBusy(text, held=held, limit=limit)
-        broker.core.partial_bytes += size
+        broker.core.charge_partial(size)
         self._taken += size
 
     def release(self) -> None:
         """The request is done."""
-        self._broker.core.partial_bytes -= self._taken
+        self._broker.core.charge_partial(-self._taken)
         self._taken = 0
