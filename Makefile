@@ -31,7 +31,7 @@ operations: setup-dev  ## Large operations: for how long the event loop is busy 
 
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh
-	$(BIN)/python -m quire.cli.pipeline_demo
+	$(BIN)/python -m benchmarks.pipeline_demo
 
 check: setup-dev  ## Style, types, layers
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ from functools import cache
 
 import click
 
+from benchmarks.sample_data import KINDS, SampleData
 from quire.cli.output import Output
 from quire.cli.perf.findings import report
 from quire.cli.perf.live import LiveFigures
@@ -19,7 +20,11 @@ from quire.cli.perf.load import NUMBER_DIGITS, Load
 from quire.cli.perf.own_broker import OwnBroker, scenario_directory, unwind_on_sigterm
 from quire.cli.perf.reconnect import Reconnect
 from quire.clock import SystemClock
-from quire.spark.sample_data import KINDS, SampleData
+from quire.spark.pipelines.audit import AuditOptions, run
+from quire.spark.pipelines.audit_printing import print_report
+from quire.spark.pipelines.audit_report import Expectations, Verdict
+from quire.spark.pipelines.command import console, start_session
+from quire.spark.pipelines.place import Place
 
 MEMORY_LIMIT = 16_000_000
 """How much memory the broker has for messages, in bytes: a fraction of what is sent."""
@@ -52,12 +57,6 @@ class Orders(Load):
 @click.pass_context
 def demo(context: click.Context, messages: int, seed: int) -> None:
     """Send orders to a consumer that comes and goes, and audit the ledger."""
-    from quire.spark.pipelines.audit import AuditOptions, run
-    from quire.spark.pipelines.audit_printing import print_report
-    from quire.spark.pipelines.audit_report import Expectations, Verdict
-    from quire.spark.pipelines.command import console, start_session
-    from quire.spark.pipelines.place import Place
-
     unwind_on_sigterm()
     output = Output("table")
     flags = {"memory-limit": str(MEMORY_LIMIT)}
