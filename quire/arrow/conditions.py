@@ -38,13 +38,7 @@ _KERNELS: dict[Comparison, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on one column that is never null.
-
-    Attributes:
-        column: its name.
-        comparison: how it is compared.
-        values: with what: any number with ``AMONG``, otherwise one; ``datetime`` for a time.
-    """
+    """A condition on one column that is never null: any number of values with ``AMONG``, otherwise one."""
 
     column: str
     comparison: Comparison

@@ -9,16 +9,14 @@ SCHEMA = (
     "destination string, event string, sequence bigint, message_id string, producer string, consumer string, "
     "time timestamp, flagged boolean"
 )
-"""The columns of a ledger, as DDL. ``message_id``: of sends and commits; other events need not have it. ``flagged``: a
+"""The columns of a ledger, as DDL. Events: send, commit, dispatch, acknowledge, redeliver, dead-letter, expire, remove.
+``message_id``: of sends and commits; other events need not have it. ``flagged``: a
 dispatch that told the consumer that it may have seen the message.
 
 A ledger may have two more. ``partition`` (int): the partition of a stream, whose sequences are its own; 0 without it.
 ``position`` (bigint): grows with the order in which a destination's events happened; without it, events of the same
 millisecond have no order, and what can be in order counts as in order.
 """
-
-EVENTS = ("send", "commit", "dispatch", "acknowledge", "redeliver", "dead-letter", "expire", "remove")
-"""What can happen to a message. ``send``: it came; ``commit``: it was on disk; ``redeliver``: it came back."""
 
 MESSAGE = ("destination", "partition", "sequence")
 """What tells a message from all others. A message that is moved is another one where it arrives."""

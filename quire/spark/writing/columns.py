@@ -41,15 +41,7 @@ COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 def check_columns(schema: StructType, destination: str | None) -> None:
-    """See that rows can be written.
-
-    Args:
-        schema: the rows' columns.
-        destination: where those go that do not say; None for nowhere.
-
-    Raises:
-        InvalidArgument: a column is missing, has another type, or is none that is written.
-    """
+    """See that rows can be written; those that do not say where to go to the destination, if there is one."""
     for field in schema:
         types, _ = COLUMNS.get(field.name, ((), ""))
         if not isinstance(field.dataType, types) or not _is_of_texts(field.dataType):
@@ -69,15 +61,7 @@ def _is_of_texts(kind: DataType) -> bool:
 
 
 def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[bytes]:
-    """Rows as the broker takes them, in order, some at a time.
-
-    Args:
-        batch: the rows.
-        destination: where those go that do not say.
-
-    Raises:
-        InvalidArgument: a row has no value or no destination.
-    """
+    """Rows as the broker takes them, in order, some at a time."""
     columns: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["value"] = columns["value"].cast(pa.binary())
     if "destination" in columns and destination is not None:
