@@ -58,8 +58,8 @@ class StreamLanes:
         if wanted == EARLIEST:
             return extent.earliest
         if wanted > extent.end:
-            text = f"startingOffsets says {wanted} for partition {place.partition} of {place.stream}"
-            raise InvalidArgument(f"{text}, which ends at {extent.end}", option="startingOffsets", end=extent.end)
+            text = f"startingOffsets says {wanted} for {place}, which ends at {extent.end}"
+            raise InvalidArgument(text, option="startingOffsets", end=extent.end)
         return self._sound(place, wanted)
 
     # Where a micro-batch begins and ends.
@@ -71,20 +71,20 @@ class StreamLanes:
 
     def _check_known(self, position: Position) -> None:
         for place in position.offsets.keys() - self.partitions.keys():
-            self._losses.found(
-                f"partition {place.partition} of the stream {place.stream} is not there, or not read, any more"
-            )
+            self._losses.found(f"{place} is not there, or not read, any more")
 
     def _begin(self, place: Place, position: Position) -> int:
         if self._is_replaced(place.stream, position):
-            self._losses.replaced(f"the stream {place.stream} was deleted and made again since the query read it")
             return self.extents[place].earliest
         return self._sound(place, position.offsets.get(place, FIRST))
 
     def _is_replaced(self, stream: str, position: Position) -> bool:
-        """Whether a position is about another stream of that name. Where an identity is missing, it is not known."""
+        """Whether a position is about another stream of that name, a loss. Without an identity that is not known."""
         now = self.identities.get(stream)
-        return now is not None and position.identities.get(stream, now) != now
+        if now is None or position.identities.get(stream, now) == now:
+            return False
+        self._losses.replaced(f"the stream {stream} was deleted and made again since the query read it")
+        return True
 
     def is_current(self, position: Position, begun: Offsets) -> bool:
         """Whether a position says where a query goes on, and of which streams."""
@@ -109,24 +109,21 @@ class StreamLanes:
     def _end(self, place: Place, goal: Position) -> int:
         """Where a partition ends that is to be read to a goal: of another stream of that name nothing is read."""
         if self._is_replaced(place.stream, goal):
-            self._losses.replaced(f"the stream {place.stream} was deleted and made again since the query read it")
             return 0
         wanted, end = goal.offsets.get(place, 0), self.extents[place].end
         if wanted > end:
-            text = f"partition {place.partition} of the stream {place.stream} ends at {end}"
-            self._losses.replaced(f"{text}, and was to be read to {wanted}: {_OTHER}")
+            self._losses.replaced(f"{place} ends at {end}, and was to be read to {wanted}: {_OTHER}")
         return min(wanted, end)
 
     def _sound(self, place: Place, first: int) -> int:
         """The first offset from one on that can be read; if it is a later one, something is lost."""
         earliest, end = self.extents[place].earliest, self.extents[place].end
         if first > end:
-            text = f"partition {place.partition} of the stream {place.stream} ends at {end}, and {first} was next"
-            self._losses.replaced(f"{text}: {_OTHER}")
+            self._losses.replaced(f"{place} ends at {end}, and {first} was next: {_OTHER}")
             return earliest
         if first < earliest:
-            text = f"offsets {first} to {earliest - 1} of partition {place.partition} of the stream {place.stream}"
-            self._losses.found(f"{text} are gone: retention has let them go before they were read")
+            lost = f"offsets {first} to {earliest - 1} of {place} are gone"
+            self._losses.found(f"{lost}: retention has let them go before they were read")
             return earliest
         return first
 

@@ -23,6 +23,9 @@ class Place(NamedTuple):
     stream: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"partition {self.partition} of the stream {self.stream}"
+
 
 Offsets = dict[Place, int]
 """The offset of the next message of each partition."""

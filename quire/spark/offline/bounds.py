@@ -64,11 +64,8 @@ def _start(lanes: Lanes, partition: Partition, options: Options) -> int:
         return 0
     earliest = lanes.extent(partition.lane).earliest
     if wanted < earliest and partition.destination.kind is DestinationKind.STREAM and options.fail_on_data_loss:
-        place = f"partition {partition.number} of {partition.destination}"
-        raise DataLost(
-            f"offsets {wanted} to {earliest - 1} of {place} are gone: begin at {earliest}, or set failOnDataLoss=false",
-            earliest=earliest,
-        )
+        lost = f"offsets {wanted} to {earliest - 1} of {partition} are gone"
+        raise DataLost(f"{lost}: begin at {earliest}, or set failOnDataLoss=false", earliest=earliest)
     return wanted
 
 
@@ -84,8 +81,7 @@ def _wanted(lanes: Lanes, partition: Partition, offsets: Offsets | None, option:
     wanted = None if offsets is None else offsets.of(partition.destination, partition.number)
     end = lanes.extent(partition.lane).end
     if wanted is not None and wanted > end:
-        place = f"partition {partition.number} of {partition.destination}"
-        raise InvalidArgument(f"{option} says {wanted} for {place}, which ends at {end}", option=option, end=end)
+        raise InvalidArgument(f"{option} says {wanted} for {partition}, which ends at {end}", option=option, end=end)
     return wanted
 
 

@@ -21,6 +21,9 @@ class Partition(NamedTuple):
     number: int
     lane: int
 
+    def __str__(self) -> str:
+        return f"partition {self.number} of {self.destination}"
+
 
 def select(lanes: Lanes, options: Options) -> list[Partition]:
     """The partitions that the options ask for, in the order of the store."""

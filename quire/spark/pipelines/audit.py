@@ -94,7 +94,7 @@ def audit(
     if follow is not None and work is None:
         raise click.UsageError("--follow needs --work")
     if browse and place.parquet:
-        raise click.UsageError("--browse needs --url or --store: Parquet files say nothing of what is there now")
+        raise click.UsageError("--browse needs --url or --store: Parquet files do not say which messages are there now")
     wanted = Expectations(_depths(depths), drained, any_order)
     names = tuple(str(written(name)) for name in browse)
     how = AuditOptions(wanted, window, names, subscriber, work, follow, delay)
@@ -112,7 +112,7 @@ def audit(
 
 def run(spark: SparkSession, place: Place, options: AuditOptions) -> AuditReport:
     """Audit the ledger of a place."""
-    # What is there is read before the ledger: what ends in between has its end in the ledger then.
+    # The messages that are there are read before the ledger: what ends in between has its end in the ledger then.
     remaining = _remaining(spark, place, options.browse)
     seen = None
     if options.work:
@@ -134,7 +134,7 @@ def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Rem
 
 
 def _taken_in(spark: SparkSession, place: Place, options: AuditOptions, work: str) -> tuple[DataFrame, Seen]:
-    """The histories of a ledger that is read bit by bit, after another bit."""
+    """The histories of a ledger that is read as a stream, after the next part of it."""
     ledger = place.read_stream(spark, LEDGER)
     with live(spark, "reading the ledger"):
         wait_for(start_audit(ledger, work, delay=options.delay, every=options.follow, subscriber=options.subscriber))

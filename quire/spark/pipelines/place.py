@@ -41,13 +41,13 @@ class Place:
         return self.store is None
 
     def read(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
-        """Read what is there now."""
+        """Read the messages that are there now."""
         if self.parquet:
             return self._files(spark)
         return _rows(spark.read.format("quire").options(**self._options(subscribe, options)).load(), subscribe)
 
     def read_stream(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
-        """Read what is there, and what comes."""
+        """Read the messages that are there, and those that come."""
         if self.parquet:
             schema = self._files(spark).schema
             return spark.readStream.schema(schema).options(**self.options).parquet(self.parquet)

@@ -31,10 +31,10 @@ class BulkWrites:
         """Have rows stored that no consumer sees yet; they are committed by what is returned."""
         return str(self._post(f"/write/stages?{urlencode({'producer': producer})}", rows, self._patience)["stage"])
 
-    def commit(self, producer: str, sequence: int, stages: list[str]) -> bool:
-        """Write what is staged, once: return whether now; otherwise a commit with this number was made before."""
+    def commit(self, producer: str, sequence: int, stages: list[str]) -> None:
+        """Write what is staged, unless a commit with this number was made before."""
         body = msgspec.json.encode({"producer": producer, "sequence": sequence, "stages": stages})
-        return not self._post("/write/commit", body, COMMIT_LIMIT)["duplicate"]
+        self._post("/write/commit", body, COMMIT_LIMIT)
 
     def discard(self, producer: str) -> None:
         """Have all staged rows of a producer thrown away."""

@@ -37,7 +37,7 @@ COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "priority": (_NUMBERS, "int"),
     "persistent": ((BooleanType,), "boolean"),
 }
-"""What may be written: which types, and how people write them."""
+"""What may be written: which types, and their names for users."""
 
 
 def check_columns(schema: StructType, destination: str | None) -> None:
@@ -51,7 +51,7 @@ def check_columns(schema: StructType, destination: str | None) -> None:
     if "value" not in schema.fieldNames():
         raise InvalidArgument("there is no column value: it has the bodies", column="value")
     if destination is None and "destination" not in schema.fieldNames():
-        text = "nothing says where messages go: give the option destination, or a column of that name"
+        text = "the messages have no destination: give the option destination, or a column of that name"
         raise InvalidArgument(text, option="destination")
 
 

@@ -6,7 +6,7 @@ looks like: its rows may come in another order, or be spread over other tasks. W
 twice and drivers that died have staged is never seen, and thrown away by the next commit.
 
 A streaming query's id is in its checkpoint and its tasks know it, so it names the query; the number is that of the
-micro-batch. The query's name would not do: a query that begins anew, with another checkpoint, may have the same one,
+micro-batch. The query's name would not do: a query that begins again, with another checkpoint, may have the same one,
 and all that it wrote would count as written before.
 """
 
@@ -81,9 +81,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidArgument(
-                "messages are added, they replace nothing: write with mode('append')", mode="overwrite"
-            )
+            raise InvalidArgument("messages are added, and replace none: write with mode('append')", mode="overwrite")
         self._producer = None if options.token is None else f"token/{options.token}"
         self._number = options.token_number
         self._writer = RowWriter(options, schema)
