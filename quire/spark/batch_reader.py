@@ -12,10 +12,10 @@ from quire.destination import DestinationKind
 from quire.errors import UnknownDestination
 from quire.spark.explaining import explaining
 from quire.spark.filters import condition_of
-from quire.spark.offline.bounds import bounds
-from quire.spark.offline.selection import named, select
-from quire.spark.offline.tasks import tasks
 from quire.spark.options import Options
+from quire.spark.planning.bounds import bounds
+from quire.spark.planning.selection import named, select
+from quire.spark.planning.tasks import tasks
 from quire.spark.source import Source
 
 

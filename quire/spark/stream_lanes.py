@@ -6,10 +6,10 @@ from quire.errors import InvalidArgument
 from quire.spark.admission import Backlog
 from quire.spark.lanes import Lanes
 from quire.spark.losses import Losses
-from quire.spark.offline.selection import Partition, select
 from quire.spark.online.broker import Broker
 from quire.spark.option_kinds import EARLIEST, LATEST
 from quire.spark.options import Options
+from quire.spark.planning.selection import Partition, select
 from quire.spark.stream_offsets import Offsets, Place, Position
 from quire.store.base import IDENTITY
 from quire.store.positions import Extent

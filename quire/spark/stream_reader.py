@@ -19,10 +19,10 @@ from quire.spark.admission import Backlog, Limits, default_limit
 from quire.spark.batch_reader import Task
 from quire.spark.explaining import explaining
 from quire.spark.losses import Losses
-from quire.spark.offline.selection import named
-from quire.spark.offline.tasks import tasks
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
+from quire.spark.planning.selection import named
+from quire.spark.planning.tasks import tasks
 from quire.spark.stream_lanes import StreamLanes, check_streams
 from quire.spark.stream_offsets import Offsets, Position, by_stream
 

@@ -15,11 +15,11 @@ from quire.destination import DestinationKind
 from quire.destination import stream as stream_of
 from quire.errors import DataLost, InvalidArgument, UnknownDestination
 from quire.spark.lanes import Lanes
-from quire.spark.offline import tasks as dealing
-from quire.spark.offline.bounds import LATE_MS, bounds
-from quire.spark.offline.selection import Partition, select
-from quire.spark.offline.tasks import tasks
 from quire.spark.options import Options, Use
+from quire.spark.planning import tasks as dealing
+from quire.spark.planning.bounds import LATE_MS, bounds
+from quire.spark.planning.selection import Partition, select
+from quire.spark.planning.tasks import tasks
 from quire.store.memory import MemoryStore
 from tests.spark.stored import START, fill, message, remove
 

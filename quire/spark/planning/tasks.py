@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from quire.arrow.lane_reader import LaneRange
 from quire.spark.lanes import Lanes
-from quire.spark.offline.selection import Partition
+from quire.spark.planning.selection import Partition
 
 TASK_BYTES = 128 << 20
 """How many bytes of messages one task reads, about."""

@@ -7,9 +7,9 @@ from quire.arrow.conditions import Comparison, Condition
 from quire.destination import DestinationKind
 from quire.errors import DataLost, InvalidArgument
 from quire.spark.lanes import Lanes
-from quire.spark.offline.selection import Partition
 from quire.spark.option_kinds import EARLIEST, LATEST, Offsets
 from quire.spark.options import Options
+from quire.spark.planning.selection import Partition
 
 LATE_MS = 600_000
 """How much older than its place in a stream a message may be, in milliseconds.
