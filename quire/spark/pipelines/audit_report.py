@@ -137,10 +137,7 @@ def _notes(row: Row) -> list[str]:
     found = [
         (max(row["sent"] - row["committed"], 0), "sent and never committed: no sender was told that they were stored"),
         (row["earlier"], "older than the ledger: their ends are not judged"),
-        (
-            0 if "depth" in row else row["open"],
-            "open; --depth, --drained and --browse tell whether they are lost",
-        ),
+        (0 if "depth" in row else row["open"], "open; --depth, --drained and --browse tell whether they are lost"),
         (row["redelivered"], "deliveries with the redelivered flag: a consumer may have seen the message before"),
         (row["dead_lettered"], "dead-lettered"),
         (row["expired"], "expired"),

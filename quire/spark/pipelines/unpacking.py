@@ -25,8 +25,9 @@ _ARROW = pa.schema({
     "message_id": pa.string(), "producer": pa.string(), "consumer": pa.string(),
     "time": pa.timestamp("us", tz="UTC"), "flagged": pa.bool_(), "position": pa.int64(),
 })  # fmt: skip
-
 _TIME = _ARROW.get_field_index("time")
+_BLOCK = _ARROW.set(_TIME, pa.field("time", pa.timestamp("ms", tz="UTC")))
+"""The same with times as blocks have them."""
 
 
 def unpack(blocks: DataFrame) -> DataFrame:
@@ -49,6 +50,6 @@ def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(gathered: list[tuple[int, Row]]) -> pa.RecordBatch:
-    columns = [list(column) for column in zip(*[(*row, position) for position, row in gathered], strict=True)]
-    columns[_TIME] = [1000 * millis for millis in columns[_TIME]]
-    return pa.record_batch(columns, schema=_ARROW)
+    columns = [*zip(*[row for _, row in gathered], strict=True), [position for position, _ in gathered]]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, _BLOCK.types, strict=True)]
+    return pa.record_batch(arrays, schema=_BLOCK).cast(_ARROW)
