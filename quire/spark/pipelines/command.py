@@ -64,7 +64,7 @@ def duration(_context: click.Context, _option: click.Parameter, value: str | Non
 
 
 def _with_packages(_context: click.Context, _option: click.Parameter, page: Path | None) -> Path | None:
-    """A click callback: what makes pages is missing before Spark has worked for them, not behind that."""
+    """A click callback: refuse to write a page if a package for it is missing, before Spark begins to work."""
     for name in ("jinja2", "matplotlib") if page else ():
         if importlib.util.find_spec(name) is None:
             text = f"{name} is not installed, and --report needs it: pip install 'quire[spark,reports]'"

@@ -37,7 +37,7 @@ class LettersReport:
 
     @property
     def groups(self) -> dict[str, list[Row]]:
-        """What there is by each of three columns."""
+        """Counts by cause, by origin and by destination."""
         return {"cause": self.causes, "origin": self.origins, "destination": self.queues}
 
 

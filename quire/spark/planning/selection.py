@@ -42,7 +42,7 @@ def select(lanes: Lanes, options: Options) -> list[Partition]:
 
 
 def named(lanes: Lanes) -> str:
-    """What there is, for people; no more than they can look through."""
+    """The destinations that there are, for an error: the first few."""
     return _listed([str(_address(stored)) for stored in _known(lanes)])
 
 
