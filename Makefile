@@ -52,7 +52,7 @@ scenario: setup-dev  ## What a broker must pass, with a broker of its own: `make
 
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh
-	$(BIN)/python -m quire.cli.pipeline_demo
+	$(BIN)/python -m benchmarks.pipeline_demo
 
 check: setup-dev  ## Style, types, layers, dead code
 	$(BIN)/ruff check

@@ -8,11 +8,11 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from faker import Faker
+from pyspark.sql import DataFrame, SparkSession
 
 KINDS = ("order", "payment", "delivery")
 """What messages are of, in turn: message 0 is the first order, 1 its payment, 2 its delivery, 3 the second order."""
@@ -28,14 +28,7 @@ _CARRIERS = ("by bicycle", "by van", "by train")
 
 
 class SampleMessage(NamedTuple):
-    """A message.
-
-    Attributes:
-        destination: where it is to go, as ``queue://orders``.
-        key: its order's number. Messages of one order have one key.
-        headers: its headers.
-        body: JSON, in UTF-8.
-    """
+    """A message: JSON as bytes, for a destination such as ``queue://orders``. Messages of one order have one key."""
 
     destination: str
     key: str
@@ -44,16 +37,9 @@ class SampleMessage(NamedTuple):
 
 
 class SampleData:
-    """Makes messages. Needs Faker, of the extra ``spark``.
-
-    Args:
-        seed: decides everything.
-        prefix: what stands before the names of the destinations ``orders``, ``payments``, ``deliveries``.
-    """
+    """Makes messages for the destinations ``orders``, ``payments`` and ``deliveries``, with a prefix before each."""
 
     def __init__(self, seed: int = 1, prefix: str = "queue://") -> None:
-        from faker import Faker
-
         self._seed = seed
         self._prefix = prefix
         fake = Faker(["en_GB", "de_DE", "fr_FR"], use_weighting=False)
@@ -64,21 +50,12 @@ class SampleData:
         self._products = [(f"{fake.color_name()} {fake.word()}", dice.randrange(99, 20_000)) for _ in range(_PRODUCTS)]
 
     def messages(self, count: int, start: int = 0) -> Iterator[SampleMessage]:
-        """Messages one after the other.
-
-        Args:
-            count: how many.
-            start: the number of the first one.
-        """
+        """So many messages, from a number on."""
         for number in range(start, start + count):
             yield self.message(number)
 
     def message(self, number: int) -> SampleMessage:
-        """One message.
-
-        Args:
-            number: from 0.
-        """
+        """The message of a number, from 0."""
         of, which = divmod(number, len(KINDS))
         kind = KINDS[which]
         order = self._order(of)
@@ -88,13 +65,8 @@ class SampleData:
         body = json.dumps(content, ensure_ascii=False).encode()
         return SampleMessage(self._prefix + plural, order["order"], headers, body)
 
-    def frame(self, spark: "SparkSession", count: int) -> "DataFrame":
-        """Messages as a DataFrame, made by Spark's workers.
-
-        Args:
-            spark: the session.
-            count: how many.
-        """
+    def frame(self, spark: SparkSession, count: int) -> DataFrame:
+        """Messages as a DataFrame, made by Spark's workers."""
         return spark.range(count).mapInArrow(_maker(self._seed, self._prefix), SCHEMA)
 
     def _order(self, number: int) -> dict[str, Any]:
@@ -136,7 +108,7 @@ class SampleData:
         }
 
     def _dice(self, kind: str, number: int) -> random.Random:
-        return random.Random(f"{self._seed}/{kind}/{number}")  # noqa: S311 - it only has to be repeatable
+        return random.Random(f"{self._seed}/{kind}/{number}")
 
 
 def _customer(fake: Any) -> dict[str, str]:
@@ -151,12 +123,10 @@ def _customer(fake: Any) -> dict[str, str]:
     }
 
 
-def _maker(seed: int, prefix: str) -> "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+def _maker(seed: int, prefix: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function that Spark runs: from numbers to messages."""
 
-    def make(numbers: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow as pa
-
+    def make(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         data = SampleData(seed, prefix)
         names = pa.schema(
             [("destination", pa.string()), ("key", pa.string()), ("headers", pa.map_(pa.string(), pa.string())),

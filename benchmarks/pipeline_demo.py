@@ -14,13 +14,18 @@ import click
 
 from benchmarks.load import NUMBER_DIGITS
 from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
+from benchmarks.sample_data import KINDS, SampleData
 from benchmarks.scenarios.findings import report
 from benchmarks.scenarios.reconnect import Reconnect
 from quire.cli.output import Output
 from quire.cli.perf.live import LiveFigures
 from quire.cli.perf.load import Load
 from quire.clock import SystemClock
-from quire.spark.sample_data import KINDS, SampleData
+from quire.spark.pipelines.audit import AuditOptions, run
+from quire.spark.pipelines.audit_printing import print_report
+from quire.spark.pipelines.audit_report import Expectations, Verdict
+from quire.spark.pipelines.command import console, start_session
+from quire.spark.pipelines.place import Place
 
 MEMORY_LIMIT = 16_000_000
 """How much memory the broker has for messages, in bytes: a fraction of what is sent."""
@@ -53,12 +58,6 @@ class Orders(Load):
 @click.pass_context
 def demo(context: click.Context, messages: int, seed: int) -> None:
     """Send orders to a consumer that comes and goes, and audit the ledger."""
-    from quire.spark.pipelines.audit import AuditOptions, run
-    from quire.spark.pipelines.audit_printing import print_report
-    from quire.spark.pipelines.audit_report import Expectations, Verdict
-    from quire.spark.pipelines.command import console, start_session
-    from quire.spark.pipelines.place import Place
-
     unwind_on_sigterm()
     output = Output("table")
     flags = {"memory-limit": str(MEMORY_LIMIT)}

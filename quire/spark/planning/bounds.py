@@ -7,9 +7,9 @@ from quire.arrow.conditions import Comparison, Condition
 from quire.destination import DestinationKind
 from quire.errors import DataLost, InvalidArgument
 from quire.spark.lanes import Lanes
-from quire.spark.offline.selection import Partition
 from quire.spark.option_kinds import EARLIEST, LATEST, Offsets
 from quire.spark.options import Options
+from quire.spark.planning.selection import Partition
 
 LATE_MS = 600_000
 """How much older than its place in a stream a message may be, in milliseconds.
@@ -27,17 +27,7 @@ def bounds(lanes: Lanes, partition: Partition, options: Options, conditions: Ite
 
     A filter on ``timestamp`` narrows the range of streams only, whose timestamps ascend (``offset_at``; a clock that
     was set back by more than ``LATE_MS``, or old messages that an operator moved there by the hundred, can mislead
-    it). In a queue or topic anything may be old: dead letters are, and what was moved.
-
-    Args:
-        lanes: the lanes.
-        partition: which one.
-        options: may say where it begins and ends.
-        conditions: the pushed filters.
-
-    Raises:
-        DataLost: the options begin before the first record of a stream.
-        InvalidArgument: the options name an offset behind the end.
+    it). In a queue or topic messages may be old: dead letters are, and moved ones.
     """
     conditions = list(conditions)
     if not all([_may_hold(condition, partition) for condition in conditions]):
@@ -74,11 +64,8 @@ def _start(lanes: Lanes, partition: Partition, options: Options) -> int:
         return 0
     earliest = lanes.extent(partition.lane).earliest
     if wanted < earliest and partition.destination.kind is DestinationKind.STREAM and options.fail_on_data_loss:
-        place = f"partition {partition.number} of {partition.destination}"
-        raise DataLost(
-            f"offsets {wanted} to {earliest - 1} of {place} are gone: begin at {earliest}, or set failOnDataLoss=false",
-            earliest=earliest,
-        )
+        lost = f"offsets {wanted} to {earliest - 1} of {partition} are gone"
+        raise DataLost(f"{lost}: begin at {earliest}, or set failOnDataLoss=false", earliest=earliest)
     return wanted
 
 
@@ -94,8 +81,7 @@ def _wanted(lanes: Lanes, partition: Partition, offsets: Offsets | None, option:
     wanted = None if offsets is None else offsets.of(partition.destination, partition.number)
     end = lanes.extent(partition.lane).end
     if wanted is not None and wanted > end:
-        place = f"partition {partition.number} of {partition.destination}"
-        raise InvalidArgument(f"{option} says {wanted} for {place}, which ends at {end}", option=option, end=end)
+        raise InvalidArgument(f"{option} says {wanted} for {partition}, which ends at {end}", option=option, end=end)
     return wanted
 
 

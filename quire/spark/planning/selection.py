@@ -15,30 +15,21 @@ LISTED = 10
 
 
 class Partition(NamedTuple):
-    """One lane of a destination.
-
-    Attributes:
-        destination: whose it is.
-        number: its index among the lanes of its destination.
-        lane: its id in the store.
-    """
+    """One lane of a destination: its index among the lanes there, and its id in the store."""
 
     destination: Destination
     number: int
     lane: int
 
+    def __str__(self) -> str:
+        return f"partition {self.number} of {self.destination}"
+
 
 def select(lanes: Lanes, options: Options) -> list[Partition]:
-    """The partitions that the options ask for, in the order of the store.
-
-    Raises:
-        UnknownDestination: the store has no such destination.
-        InvalidArgument: several destinations have the name, there is no such partition, or offsets are given of what is
-            not read.
-    """
+    """The partitions that the options ask for, in the order of the store."""
     known = _known(lanes)
     if options.assign is not None:
-        chosen = _assigned(known, options.assign.partitions)
+        chosen = _assigned(known, options.assign)
     elif options.subscribe is not None:
         names = {_find(known, name).id for name in options.subscribe}
         chosen = [part for stored in known if stored.id in names for part in _partitions(stored)]
@@ -51,7 +42,7 @@ def select(lanes: Lanes, options: Options) -> list[Partition]:
 
 
 def named(lanes: Lanes) -> str:
-    """What there is, for people; no more than they can look through."""
+    """The destinations that there are, for an error: the first few."""
     return _listed([str(_address(stored)) for stored in _known(lanes)])
 
 
@@ -61,7 +52,7 @@ def _listed(names: list[str]) -> str:
 
 def _known(lanes: Lanes) -> list[StoredDestination]:
     """The destinations; the store has things of the broker's own too."""
-    return [found for found in lanes.destinations() if found.kind in list(DestinationKind)]
+    return [found for found in lanes.destinations if found.kind in list(DestinationKind)]
 
 
 def _address(stored: StoredDestination) -> Destination:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from quire.arrow.lane_reader import LaneRange
 from quire.spark.lanes import Lanes
-from quire.spark.offline.selection import Partition
+from quire.spark.planning.selection import Partition
 
 TASK_BYTES = 128 << 20
 """How many bytes of messages one task reads, about."""
@@ -22,23 +22,15 @@ class Weighed(NamedTuple):
     """A part of a lane, and about how many records it has."""
 
     part: LaneRange
-    count: float  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: float  # type: ignore[assignment]  # hides tuple.count
 
 
 def tasks(lanes: Lanes, found: list[tuple[Partition, list[range]]], min_tasks: int) -> list[tuple[LaneRange, ...]]:
     """Divide ranges among tasks with about as many records each.
 
     Where a lane has no gaps, its sequences say how many records a range has. Where it has some, links are looked at
-    here and there, so that planning costs the same for any number of records.
-
-    Args:
-        lanes: the lanes.
-        found: partitions, each with the ranges that are to be read of it.
-        min_tasks: how many tasks there are at the least, if there are as many records.
-
-    Returns:
-        What each task reads, in order; nothing if there are no ranges. Every range is in them whole, where nothing was
-        found too: what retention takes meanwhile is missed by the task that reads it.
+    here and there, so that planning costs the same for any number of records. Every range is in the tasks whole, where
+    nothing was found too: what retention takes meanwhile is missed by the task that reads it.
     """
     parts: list[Weighed] = []
     size = 0.0
@@ -78,7 +70,7 @@ def _dealt(parts: list[Weighed], share: float) -> list[tuple[LaneRange, ...]]:
     dealt: list[list[LaneRange]] = [[]]
     room = share
     for part, count in parts:
-        while count > room + 0.5:  # half a record is nobody's: the next task has that much less room
+        while count > room + 0.5:  # half a record goes to no task: the next one has less room
             taken = max(room, 0)
             cut = part.first + round((part.until - part.first) * taken / count)
             _add(dealt[-1], part._replace(until=cut))
