@@ -13,7 +13,7 @@ from quire.arrow.lane_reader import LaneRange, read
 from quire.spark.lanes import BrokerLanes, Lanes, StoredLanes
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
-from quire.store.maintenance.store_maintenance import reading
+from quire.store.maintenance.open_store import open_for_reading
 
 
 class Read(Protocol):
@@ -51,13 +51,13 @@ class StoreSource(Source):
     @contextmanager
     def lanes(self) -> Iterator[Lanes]:
         """Those of a snapshot."""
-        with reading(self._url) as (store, _), store.snapshot() as reader:
+        with open_for_reading(self._url) as (store, _), store.snapshot() as reader:
             yield StoredLanes(reader)
 
     @contextmanager
     def reader(self) -> Iterator[Read]:
         """What reads the open store."""
-        with reading(self._url) as (store, _):
+        with open_for_reading(self._url) as (store, _):
             yield partial(read, store)
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import lmdb
 
-from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
-from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
+from quire.errors import QuireError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from quire.store.base import Store, StoreReader, Sync, WriteBatch
 from quire.store.damage import tells_of_damage
 from quire.store.disk import NO_SPACE, allocate
 from quire.store.filelock import FileLock, FileLocked
+from quire.store.format import FORMAT_VERSION, check_format
 from quire.store.lmdb_lane import LANE, Cursors, Databases, LaneEdit, drop_lane
 from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
 from quire.store.marks import mark_key
@@ -85,7 +86,12 @@ class LmdbStore(FileLocked, Store):
         names = [name.encode() for name in Databases._fields]
         with self._env.begin() as txn:
             meta = self._env.open_db(names[0], txn=txn, create=False)
-            self._check_format(int(txn.get(_FORMAT, default=b"0", db=meta)))
+            found = int(txn.get(_FORMAT, default=b"0", db=meta))
+        try:
+            check_format(found, self.url)
+        except QuireError:
+            self.close()
+            raise
         self._dbs = Databases(*[self._env.open_db(name, create=False) for name in names])
 
     def _make_new(self) -> None:
@@ -97,16 +103,6 @@ class LmdbStore(FileLocked, Store):
                 for name in Databases._fields[1:]:
                     self._env.open_db(name.encode(), txn=txn)
                 txn.put(_FORMAT, str(FORMAT_VERSION).encode(), db=meta)
-
-    def _check_format(self, found: int) -> None:
-        if found == FORMAT_VERSION:
-            return
-        self.close()
-        newer = found > FORMAT_VERSION
-        raise (StoreTooNew if newer else StoreOutdated)(
-            f"the store in {self.path} has format {found}, this version of Quire reads {FORMAT_VERSION}",
-            found=found, expected=FORMAT_VERSION, url=self.url,
-        )  # fmt: skip
 
     def close(self) -> None:
         """Close the environment and give the lock back."""

@@ -25,6 +25,7 @@ from quire.store.base import (
     WriteBatch,
 )
 from quire.store.marks import mark_key
+from quire.store.records import add_delivery
 
 _Key = TypeVar("_Key", int, tuple[int, int, int])
 
@@ -124,8 +125,7 @@ class _Lane:
         record = self.records[sequence]
         message = Message(sequence, record.content, record.expiration, record.priority)
         if delivery := self.deliveries.get(sequence):
-            message.deliveries, message.failures = delivery.deliveries, delivery.failures
-            message.redelivered, message.not_before = delivery.deliveries > 0, delivery.not_before
+            add_delivery(message, delivery)
         return message
 
 

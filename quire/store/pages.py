@@ -121,6 +121,15 @@ def find_from(data: bytes | bytearray | memoryview, sequence: int) -> int:
     return low
 
 
+def entry_of(data: bytes | memoryview, sequence: int) -> tuple[int, ...] | None:
+    """The entry of a sequence in a links page, if it is there."""
+    position = find_from(data, sequence) * _WIDTH
+    if position >= len(data):
+        return None
+    entry: tuple[int, ...] = ENTRY.unpack_from(data, position)
+    return entry if entry[0] == sequence else None
+
+
 def pack(messages: list[Message], previous: int) -> Iterator[tuple[LinksPage, bytes, int]]:
     """Write a run of records as pages.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from quire.clock import Clock, SystemClock
-from quire.store.maintenance.files import stamp
+from quire.store.maintenance.data_files import stamp
 
 
 class DamagedFile:

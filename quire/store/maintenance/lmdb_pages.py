@@ -99,14 +99,8 @@ def page_lanes(txn: lmdb.Transaction, dbs: Databases) -> Iterator[int]:
 def find_entry(txn: lmdb.Transaction, dbs: Databases, lane: int, sequence: int) -> Entry | None:
     """A record's entry, or None if it is not there."""
     cursor = txn.cursor(dbs.links)
-    if not seek(cursor, lane, sequence):
-        return None
-    links = bytes(cursor.value())
-    index = pages.find_from(links, sequence)
-    if index * ENTRY.size >= len(links):
-        return None
-    entry = Entry._make(ENTRY.unpack_from(links, index * ENTRY.size))
-    return entry if entry.sequence == sequence else None
+    found = pages.entry_of(cursor.value(), sequence) if seek(cursor, lane, sequence) else None
+    return Entry._make(found) if found else None
 
 
 def live_page(entries: list[Entry], body: bytes) -> tuple[list[Entry], bytes]:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from quire.store.base import Store, StoredDestination, WriteBatch
 from quire.store.maintenance.findings import RepairReport
-from quire.store.maintenance.store_maintenance import Opened, StoreMaintenance
+from quire.store.maintenance.open_store import OpenStore
+from quire.store.maintenance.store_maintenance import StoreMaintenance
 
 
-def repair(opened: Opened, damaged_file: Path) -> RepairReport:
+def repair(opened: OpenStore, damaged_file: Path) -> RepairReport:
     """Repair a store.
 
     Records are what counts: links, counts and indexes are made to agree with them. A damaged record is taken out and

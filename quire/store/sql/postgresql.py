@@ -4,7 +4,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import psycopg
 from sqlalchemy import (
@@ -31,6 +30,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from quire.clock import Clock
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreUnreachable
 from quire.store.base import Sync
+from quire.store.sql.backend import Backend
 from quire.store.sql.tables import lanes, meta
 
 LEASE_SECONDS = 10.0
@@ -63,7 +63,7 @@ It is no part of the store's format.
 """
 
 
-class Postgresql:
+class Postgresql(Backend):
     """A store in a PostgreSQL database.
 
     The lease is checked inside every commit. So a broker that was stopped for longer than its lease cannot write into
@@ -72,22 +72,7 @@ class Postgresql:
     A connection may be lost at any time. A commit that the server cannot have made is made over another connection. If
     it may have made it, it is asked: the row of the lease has the number of the last commit. Without a lease that stays
     open: the error is then ``StoreUnreachable``, and what is stored must be read before it is written again.
-
-    Args:
-        url: as ``store_for_url`` takes it.
-        sync: when commits are on disk.
-        clock: what measures the lease while the server does not answer.
-
-    Attributes:
-        writer: the engine for commits.
-        reader: the engine for reads; each of its transactions sees one state of the store.
-        reserve_file: none: its server has its disk.
-
-    Raises:
-        InvalidArgument: it is no URL of a database.
     """
-
-    reserve_file: Path | None = None
 
     def __init__(self, url: str, sync: Sync, clock: Clock) -> None:
         self._clock = clock
@@ -113,9 +98,6 @@ class Postgresql:
                 raise OperationalError(statement, None, error) from error
 
         event.listen(self.writer, "connect", connected)
-
-    def prepare(self) -> None:
-        """Nothing to do: the database is there or the connection fails."""
 
     def guard_creation(self, connection: Connection) -> None:
         """Let one transaction at a time create tables."""
@@ -199,10 +181,6 @@ class Postgresql:
                 raise StoreLocked(_TAKEN)
             return bool(found > self._commits)
 
-    def make_space(self) -> bool:
-        """Its server does what it can by itself."""
-        return False
-
     def sync(self) -> None:
         """Put everything committed on disk: a durable commit carries all earlier ones with it."""
         for tries_left in reversed(range(COMMIT_TRIES)):
@@ -219,10 +197,6 @@ class Postgresql:
     def size(self, connection: Connection) -> int:
         """Bytes of all contents. The server knows what else is in use only after a scan of every table."""
         return int(connection.scalar(select(func.coalesce(func.sum(lanes.c.bytes), 0))) or 0)
-
-    def free(self, connection: Connection) -> int:
-        """None on this machine."""
-        return 0
 
     def error(self, error: DBAPIError) -> type[StoreError]:
         """Which of our errors one of the driver's is (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""
