@@ -27,7 +27,7 @@ FIRST_MAP_SIZE = 1 << 30
 """The map of a new store, in bytes. It doubles whenever it is full; only what is used takes space on disk."""
 
 NEARLY_FULL = 1 << 20
-"""A commit that fails with less than this much free, in bytes, failed for want of space."""
+"""A commit that fails with fewer free bytes than this failed because the disk is full."""
 
 _LOCK_BYTES = 8192
 """How large LMDB's table of readers is. LMDB maps it: a part without space on disk would end the process."""
@@ -38,13 +38,7 @@ _FORMAT = b"format"
 
 
 class LmdbStore(FileLocked, Store):
-    """A store in a directory.
-
-    Args:
-        path: the directory; it is made by ``open``.
-        sync: when commits are on disk.
-        readonly: open for reading only, beside a running broker say; nothing is made.
-    """
+    """A store in a directory; one for reading only makes nothing, so a broker may be running."""
 
     def __init__(self, path: str | Path, sync: Sync = Sync.ALWAYS, *, readonly: bool = False) -> None:
         self.path = Path(path).absolute()
@@ -70,7 +64,7 @@ class LmdbStore(FileLocked, Store):
             self._open_environment()
         except (OSError, lmdb.Error) as error:
             self.close()
-            kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
+            kind = StoreFull if _is_no_space(error) else StoreUnreachable
             raise kind(f"cannot open the LMDB store in {self.path}: {error}", path=str(self.path)) from error
 
     def _open_environment(self) -> None:
@@ -107,9 +101,9 @@ class LmdbStore(FileLocked, Store):
     def close(self) -> None:
         """Close the environment and give the lock back."""
         if self._env is not None:
-            self._wait_for_readers()
-            self._env.close()
-            self._env = None
+            with self._no_readers_left():
+                self._env.close()
+                self._env = None
         self._is_lost = False
         self._lock.release()
 
@@ -132,8 +126,8 @@ class LmdbStore(FileLocked, Store):
                 raise self._failure("a commit failed", error) from error
 
     def _is_full(self, error: lmdb.Error) -> bool:
-        """Whether a commit failed for want of space: LMDB calls a write that the disk took in part an I/O error."""
-        if isinstance(error, lmdb.DiskError) or _is_for_want_of_space(error):
+        """Whether a commit failed because the disk is full: LMDB calls a partial write an I/O error."""
+        if isinstance(error, lmdb.DiskError) or _is_no_space(error):
             return True
         try:
             return shutil.disk_usage(self.path).free < NEARLY_FULL
@@ -162,10 +156,9 @@ class LmdbStore(FileLocked, Store):
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""
-        if self._environment().reader_check():  # what a process kept that was killed while it read is free now
+        if self._environment().reader_check():  # what killed readers kept is free now
             return
-        with self._no_readers:
-            self._no_readers.wait_for(lambda: self._readers == 0)
+        with self._no_readers_left():
             env = self._environment()
             try:
                 env.set_mapsize(env.info()["map_size"] * 2)
@@ -174,9 +167,8 @@ class LmdbStore(FileLocked, Store):
                 raise self._failure("the map could not grow", error) from error
 
     def _reopen(self) -> None:
-        """Get a usable environment again after a failed write, which LMDB may answer by refusing all later ones."""
-        with self._no_readers:
-            self._no_readers.wait_for(lambda: self._readers == 0)
+        """Open the environment again after a failed write, after which LMDB may refuse all later ones."""
+        with self._no_readers_left():
             if self._env is not None:
                 self._env.close()
                 self._env = None
@@ -224,7 +216,7 @@ class LmdbStore(FileLocked, Store):
                 self._take_new_size()
             except lmdb.ReadersFullError:
                 self._reader_left()
-                if not self._environment().reader_check():  # those of processes that were killed while they read
+                if not self._environment().reader_check():  # frees the slots of killed readers
                     raise
             except BaseException:
                 self._reader_left()
@@ -236,10 +228,16 @@ class LmdbStore(FileLocked, Store):
             self._no_readers.notify_all()
 
     def _take_new_size(self) -> None:
-        """The broker in another process has grown the map. Other threads' transactions would read from the old one."""
+        """Use the larger map that the broker in another process has made; open transactions would read the old one."""
+        with self._no_readers_left():
+            self._environment().set_mapsize(0)
+
+    @contextmanager
+    def _no_readers_left(self) -> Iterator[None]:
+        """Wait until this process has no transaction open, and let none begin."""
         with self._no_readers:
             self._no_readers.wait_for(lambda: self._readers == 0)
-            self._environment().set_mapsize(0)
+            yield
 
     def size(self) -> int:
         """Bytes of the pages in use."""
@@ -261,7 +259,7 @@ class LmdbStore(FileLocked, Store):
             self.path.mkdir(parents=True, exist_ok=True)
             return self._lock.acquire(owner)
         except OSError as error:
-            kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
+            kind = StoreFull if _is_no_space(error) else StoreUnreachable
             path = str(error.filename or self.path)
             raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
 
@@ -285,13 +283,9 @@ class LmdbStore(FileLocked, Store):
         kind = StoreCorrupt if isinstance(error, _DAMAGE) else StoreError
         return kind(f"{what} in {self.path}: {error}", path=str(self.path))
 
-    def _wait_for_readers(self) -> None:
-        with self._no_readers:
-            self._no_readers.wait_for(lambda: self._readers == 0)
 
-
-def _is_for_want_of_space(error: Exception) -> bool:
-    """Whether the system says so; LMDB hands on no more than the system's text."""
+def _is_no_space(error: Exception) -> bool:
+    """Whether the system reports a full disk; LMDB passes on only the system's text."""
     if isinstance(error, OSError):
         return error.errno in NO_SPACE
     return any(os.strerror(number) in str(error) for number in NO_SPACE)

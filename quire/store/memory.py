@@ -1,4 +1,4 @@
-"""The memory store: for tests and for brokers that keep nothing. It behaves as the others do and forgets at its end."""
+"""The memory store: for tests and for brokers that keep nothing. It behaves like the others until the process ends."""
 
 import heapq
 import threading
@@ -31,7 +31,7 @@ _Key = TypeVar("_Key", int, tuple[int, int, int])
 
 
 class _SortedKeys(Generic[_Key]):
-    """Keys in order. One that is taken out is forgotten later, when more than half of the list is such keys."""
+    """Keys in order. Removed ones leave the list later, when they are more than half of it."""
 
     def __init__(self, keys: Iterator[_Key] | None = None) -> None:
         self._order: list[_Key] = list(keys or ())
@@ -106,7 +106,7 @@ class _Lane:
         )  # fmt: skip
 
     def remove(self, sequence: int) -> _Record:
-        """Take a record out and join its neighbours."""
+        """Remove a record and link its neighbours."""
         record = self.records.pop(sequence)
         previous, following = self.links.pop(sequence)
         self.sequences.discard(sequence)
@@ -152,11 +152,7 @@ class _Content:
 
 
 class MemoryReader(StoreReader):
-    """Reads the content of a memory store, or of a copy of one.
-
-    Args:
-        content: what to read.
-    """
+    """Reads the content of a memory store, or of a copy of one."""
 
     def __init__(self, content: _Content) -> None:
         self._content = content
@@ -310,7 +306,7 @@ class MemoryStore(MemoryReader, Store):
             return sum(lane.state.bytes for lane in content.lanes.values())
 
     def try_lock(self, owner: str) -> bool:
-        """Take the lock: nobody else can see this store."""
+        """Take the lock: no other process can see this store."""
         self._owner = owner
         return True
 

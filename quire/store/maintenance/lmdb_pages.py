@@ -1,4 +1,4 @@
-"""The pages of an LMDB store as maintenance reads them: links and body side by side, nothing taken for granted."""
+"""The pages of an LMDB store as maintenance reads them: links and body together, either may be damaged or lost."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,19 +14,12 @@ _LAST = 2**64 - 1
 
 
 class PagePair(NamedTuple):
-    """The two values of a page.
+    """The two values of a page."""
 
-    Attributes:
-        first: the sequence in its key.
-        end: the sequence in the key of the next page; all of this page's are below it.
-        links: its links page; None if it is lost.
-        body: its body page; empty if it is lost.
-    """
-
-    first: int
-    end: int
-    links: bytes | None
-    body: bytes
+    first: int  # the sequence in its key
+    end: int  # the sequence in the key of the next page; all of this page's are below it
+    links: bytes | None  # None if it is lost
+    body: bytes  # empty if it is lost
 
     @property
     def readable(self) -> bool:
@@ -52,14 +45,7 @@ class PagePair(NamedTuple):
 
 
 def page_pairs(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int = 0) -> Iterator[PagePair]:
-    """The pages of a lane in their order, one at a time. They may be rewritten or deleted meanwhile.
-
-    Args:
-        txn: a transaction.
-        dbs: the environment's databases.
-        lane: which lane.
-        start: the first key wanted.
-    """
+    """The pages of a lane from a key on, in order. They may be rewritten or deleted meanwhile."""
     first = _next_first(txn, dbs, lane, start)
     while first is not None:
         following = _next_first(txn, dbs, lane, first + 1)
@@ -104,15 +90,7 @@ def find_entry(txn: lmdb.Transaction, dbs: Databases, lane: int, sequence: int) 
 
 
 def live_page(entries: list[Entry], body: bytes) -> tuple[list[Entry], bytes]:
-    """A body page of nothing but the records that are still there.
-
-    Args:
-        entries: the records to keep.
-        body: the page that has them.
-
-    Returns:
-        The entries with their new offsets, and the new body page.
-    """
+    """A body page of these records only: the entries with their new offsets, and the page."""
     kept: list[Entry] = []
     parts: list[bytes] = []
     offset = 0

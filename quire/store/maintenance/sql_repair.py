@@ -14,14 +14,7 @@ from quire.store.sql.tables import deliveries, lanes, links, records
 
 
 class SqlLaneRepair:
-    """Repairs one lane.
-
-    Args:
-        connection: in the write transaction.
-        lane: which lane.
-        damaged: where records go that cannot be kept.
-        done: counts what was done, by the fields of ``RepairReport``.
-    """
+    """Repairs one lane; ``done`` counts by the fields of ``RepairReport``."""
 
     def __init__(self, connection: Connection, lane: int, damaged: DamagedFile, done: Counter[str]) -> None:
         self._connection = connection
@@ -30,7 +23,7 @@ class SqlLaneRepair:
         self._done = done
 
     def run(self) -> None:
-        """Take out what is damaged, then rebuild the links, the state and what hangs on records."""
+        """Remove damaged records, then rebuild the links and the state, and remove delivery states without a record."""
         for record in self._records():
             self._drop_damaged(record)
         self._done["lost"] += self._delete_without_record()
@@ -38,7 +31,7 @@ class SqlLaneRepair:
         self._write_state(state)
 
     def _records(self) -> Iterator[list[Link]]:
-        """The records in order, in runs that may be read at once, as links that lead nowhere yet."""
+        """The records in order, in runs that fit in memory, as links without neighbours."""
         start = 0
         columns = (records.c.sequence, records.c.size, records.c.checksum)
         while True:
@@ -64,11 +57,7 @@ class SqlLaneRepair:
                     self._connection.execute(delete(table).where(*at))
 
     def _delete_without_record(self) -> int:
-        """Remove links, and delivery states, that belong to no record.
-
-        Returns:
-            How many links there were.
-        """
+        """Remove links and delivery states without a record; returns how many links."""
         counts = []
         for table in (links, deliveries):
             here = exists().where(records.c.lane == table.c.lane, records.c.sequence == table.c.sequence)
@@ -77,11 +66,7 @@ class SqlLaneRepair:
         return counts[0]
 
     def _relink(self) -> LaneState:
-        """Make every link what the records around it say.
-
-        Returns:
-            What the lane's state must be, without what only the old one knows.
-        """
+        """Rebuild every link from the records around it; returns the lane's state, as far as they say."""
         head = tail = count = size = 0
         for group in self._chain():
             head = head or group[0].sequence
@@ -118,7 +103,7 @@ class SqlLaneRepair:
 
     def _write_state(self, found: LaneState) -> None:
         row = self._connection.execute(select(lanes).where(lanes.c.lane == self._lane)).first()
-        # Without a state nobody knows which were delivered: all of them may have been.
+        # Without a state it is unknown which records were delivered: all of them may have been.
         old = LaneState(*row[1:]) if row else LaneState(dispatch_mark=found.tail)
         new = found._replace(next_sequence=max(found.next_sequence, old.next_sequence), dispatch_mark=old.dispatch_mark)
         if not row or new != old:

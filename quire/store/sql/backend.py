@@ -51,7 +51,7 @@ class Backend(ABC):
 
     @abstractmethod
     def error(self, error: DBAPIError) -> type[StoreError]:
-        """Which of our errors one of the driver's is."""
+        """Our error for one of the driver's."""
 
     @abstractmethod
     def try_lock(self, owner: str) -> bool:

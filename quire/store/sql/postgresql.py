@@ -34,10 +34,10 @@ from quire.store.sql.backend import Backend
 from quire.store.sql.tables import lanes, meta
 
 LEASE_SECONDS = 10.0
-"""How long a broker that no longer renews its lease keeps others out."""
+"""How long a lease lasts that is not renewed."""
 
 COMMIT_TRIES = 5
-"""Over how many connections a commit is tried, one after the other, as long as they are lost before it is made."""
+"""How many connections a commit is tried with, one after the other, as long as they are lost before the commit."""
 
 _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 1
@@ -66,12 +66,12 @@ It is no part of the store's format.
 class Postgresql(Backend):
     """A store in a PostgreSQL database.
 
-    The lease is checked inside every commit. So a broker that was stopped for longer than its lease cannot write into
-    what another one has taken over meanwhile, even before it notices.
+    Every commit checks the lease. So a broker that was suspended for longer than its lease cannot write after another
+    one has taken over, even before it notices.
 
-    A connection may be lost at any time. A commit that the server cannot have made is made over another connection. If
-    it may have made it, it is asked: the row of the lease has the number of the last commit. Without a lease that stays
-    open: the error is then ``StoreUnreachable``, and what is stored must be read before it is written again.
+    A connection may be lost at any time. A commit that the server cannot have made is repeated with another connection.
+    If the server may have made it, it is asked: the row of the lease has the number of the last commit. Without a lease
+    that is unknown: the error is ``StoreUnreachable``, and what is stored must be read before it is written again.
     """
 
     def __init__(self, url: str, sync: Sync, clock: Clock) -> None:
@@ -104,17 +104,12 @@ class Postgresql(Backend):
         connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
 
     def commit(self, write: Callable[[Connection], None]) -> None:
-        """Commit what is written, as often as it takes until it is known what became of it.
-
-        Raises:
-            StoreLocked: another broker has the lease.
-            DBAPIError: nothing is stored; or, without a lease, the connection was lost in the commit.
-        """
+        """Commit what is written, with further connections until the outcome is known."""
         for tries_left in reversed(range(COMMIT_TRIES)):
             is_begun = is_ending = False
             try:
                 with self._connected() as connection:
-                    is_begun = True  # where there can be no connection, another try is in vain
+                    is_begun = True  # if there can be no connection, another try is useless
                     self._guard(connection)
                     write(connection)
                     is_ending = True
@@ -131,7 +126,7 @@ class Postgresql(Backend):
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """A connection. One that is lost is given up and not rolled back, which would only fail once more."""
+        """A connection. A lost one is invalidated, not rolled back, which would fail as well."""
         with self.writer.connect() as connection:
             try:
                 yield connection
@@ -141,12 +136,7 @@ class Postgresql(Backend):
                 raise
 
     def _guard(self, connection: Connection) -> None:
-        """Number the commit; until it ends the lease stays ours, if we ever took it.
-
-        Raises:
-            StoreLocked: another broker has it.
-            StoreCorrupt: the server has not got all commits, after a failover say.
-        """
+        """Number the commit and lock the lease until it ends, if we ever took one."""
         if self._lease_ends is None:
             return
         ours = update(lease).where(lease.c.token == self._token, lease.c.commit == self._commits)
@@ -158,11 +148,7 @@ class Postgresql(Backend):
             raise StoreCorrupt(f"the server has {number} of the {self._commits} commits that it confirmed")
 
     def _has_committed(self) -> bool:
-        """Whether the last commit was made. While it may still be, its row is locked, and we wait for it.
-
-        Raises:
-            StoreUnreachable: it cannot be known, and the lease counts as lost.
-        """
+        """Whether the server made the last commit; its row is locked while it still may. If unknown, the lease is lost."""
         number = select(lease.c.commit).where(lease.c.token == self._token).with_for_update()
         deadline = self._clock.monotonic() + LEASE_SECONDS
         while True:
@@ -182,7 +168,7 @@ class Postgresql(Backend):
             return bool(found > self._commits)
 
     def sync(self) -> None:
-        """Put everything committed on disk: a durable commit carries all earlier ones with it."""
+        """Put everything committed on disk: a durable commit makes all earlier ones durable."""
         for tries_left in reversed(range(COMMIT_TRIES)):
             try:
                 with self._connected() as connection:
@@ -199,7 +185,7 @@ class Postgresql(Backend):
         return int(connection.scalar(select(func.coalesce(func.sum(lanes.c.bytes), 0))) or 0)
 
     def error(self, error: DBAPIError) -> type[StoreError]:
-        """Which of our errors one of the driver's is (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""
+        """Our error for one of the driver's (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""
         state = getattr(error.orig, "sqlstate", None) or ""
         if state == "53100":
             return StoreFull
@@ -214,7 +200,7 @@ class Postgresql(Backend):
         return unconnected or error.connection_invalidated or state.startswith(("08", "57P"))
 
     def try_lock(self, owner: str) -> bool:
-        """Take the lease if it is free, has run out, or is ours."""
+        """Take the lease if it is free, expired, or ours."""
         ends = self._clock.monotonic() + LEASE_SECONDS
         with self.writer.begin() as connection:
             self.guard_creation(connection)
@@ -232,7 +218,7 @@ class Postgresql(Backend):
         return taken
 
     def unlock(self) -> None:
-        """Give the lease back. If the server does not answer, it runs out by itself."""
+        """Release the lease. If the server does not answer, it expires."""
         if self._lease_ends is None:
             return
         self._lease_ends = None
@@ -247,9 +233,9 @@ class Postgresql(Backend):
             return connection.scalar(select(lease.c.owner).where(lease.c.expires >= _NOW)) or ""
 
     def check_lock(self) -> bool:
-        """Renew the lease. While the server does not answer, the lease is ours until it has run out.
+        """Renew the lease. While the server does not answer, it is ours until it expires.
 
-        It counts as lost if what is stored is not known any more: whoever starts next reads it.
+        It counts as lost if it is unknown what is stored: the next broker to start reads that.
         """
         if self._lease_ends is None or self._must_read_again:
             return False

@@ -66,10 +66,7 @@ class Sqlite(FileLocked, Backend):
             write(connection)
 
     def make_space(self) -> bool:
-        """Move the whole log into the file, so that it is written from its beginning again and need not grow.
-
-        It fails if the file would have to grow for that.
-        """
+        """Move the whole log into the file, if that need not grow: then the log starts anew and need not grow."""
         connection = self.writer.raw_connection()
         try:
             cursor = connection.cursor()
@@ -101,7 +98,7 @@ class Sqlite(FileLocked, Backend):
         return _pragma(connection, "freelist_count") * _pragma(connection, "page_size")
 
     def error(self, error: DBAPIError) -> type[StoreError]:
-        """Which of our errors one of the driver's is."""
+        """Our error for one of the driver's."""
         code = getattr(error.orig, "sqlite_errorcode", 0)
         return _ERRORS.get(code) or _ERRORS.get(code & 0xFF, StoreError)
 
@@ -116,7 +113,7 @@ def _pragma(connection: Connection, name: str) -> int:
 
 
 def _set_up(engine: Engine, begin: str, *pragmas: str) -> None:
-    """Say how an engine's connections start, and how their transactions do."""
+    """Set how an engine's connections and their transactions begin."""
 
     def connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # or the driver would begin transactions itself, and only at the first write

@@ -18,19 +18,13 @@ from quire.store.sql.tables import meta, metadata
 from quire.store.sql.writer import BatchWriter
 
 READ_TRIES = 3
-"""With how many connections a read is begun, one after the other, as long as they turn out to be lost."""
+"""How many connections a read is tried with, one after the other, as long as they are lost."""
 
 _FORMAT = select(meta.c.value).where(meta.c.key == "format")
 
 
 class SqlStore(Store):
-    """A store in a SQL database.
-
-    Args:
-        url: ``sqlite:///absolute/path``, or ``postgresql://...`` as ``store_for_url`` takes it.
-        sync: when commits are on disk.
-        clock: what measures a lease while its server does not answer.
-    """
+    """A store in a SQL database; the clock measures a lease while the database server does not answer."""
 
     def __init__(self, url: str, sync: Sync = Sync.ALWAYS, clock: Clock | None = None) -> None:
         self.url = url

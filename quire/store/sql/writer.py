@@ -60,10 +60,7 @@ _UPDATE_LANE = update(lanes).where(lanes.c.lane == bindparam("in_lane"))
 class BatchWriter:
     """Writes batches through one dialect.
 
-    The statements of the hot path are compiled once and handed to the driver with plain tuples: that halves their cost.
-
-    Args:
-        dialect: of the connections that will be used.
+    The statements of the hot path are compiled once and given to the driver with plain tuples, which halves their cost.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -78,12 +75,7 @@ class BatchWriter:
         self._delete_deliveries = compiled(_DELETE_DELIVERIES)
 
     def write(self, connection: Connection, batch: WriteBatch) -> None:
-        """Write a batch.
-
-        Args:
-            connection: in a transaction that the caller commits, or rolls back if this raises.
-            batch: what to write.
-        """
+        """Write a batch in a transaction, which the caller commits, or rolls back if this fails."""
         parts = {lane: part for lane, part in batch.lanes.items() if part}
         stored = _read_states(connection, list(parts))
         states = {lane: stored.get(lane, LaneState()) for lane in parts}
