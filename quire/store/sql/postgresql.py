@@ -148,7 +148,7 @@ class Postgresql(Backend):
             raise StoreCorrupt(f"the server has {number} of the {self._commits} commits that it confirmed")
 
     def _has_committed(self) -> bool:
-        """Whether the server made the last commit; its row is locked while it still may. If unknown, the lease is lost."""
+        """Whether the server made the last commit; its row is locked while it still may. Unknown counts as lost."""
         number = select(lease.c.commit).where(lease.c.token == self._token).with_for_update()
         deadline = self._clock.monotonic() + LEASE_SECONDS
         while True:
