@@ -14,7 +14,7 @@ has, less one. A page's first number is its first sequence.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from quire.errors import InvalidArgument, StoreCorrupt
 
@@ -57,6 +57,11 @@ class AckSet:
     def count_above_base(self) -> int:
         """How many sequences above the base are finished."""
         return self._finished - self.base - 1  # 0 counts as finished
+
+    @property
+    def encoded_size(self) -> int:
+        """How many bytes its pages take in the store."""
+        return sum([len(page.encode()) for page in self._pages])
 
     def __contains__(self, sequence: int) -> bool:
         return self._end_of_range(sequence) >= sequence
@@ -123,19 +128,6 @@ class AckSet:
             self.add_range(first, last)
 
     # Bytes
-
-    def encode(self) -> bytes:
-        """The whole set as the bytes of one page."""
-        firsts = list(chain.from_iterable([page.firsts for page in self._pages]))
-        lasts = list(chain.from_iterable([page.lasts for page in self._pages]))
-        return _Page(firsts, lasts).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> "AckSet":
-        """Read what ``encode`` wrote."""
-        found = cls.from_pages({0: data})
-        found._set_pages(_cut(found._pages[0]))
-        return found
 
     def changed_pages(self) -> dict[int, bytes | None]:
         """What changed since the last call and must be stored: pages by key; None where one must be removed.

@@ -76,11 +76,9 @@ class FileLocked:
     _lock: FileLock
 
     def unlock(self) -> None:
-        """Release the lock."""
         self._lock.release()
 
     def lock_owner(self) -> str:
-        """Who has the lock."""
         return self._lock.owner()
 
     def check_lock(self) -> bool:

@@ -181,7 +181,6 @@ class LmdbStore(FileLocked, Store):
             self._is_lost = False
 
     def sync(self) -> None:
-        """Put everything committed on disk."""
         try:
             self._environment().sync(True)
         except lmdb.Error as error:
@@ -189,7 +188,6 @@ class LmdbStore(FileLocked, Store):
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
-        """A view that later commits do not change."""
         with self._transaction() as txn:
             yield LmdbReader(txn, self._dbs)
 
@@ -254,7 +252,6 @@ class LmdbStore(FileLocked, Store):
         return max(whole - self.size(), 0)
 
     def try_lock(self, owner: str) -> bool:
-        """Try to become the store's only broker."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             return self._lock.acquire(owner)

@@ -1,6 +1,5 @@
 """Edits one lane of the LMDB store inside one write transaction."""
 
-from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -230,22 +229,14 @@ def _common_run(page: LinksPage, start: int, sequences: list[int], position: int
 
 def drop_lane(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:
     """Remove a lane with all it has."""
-    for key, links in list(_pages_of(txn, dbs, lane)):
-        page = LinksPage(0, bytearray(links))
-        for expiration, sequence in page.measure(0, page.count)[1]:
-            txn.delete(EXPIRATION.pack(expiration, lane, sequence), db=dbs.expirations)
-        txn.delete(key, db=dbs.links)
-        txn.delete(key, db=dbs.bodies)
-    cursor = txn.cursor(dbs.deliveries)
-    more = cursor.set_range(KEY.pack(lane, 0))
-    while more and KEY.unpack(cursor.key())[0] == lane:
-        more = cursor.delete() and bool(cursor.key())
+    for db in (dbs.links, dbs.deliveries):
+        cursor = txn.cursor(db)
+        more = cursor.set_range(KEY.pack(lane, 0))
+        while more and KEY.unpack(cursor.key())[0] == lane:
+            if db is dbs.links:
+                page = LinksPage(0, bytearray(cursor.value()))
+                for expiration, sequence in page.measure(0, page.count)[1]:
+                    txn.delete(EXPIRATION.pack(expiration, lane, sequence), db=dbs.expirations)
+                txn.delete(bytes(cursor.key()), db=dbs.bodies)
+            more = cursor.delete() and bool(cursor.key())
     txn.delete(LANE.pack(lane), db=dbs.lanes)
-
-
-def _pages_of(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> Iterator[tuple[bytes, bytes]]:
-    cursor = txn.cursor(dbs.links)
-    more = cursor.set_range(KEY.pack(lane, 0))
-    while more and KEY.unpack(cursor.key())[0] == lane:
-        yield bytes(cursor.key()), bytes(cursor.value())
-        more = cursor.next()

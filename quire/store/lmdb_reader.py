@@ -44,17 +44,14 @@ class LmdbReader(StoreReader):
         self.dbs = dbs
 
     def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
         return [
             read_destination(LANE.unpack(key)[0], bytes(value)) for key, value in self.txn.cursor(self.dbs.destinations)
         ]
 
     def lane_state(self, lane: int) -> LaneState:
-        """A lane's state."""
         return read_state(self.txn, self.dbs, lane)
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order, within a budget."""
         messages: list[Message] = []
         for links, body in self._pages(lane, start):
             for entry in pages.ENTRY.iter_unpack(links[pages.find_from(links, start) * pages.ENTRY.size :]):
@@ -67,7 +64,6 @@ class LmdbReader(StoreReader):
         return Page(messages, end=True)
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
         messages = []
         links, body = memoryview(b""), _Lazy(self.txn, self.dbs.bodies, b"")
         for sequence in sequences:
@@ -81,7 +77,6 @@ class LmdbReader(StoreReader):
         return messages
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in ascending sequence."""
         found: list[Link] = []
         for links, _ in self._pages(lane, start):
             for entry in pages.ENTRY.iter_unpack(links[pages.find_from(links, start) * pages.ENTRY.size :]):
@@ -91,7 +86,6 @@ class LmdbReader(StoreReader):
         return found
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
         found: list[tuple[int, Delivery]] = []
         for key, value in islice(self._entries(self.dbs.deliveries, KEY.pack(lane, start)), limit):
             owner, sequence = KEY.unpack(key)
@@ -101,30 +95,25 @@ class LmdbReader(StoreReader):
         return found
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records that have expired, earliest first."""
         first = EXPIRATION.pack(after.time, after.lane, after.sequence + 1)
         entries = islice(self._entries(self.dbs.expirations, first), limit)
         found = (Expiration._make(EXPIRATION.unpack(key)) for key, _ in entries)
         return list(takewhile(lambda entry: entry.time <= now_ms, found))
 
     def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
         data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
         return int.from_bytes(data, "big") if data else 0
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
         first = start.encode()
         entries = self._entries(self.dbs.producers, first if _DIGEST_KEY.fullmatch(first) else text_key(start))
         return [(bytes(key).decode(), int.from_bytes(value, "big")) for key, value in islice(entries, limit)]
 
     def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
         data = self.txn.get(mark_key(key), db=self.dbs.marks)
         return None if data is None else bytes(data)
 
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
         wanted = prefix.encode()
         # LMDB seeks no longer key; that there are only shorter ones makes the rest of it irrelevant.
         first = max(wanted, start.encode())[: MAX_MARK_KEY + 1]

@@ -4,7 +4,7 @@ import heapq
 import threading
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice, takewhile
 from typing import Generic, NamedTuple, TypeVar
@@ -27,6 +27,8 @@ from quire.store.base import (
 from quire.store.marks import mark_key
 from quire.store.records import add_delivery
 
+_Name = TypeVar("_Name")
+_Value = TypeVar("_Value")
 _Key = TypeVar("_Key", int, tuple[int, int, int])
 
 
@@ -163,17 +165,14 @@ class MemoryReader(StoreReader):
             yield self._content
 
     def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
         with self._reading() as content:
             return [content.destinations[number] for number in sorted(content.destinations)]
 
     def lane_state(self, lane: int) -> LaneState:
-        """A lane's state."""
         with self._reading() as content:
             return content.lanes[lane].state if lane in content.lanes else LaneState()
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order, within a budget."""
         messages: list[Message] = []
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
@@ -185,13 +184,11 @@ class MemoryReader(StoreReader):
         return Page(messages, end=True)
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
             return [found.message(sequence) for sequence in sequences if sequence in found.records]
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in ascending sequence."""
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
             return [
@@ -201,37 +198,31 @@ class MemoryReader(StoreReader):
             ]
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
             sequences = sorted(sequence for sequence in found.deliveries if sequence >= start)
             return [(sequence, found.deliveries[sequence]) for sequence in sequences[:limit]]
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records that have expired, earliest first."""
         time, lane, sequence = after
         with self._reading() as content:
             following = content.expirations.iterate((time, lane, sequence + 1))
             return [Expiration._make(key) for key in takewhile(lambda key: key[0] <= now_ms, islice(following, limit))]
 
     def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
         with self._reading() as content:
             return content.producers.get(producer_id, 0)
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
         with self._reading() as content:
             return heapq.nsmallest(limit, [entry for entry in content.producers.items() if entry[0] >= start])
 
     def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
         mark_key(key)
         with self._reading() as content:
             return content.marks.get(key)
 
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
         with self._reading() as content:
             # Texts are compared by code point, which gives the order of their bytes of UTF-8.
             keys = sorted(key for key in content.marks if key.startswith(prefix) and key >= start)
@@ -259,16 +250,13 @@ class MemoryStore(MemoryReader, Store):
         return self._content
 
     def open(self) -> None:
-        """Open the store."""
         self._is_open = True
 
     def close(self) -> None:
-        """Close the store and give the lock back."""
         self._is_open = False
         self._owner = ""
 
     def apply(self, batch: WriteBatch) -> None:
-        """Commit a batch."""
         content = self._opened()
         # What can fail comes first: from the lock on, nothing does.
         for key in batch.marks:
@@ -281,16 +269,8 @@ class MemoryStore(MemoryReader, Store):
                 if part:
                     _change_lane(content, lane, part, checksums[lane])
             _replace_destinations(content, batch.destinations)
-            for producer_id, sequence in batch.producers.items():
-                if sequence is None:
-                    content.producers.pop(producer_id, None)
-                else:
-                    content.producers[producer_id] = sequence
-            for key, value in batch.marks.items():
-                if value is None:
-                    content.marks.pop(key, None)
-                else:
-                    content.marks[key] = value
+            _update(content.producers, batch.producers)
+            _update(content.marks, batch.marks)
 
     def sync(self) -> None:
         """Nothing is ever on disk."""
@@ -301,26 +281,29 @@ class MemoryStore(MemoryReader, Store):
         yield MemoryReader(self._opened().copy())
 
     def size(self) -> int:
-        """The bytes of all contents."""
         with self._reading() as content:
             return sum(lane.state.bytes for lane in content.lanes.values())
 
     def try_lock(self, owner: str) -> bool:
-        """Take the lock: no other process can see this store."""
         self._owner = owner
         return True
 
     def unlock(self) -> None:
-        """Give the lock back."""
         self._owner = ""
 
     def lock_owner(self) -> str:
-        """Who has the lock."""
         return self._owner
 
     def check_lock(self) -> bool:
-        """Whether the lock was taken."""
         return bool(self._owner)
+
+
+def _update(found: dict[_Name, _Value], changes: Mapping[_Name, _Value | None]) -> None:
+    for key, value in changes.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = value
 
 
 def _change_lane(content: _Content, number: int, part: LaneBatch, checksums: list[int]) -> None:
@@ -329,11 +312,7 @@ def _change_lane(content: _Content, number: int, part: LaneBatch, checksums: lis
         lane.append(message, checksum)
         if message.expiration:
             content.expirations.add((message.expiration, number, message.sequence))
-    for sequence, delivery in part.deliveries.items():
-        if delivery is None:
-            lane.deliveries.pop(sequence, None)
-        elif sequence in lane.records:
-            lane.deliveries[sequence] = delivery
+    _update(lane.deliveries, {at: state for at, state in part.deliveries.items() if at in lane.records})
     for sequence in part.removals:
         if sequence in lane.records:
             record = lane.remove(sequence)

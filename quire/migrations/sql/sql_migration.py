@@ -1,13 +1,15 @@
 """Migrates a SQL store: all steps in one transaction."""
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy import Connection, CreateTableAs, Select, func, inspect, literal_column, select, table, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema
 
 from quire.errors import StoreError, StoreFull, StoreLocked, StoreUnreachable
 from quire.migrations.store_migration import StoreMigration
@@ -94,8 +96,8 @@ def _copy_tables(connection: Connection, backup: str) -> str:
     """Copy the tables into a schema of their own, named after the one they are in."""
     own = connection.scalar(select(func.current_schema()))
     schema = f"{own}{backup}".replace(".", "_").replace("-", "_").lower()
-    quote = connection.dialect.identifier_preparer.quote
-    connection.execute(text(f"CREATE SCHEMA {quote(schema)}"))
-    for table in inspect(connection).get_table_names():
-        connection.execute(text(f"CREATE TABLE {quote(schema)}.{quote(table)} AS TABLE {quote(table)}"))
+    connection.execute(CreateSchema(schema))
+    for name in inspect(connection).get_table_names():
+        rows: Select[Any] = select(literal_column("*")).select_from(table(name))
+        connection.execute(CreateTableAs(rows, name, schema=schema))
     return schema

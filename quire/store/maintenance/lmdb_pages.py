@@ -46,40 +46,33 @@ class PagePair(NamedTuple):
 
 def page_pairs(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int = 0) -> Iterator[PagePair]:
     """The pages of a lane from a key on, in order. They may be rewritten or deleted meanwhile."""
-    first = _next_first(txn, dbs, lane, start)
-    while first is not None:
-        following = _next_first(txn, dbs, lane, first + 1)
-        key = KEY.pack(lane, first)
-        links = txn.get(key, db=dbs.links)
-        body = txn.get(key, default=b"", db=dbs.bodies)
-        yield PagePair(first, following or _LAST, None if links is None else bytes(links), bytes(body))
-        first = following
-
-
-def _next_first(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int) -> int | None:
-    found = []
-    for db in (dbs.links, dbs.bodies):
-        cursor = txn.cursor(db)
-        if cursor.set_range(KEY.pack(lane, start)):
-            owner, first = KEY.unpack(cursor.key())
-            if owner == lane:
-                found.append(first)
-    return min(found, default=None)
+    key = _next_key(txn, dbs, lane, start)
+    while key and key[0] == lane:
+        following = _next_key(txn, dbs, lane, key[1] + 1)
+        end = following[1] if following and following[0] == lane else _LAST
+        packed = KEY.pack(*key)
+        links = txn.get(packed, db=dbs.links)
+        body = txn.get(packed, default=b"", db=dbs.bodies)
+        yield PagePair(key[1], end, None if links is None else bytes(links), bytes(body))
+        key = following
 
 
 def page_lanes(txn: lmdb.Transaction, dbs: Databases) -> Iterator[int]:
     """The lanes that have pages."""
-    lane = -1
-    while True:
-        found = []
-        for db in (dbs.links, dbs.bodies):
-            cursor = txn.cursor(db)
-            if cursor.set_range(KEY.pack(lane + 1, 0)):
-                found.append(KEY.unpack(cursor.key())[0])
-        if not found:
-            return
-        lane = min(found)
-        yield lane
+    key = _next_key(txn, dbs, 0, 0)
+    while key:
+        yield key[0]
+        key = _next_key(txn, dbs, key[0] + 1, 0)
+
+
+def _next_key(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int) -> tuple[int, ...] | None:
+    """The first key of a page, whole or not, from a lane and a sequence on."""
+    found = []
+    for db in (dbs.links, dbs.bodies):
+        cursor = txn.cursor(db)
+        if cursor.set_range(KEY.pack(lane, start)):
+            found.append(KEY.unpack(cursor.key()))
+    return min(found, default=None)
 
 
 def find_entry(txn: lmdb.Transaction, dbs: Databases, lane: int, sequence: int) -> Entry | None:

@@ -80,9 +80,10 @@ class Postgresql(Backend):
         self._lease_ends: float | None = None
         self._commits = 0
         self._must_read_again = False
+        with_driver = f"postgresql+psycopg:{url.partition(':')[2]}"
         timeouts = {"connect_timeout": _CONNECT_SECONDS, "tcp_user_timeout": int(LEASE_SECONDS * 1000)}
         try:
-            self.writer = create_engine(for_driver(url), paramstyle="format", connect_args=timeouts, max_overflow=-1)
+            self.writer = create_engine(with_driver, paramstyle="format", connect_args=timeouts, max_overflow=-1)
         except (ArgumentError, ValueError) as error:  # their texts may show the password
             advice = "write postgresql://user@host:5432/name"
             raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {advice}") from error
@@ -250,8 +251,3 @@ class Postgresql(Backend):
         if renewed:
             self._lease_ends = ends
         return renewed
-
-
-def for_driver(url: str) -> str:
-    """A URL of PostgreSQL with the driver that SQLAlchemy is to use, whichever of its names the URL begins with."""
-    return f"postgresql+psycopg:{url.partition(':')[2]}"

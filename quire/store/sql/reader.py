@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, and_, bindparam, collate, select, tuple_
+from sqlalchemy import BigInteger, Column, Connection, Select, and_, bindparam, collate, select, tuple_
 
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
@@ -22,13 +22,16 @@ from quire.store.damage import reader_tells_of_damage
 from quire.store.marks import end_of_prefix, mark_key
 from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes, links, marks, producers, records
 
+
+def _of_lane(sequence: Column[int], *columns: Column[Any]) -> Select[Any]:
+    """Rows of a lane from a sequence on."""
+    table = sequence.table
+    query = select(sequence, *columns).where(table.c.lane == bindparam("in_lane"), sequence >= bindparam("start"))
+    return query.order_by(sequence).limit(bindparam("most"))
+
+
 _LANE_STATE = select(*list(lanes.c)[1:]).where(lanes.c.lane == bindparam("in_lane"))
-_LINKS = (
-    select(links.c.sequence, links.c.previous, links.c.next, links.c.size, links.c.checksum)
-    .where(links.c.lane == bindparam("in_lane"), links.c.sequence >= bindparam("start"))
-    .order_by(links.c.sequence)
-    .limit(bindparam("most"))
-)
+_LINKS = _of_lane(links.c.sequence, links.c.previous, links.c.next, links.c.size, links.c.checksum)
 _SIZES = _LINKS.with_only_columns(links.c.sequence, links.c.size)
 _MESSAGES = select(
     records.c.sequence,
@@ -47,12 +50,7 @@ _MESSAGES = select(
 _PAGE = _MESSAGES.where(
     records.c.lane == bindparam("in_lane"), records.c.sequence.between(bindparam("first"), bindparam("last"))
 ).order_by(records.c.sequence)
-_DELIVERIES = (
-    select(*list(deliveries.c)[1:])
-    .where(deliveries.c.lane == bindparam("in_lane"), deliveries.c.sequence >= bindparam("start"))
-    .order_by(deliveries.c.sequence)
-    .limit(bindparam("most"))
-)
+_DELIVERIES = _of_lane(*list(deliveries.c)[1:])
 _EXPIRATION = (records.c.expiration, records.c.lane, records.c.sequence)
 _EXPIRED = (
     select(*_EXPIRATION)
@@ -77,7 +75,6 @@ class SqlReader(StoreReader):
         self.connection = connection
 
     def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
         return [
             StoredDestination(number, kind, name, settings, tuple(owned))
             for number, kind, name, settings, owned in self.connection.execute(
@@ -86,12 +83,10 @@ class SqlReader(StoreReader):
         ]
 
     def lane_state(self, lane: int) -> LaneState:
-        """A lane's state."""
         row = self.connection.execute(_LANE_STATE, {"in_lane": lane}).first()
         return LaneState(*row) if row else LaneState()
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order, within a budget."""
         chosen: list[int] = []
         end = True
         sizes = self.connection.execute(_SIZES, {"in_lane": lane, "start": start, "most": limit + 1})
@@ -112,7 +107,6 @@ class SqlReader(StoreReader):
         return Page(messages, end)
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
         found: dict[int, Message] = {}
         for start in range(0, len(sequences), MOST_VALUES):
             wanted = records.c.sequence.in_(sequences[start : start + MOST_VALUES])
@@ -121,40 +115,33 @@ class SqlReader(StoreReader):
         return [found[sequence] for sequence in sequences if sequence in found]
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in ascending sequence."""
         rows = self.connection.execute(_LINKS, {"in_lane": lane, "start": start, "most": limit})
         return [Link(*row) for row in rows]
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
         rows = self.connection.execute(_DELIVERIES, {"in_lane": lane, "start": start, "most": limit})
         return [(sequence, Delivery(*state)) for sequence, *state in rows]
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records that have expired, earliest first."""
         time, lane, sequence = after
         start = {"time": time, "in_lane": lane, "start": sequence}
         rows = self.connection.execute(_EXPIRED, {"now_ms": now_ms, "most": limit, **start})
         return [Expiration._make(row) for row in rows]
 
     def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
         query = select(producers.c.sequence).where(producers.c.producer == producer_id)
         return self.connection.scalar(query) or 0
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
         id = collate(producers.c.producer, _BY_BYTES[self.connection.dialect.name])
         rows = self.connection.execute(select(producers).where(id >= start).order_by(id).limit(limit))
         return [(row.producer, row.sequence) for row in rows]
 
     def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
         mark_key(key)
         return self.connection.scalar(select(marks.c.value).where(marks.c.key == key))
 
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
         key = collate(marks.c.key, _BY_BYTES[self.connection.dialect.name])
         query = select(marks).where(key >= max(prefix, start)).order_by(key).limit(limit)
         end = end_of_prefix(prefix)

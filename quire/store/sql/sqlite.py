@@ -98,7 +98,6 @@ class Sqlite(FileLocked, Backend):
         return _pragma(connection, "freelist_count") * _pragma(connection, "page_size")
 
     def error(self, error: DBAPIError) -> type[StoreError]:
-        """Our error for one of the driver's."""
         code = getattr(error.orig, "sqlite_errorcode", 0)
         return _ERRORS.get(code) or _ERRORS.get(code & 0xFF, StoreError)
 

@@ -54,7 +54,6 @@ class SqlStore(Store):
             return self._read_format() is not None
 
     def close(self) -> None:
-        """Close all connections and give the lock back."""
         self._is_open = False
         try:
             self.unlock()
@@ -62,7 +61,6 @@ class SqlStore(Store):
             self.backend.close()
 
     def apply(self, batch: WriteBatch) -> None:
-        """Commit a batch in one transaction."""
         self._check_open()
         if not batch:
             return
@@ -80,44 +78,36 @@ class SqlStore(Store):
             self.backend.commit(lambda connection: self._batches.write(connection, batch))
 
     def sync(self) -> None:
-        """Put everything committed on disk."""
         self._check_open()
         with self._translating():
             self.backend.sync()
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
-        """A view that later commits do not change: one transaction."""
         with self._reading() as connection:
             yield SqlReader(connection)
 
     def size(self) -> int:
-        """Bytes in use; what counts is up to the database."""
         with self._reading() as connection:
             return self.backend.size(connection)
 
     def free(self) -> int:
-        """Bytes that removed records left free in files on this machine."""
         with self._reading() as connection:
             return self.backend.free(connection)
 
     def try_lock(self, owner: str) -> bool:
-        """Try to become the store's only broker."""
         with self._translating():
             return self.backend.try_lock(owner)
 
     def unlock(self) -> None:
-        """Give the lock back."""
         with self._translating():
             self.backend.unlock()
 
     def lock_owner(self) -> str:
-        """Who has the lock."""
         with self._translating():
             return self.backend.lock_owner()
 
     def check_lock(self) -> bool:
-        """Whether the lock is still ours."""
         return self.backend.check_lock()
 
     @property
