@@ -26,7 +26,7 @@ from quire.store.base import (
 from quire.store.damage import reader_tells_of_damage
 from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
 from quire.store.marks import mark_key
-from quire.store.pages import KEY
+from quire.store.pages import KEY, entry_of
 from quire.store.records import add_delivery
 
 _Bytes = bytes | memoryview
@@ -67,10 +67,10 @@ class LmdbReader(StoreReader):
         messages = []
         links, body = memoryview(b""), _Lazy(self.txn, self.dbs.bodies, b"")
         for sequence in sequences:
-            entry = pages.entry_of(links, sequence)
+            entry = entry_of(links, sequence)
             if entry is None:
                 links, body = next(self._pages(lane, sequence), (links, body))
-                entry = pages.entry_of(links, sequence)
+                entry = entry_of(links, sequence)
             if entry is not None:
                 messages.append(_read_message(lane, entry, body()))
         self._add_deliveries(lane, sorted(messages, key=lambda message: message.sequence))
@@ -95,10 +95,15 @@ class LmdbReader(StoreReader):
         return found
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        first = EXPIRATION.pack(after.time, after.lane, after.sequence + 1)
-        entries = islice(self._entries(self.dbs.expirations, first), limit)
-        found = (Expiration._make(EXPIRATION.unpack(key)) for key, _ in entries)
-        return list(takewhile(lambda entry: entry.time <= now_ms, found))
+        found: list[Expiration] = []
+        cursor = self.txn.cursor(self.dbs.expirations)
+        if cursor.set_range(EXPIRATION.pack(after.time, after.lane, after.sequence + 1)):
+            for key in islice(cursor.iternext(values=False), limit):
+                entry = Expiration._make(EXPIRATION.unpack(key))
+                if entry.time > now_ms:
+                    break
+                found.append(entry)
+        return found
 
     def producer(self, producer_id: str) -> int:
         data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
