@@ -1,11 +1,10 @@
 """The ack set: which sequences of a lane one subscription has finished, exactly, at a cost that follows the holes.
 
-Finished sequences are kept as ranges: everything up to the *base*, then each run of finished ones above it. Ranges
-stand in pages of bounded size, keyed by their first sequence, in memory and in the store alike: a change costs a search
-and the rewriting of the page it touches, however long the lane is.
+Finished sequences are kept as ranges: everything up to the *base*, then each run of finished ones above it. Ranges are
+in pages of bounded size, keyed by their first sequence, in memory and in the store: a change costs a search and the
+rewriting of one page, however long the lane is.
 
-No information is ever dropped. What bounds an ack set is its owner, who pauses deliveries when ``holes`` exceeds a
-limit.
+No information is ever dropped. The owner of an ack set bounds it: it pauses deliveries when ``holes`` exceeds a limit.
 
 A page's bytes are numbers, seven bits to the byte, the lowest first, the eighth bit set in all bytes but a number's
 last. Each range is two of them: how many sequences lie between it and the range before it, less one, and how many it

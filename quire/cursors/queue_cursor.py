@@ -25,11 +25,11 @@ PAGE_LIMIT = 1000
 """Most messages of one read."""
 
 PAGE_BYTES = 1 << 20
-"""Most bytes of one read, so that a read never holds the event loop for long."""
+"""Most bytes of one read, so that it does not block the event loop for long."""
 
 WINDOW_LIMIT = 4096
-"""With so many messages waiting in memory, what is committed stays in the store until it is wanted: a queue whose
-consumers are slow must not take the memory of all others."""
+"""With so many messages in the window, committed messages stay in the store: a queue with slow consumers must not take
+the memory of all others."""
 
 _sequence = attrgetter("sequence")
 
@@ -76,7 +76,7 @@ class QueueCursor:
     def reset(self, in_flight: list[Message]) -> None:
         """Release the memory and start again from the head, because there is no consumer any more.
 
-        Messages in flight come back, in order: stored ones will be read again, the others are kept.
+        Of the messages in flight, in order, stored ones will be read again, the others are kept.
         """
         self._active = False
         self.skipped.clear()
@@ -299,7 +299,7 @@ class QueueCursor:
         self._memory.force(charge)
 
     def _first_fits(self, available: int) -> bool:
-        """Whether the message at the position fits, told from its indexed size, before anything is read."""
+        """Whether the message at the position fits, by its indexed size, before it is read."""
         links = self._next_links(self._store)
         if not self._spool.is_empty(self._lane):
             links += self._next_links(self._spool)

@@ -1,4 +1,4 @@
-"""Brings a store to the current format."""
+"""Migrates a store to the current format."""
 
 from contextlib import closing
 from typing import NamedTuple
@@ -36,7 +36,7 @@ class MigrationReport(NamedTuple):
 def prepare(url: str) -> MigrationReport | None:
     """Migrate a store with an older format, with a backup, before it is opened; the caller has its lock.
 
-    Returns None if there was nothing to do. After an error the store is as it was.
+    Returns None if there was nothing to do. After an error the store is unchanged.
     """
     if url == "memory:" or not store_exists(url):
         return None
@@ -46,7 +46,7 @@ def prepare(url: str) -> MigrationReport | None:
 
 
 def migrate(url: str, *, dry_run: bool = False, backup: bool = True, clock: Clock | None = None) -> MigrationReport:
-    """Lock a store and bring it to the current format; after an error it is as it was. The clock names the backup."""
+    """Lock a store and migrate it to the current format; after an error it is unchanged. The clock names the backup."""
     if not store_exists(url):
         raise StoreUnreachable(f"there is no store at {shown(url)}", url=shown(url))
     with closing(_migration(url)) as migration:

@@ -1,4 +1,4 @@
-"""What the runner needs of each kind of store: which format it has, and the way to the current one."""
+"""What the runner needs of each kind of store: its format, and the steps to the current one."""
 
 from abc import ABC, abstractmethod
 

@@ -1,9 +1,9 @@
-"""The store SPI: what every store does. What it keeps is in ``records``, what it is given to write in ``batch``.
+"""The store SPI: what every store does. What it keeps is in ``records``, what it writes in ``batch``.
 
-A store keeps *lanes*: doubly linked lists of message records, keyed by (lane, sequence). Links stand apart from bodies.
-Head, tail, count and bytes of a lane are stored and exact. A store is synchronous; ``apply`` is called by one thread at
-a time (the group-commit writer), reads may come from another thread meanwhile and see committed records only. The
-conformance suite in ``quire.testing`` says in tests what the texts here say in words.
+A store keeps *lanes*: doubly linked lists of message records, keyed by (lane, sequence). Links are kept apart from
+bodies. Head, tail, count and bytes of a lane are stored and exact. A store is synchronous; ``apply`` is called by one
+thread at a time (the group-commit writer), reads may come from another thread meanwhile and see committed records only.
+The conformance suite in ``quire.testing`` tests all of this.
 """
 
 from abc import ABC, abstractmethod
@@ -143,11 +143,11 @@ class StoreReader(ABC):
 
 
 class Store(StoreReader):
-    """A store. Made closed; ``open`` it first. Its own reads are each made in a snapshot of the newest commit.
+    """A store. It is closed until ``open``. Each of its own reads is made in a snapshot of the newest commit.
 
     Attributes:
         url: where it is, as the user writes it.
-        reserve_file: a file beside it that nothing else uses, on the disk that it fills; None if it fills no disk here.
+        reserve_file: a file beside it for the reserve, on the same disk; None if it uses no disk of this machine.
     """
 
     url: str
@@ -166,7 +166,7 @@ class Store(StoreReader):
 
     @abstractmethod
     def close(self) -> None:
-        """Close. A store closed twice is closed."""
+        """Close the store, and release the lock. Closing it twice does nothing."""
 
     @abstractmethod
     def apply(self, batch: WriteBatch) -> None:
@@ -185,7 +185,7 @@ class Store(StoreReader):
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[StoreReader]:
-        """A view that later commits do not change: browsing, export, verify. Keep it for one step, not for minutes."""
+        """A view that later commits do not change: for a browser, export, verify. Keep it for a step, not minutes."""
 
     @abstractmethod
     def size(self) -> int:
@@ -200,16 +200,16 @@ class Store(StoreReader):
         """Try to become the store's only broker; the lock ends with ``unlock``, ``close`` or the process.
 
         Args:
-            owner: who we are, for the one who finds it locked (host and process id).
+            owner: the name of this process, for others that find the store locked (host and process id).
         """
 
     @abstractmethod
     def unlock(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
 
     @abstractmethod
     def lock_owner(self) -> str:
-        """Who has the lock, as far as can be known; an empty text if nobody."""
+        """The name of the lock's owner, as far as it is known; empty if the lock is free."""
 
     @abstractmethod
     def check_lock(self) -> bool:

@@ -13,11 +13,11 @@ class LaneBatch:
 
     Attributes:
         appends: new records, in ascending sequence, above every sequence the lane ever had.
-        removals: sequences to remove; one that is not there is passed over.
-        deliveries: delivery states to set, by sequence; None removes one. States of removed records go with them, and a
-            state for a record that is not there is passed over.
+        removals: sequences to remove; one that is not there is ignored.
+        deliveries: delivery states to set, by sequence; None removes one. States of removed records are removed with
+            them, and a state for a record that is not there is ignored.
         dispatch_mark: the new mark, or None to leave it.
-        state: what the lane is after the commit: the store says so at the end of ``apply``, and nobody need read it.
+        state: what the lane is after the commit: the store sets it at the end of ``apply``, so no read is needed.
     """
 
     __slots__ = ("appends", "deliveries", "dispatch_mark", "removals", "state")
@@ -40,7 +40,7 @@ class WriteBatch:
     Within a lane, appends come before removals. A destination is created in the batch that first uses its lanes, or
     before.
 
-    A *mark* is anything small that the broker remembers besides messages: a prepared transaction (``xa/...``), a
+    A *mark* is anything small that the broker stores besides messages: a prepared transaction (``xa/...``), a
     durable subscription and its ack set (``sub/...``), a topic's count of messages. Its key has 1 to ``MAX_MARK_KEY``
     bytes of UTF-8 and no NUL character; its value may have megabytes.
 

@@ -19,7 +19,7 @@ class FileLock:
         self._file: int | None = None
 
     @property
-    def held(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether we have the lock, and the locked file is still the one that others find."""
         if self._file is None:
             return False
@@ -31,7 +31,7 @@ class FileLock:
     def acquire(self, owner: str) -> bool:
         """Take the lock if it is free, without waiting; returns whether it is ours. The owner is for ``owner``."""
         if self._file is not None:
-            return self.held
+            return self.is_ours
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,7 +83,7 @@ class FileLocked:
 
     def check_lock(self) -> bool:
         """A file lock lasts as long as the process."""
-        return self._lock.held
+        return self._lock.is_ours
 
 
 def _padded(owner: str) -> bytes:

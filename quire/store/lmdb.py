@@ -99,7 +99,7 @@ class LmdbStore(FileLocked, Store):
                 txn.put(_FORMAT, str(FORMAT_VERSION).encode(), db=meta)
 
     def close(self) -> None:
-        """Close the environment and give the lock back."""
+        """Close the environment and release the lock."""
         if self._env is not None:
             with self._no_readers_left():
                 self._env.close()
@@ -248,7 +248,7 @@ class LmdbStore(FileLocked, Store):
         try:
             whole = (self.path / "data.mdb").stat().st_size
         except OSError as error:
-            raise self._failure("the data file cannot be looked at", error) from error
+            raise self._failure("the size of the data file cannot be read", error) from error
         return max(whole - self.size(), 0)
 
     def try_lock(self, owner: str) -> bool:

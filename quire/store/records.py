@@ -1,4 +1,4 @@
-"""What a store keeps, as it is handed in and read: records, links, states of lanes, destinations."""
+"""What a store keeps: delivery states, states of lanes, links, expirations, destinations."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -34,13 +34,13 @@ class Delivery(NamedTuple):
 
 
 def add_delivery(message: Message, delivery: Delivery) -> None:
-    """Give a message that is read what its delivery state says."""
+    """Set what a delivery state says on the message of its record."""
     message.deliveries, message.failures = delivery.deliveries, delivery.failures
     message.redelivered, message.not_before = delivery.deliveries > 0, delivery.not_before
 
 
 class LaneState(NamedTuple):
-    """What a store knows of a lane without looking at its records.
+    """What a store knows of a lane without reading its records.
 
     Attributes:
         head: the first record's sequence; 0 in an empty lane.
@@ -53,7 +53,7 @@ class LaneState(NamedTuple):
 
     head: int = 0
     tail: int = 0
-    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not used here
     bytes: int = 0
     next_sequence: int = 1
     dispatch_mark: int = 0
@@ -96,7 +96,7 @@ FIRST_EXPIRATION = Expiration(0, 0, 0)
 
 
 class Page(NamedTuple):
-    """What one read brought.
+    """The result of one read.
 
     Attributes:
         messages: in the order of the lane, with ``deliveries``, ``failures``, ``redelivered`` and ``not_before`` from
@@ -109,7 +109,7 @@ class Page(NamedTuple):
 
 
 IDENTITY = "identity"
-"""The setting of a stream that tells it from any other that had or will have its name, in this store or in another."""
+"""The setting of a stream that distinguishes it from any other stream of the same name, earlier or in another store."""
 
 
 class StoredDestination(NamedTuple):

@@ -38,7 +38,7 @@ def remove(path: Path) -> None:
 def replace_data_file(source: Path, directory: Path) -> None:
     """Replace the data file of an LMDB store, which is locked, atomically, by one on the same file system.
 
-    A process that has the old file open keeps it. The table of readers belongs to the old file, so it goes with it.
+    A process that has the old file open keeps it. The table of readers belongs to the old file, so it is removed.
     """
     flush(source)
     os.replace(source, directory / DATA)

@@ -39,7 +39,7 @@ class RepairReport(NamedTuple):
     """What a repair did, in numbers of records, links and lanes."""
 
     relinked: int = 0  # records whose link was wrong or lost
-    restored: int = 0  # records that came back because the links of their page were lost; some may be consumed
+    restored: int = 0  # records of a page whose links were lost; some may have been consumed before
     damaged: int = 0  # records that could not be read and were removed
     lost: int = 0  # links that led to no record and were removed
     lanes: int = 0  # lanes whose state was wrong

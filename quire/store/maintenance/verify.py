@@ -104,7 +104,7 @@ class _LaneCheck:
             yield self._reader.links(self._lane, start, STEP)[::-1]
 
     def _follow(self, links: Iterator[Link], expected: int, way: _Direction) -> Iterator[Finding]:
-        """Follow the pointers of one direction. After a break it goes on with the record that is there."""
+        """Follow the pointers of one direction; after a break continue with the next record."""
         last = 0
         for link in links:
             if link.sequence != expected:
@@ -162,7 +162,7 @@ class _LaneCheck:
 
 
 def groups(links: list[Link]) -> Iterator[list[Link]]:
-    """Cut links into runs whose records are together not larger than ``GROUP_BYTES``, or single."""
+    """Divide links into runs whose records together have at most ``GROUP_BYTES``, or that have one record."""
     group: list[Link] = []
     size = 0
     for link in links:

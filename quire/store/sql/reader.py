@@ -149,7 +149,7 @@ class SqlReader(StoreReader):
         return [(row.key, row.value) for row in rows]
 
 
-# Rows are fetched before any is looked at: a result left open by an error would hold SQLite's old view of the store.
+# All rows are fetched before any is read: a result left open by an error would keep SQLite's old view of the store.
 def _read_message(lane: int, row: Sequence[Any]) -> Message:
     sequence, content, expiration, priority, checksum, given, failures, not_before = row
     if zlib.crc32(content) != checksum:

@@ -143,7 +143,7 @@ class SqlStore(Store):
                 raise
 
     def _begin_read(self) -> Connection:
-        """A connection in a transaction whose first read is made: it sees the store as it was at that read.
+        """A connection in a transaction that has made its first read: it sees the store as of that read.
 
         A pooled connection may be lost. Then another one is tried.
         """

@@ -45,7 +45,7 @@ def test_what_is_not_kept_cannot_be_looked_after(url: str) -> None:
     assert "secret" not in f"{raised.value} {raised.value.data}"
 
 
-def test_a_memory_store_has_no_upkeep() -> None:
+def test_a_memory_store_has_no_maintenance() -> None:
     with pytest.raises(InvalidArgument):
         maintenance_of(MemoryStore())
 
