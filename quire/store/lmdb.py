@@ -49,7 +49,7 @@ class LmdbStore(FileLocked, Store):
         self._lock = FileLock(self.path / "lock")
         self._env: lmdb.Environment | None = None
         self._is_lost = False  # a failed commit closed the environment, and it could not be opened again
-        self._dbs: Databases
+        self.databases: Databases
         self._readers = 0
         self._no_readers = threading.Condition()
 
@@ -86,7 +86,7 @@ class LmdbStore(FileLocked, Store):
         except QuireError:
             self.close()
             raise
-        self._dbs = Databases(*[self._env.open_db(name, create=False) for name in names])
+        self.databases = Databases(*[self._env.open_db(name, create=False) for name in names])
 
     def _make_new(self) -> None:
         """Write format and databases of a new store, in one transaction."""
@@ -113,7 +113,7 @@ class LmdbStore(FileLocked, Store):
             self._reopen()
         while True:
             try:
-                with self._environment().begin(write=True) as txn:
+                with self.environment.begin(write=True) as txn:
                     self._write(txn, batch)
                 return
             except lmdb.MapFullError:
@@ -136,7 +136,7 @@ class LmdbStore(FileLocked, Store):
 
     @tells_of_damage
     def _write(self, txn: lmdb.Transaction, batch: WriteBatch) -> None:
-        dbs = self._dbs
+        dbs = self.databases
         for number, destination in batch.destinations.items():
             key = LANE.pack(number)
             if destination is not None:
@@ -156,10 +156,10 @@ class LmdbStore(FileLocked, Store):
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""
-        if self._environment().reader_check():  # what killed readers kept is free now
+        if self.environment.reader_check():  # what killed readers kept is free now
             return
         with self._no_readers_left():
-            env = self._environment()
+            env = self.environment
             try:
                 env.set_mapsize(env.info()["map_size"] * 2)
             except lmdb.Error as error:
@@ -182,14 +182,14 @@ class LmdbStore(FileLocked, Store):
 
     def sync(self) -> None:
         try:
-            self._environment().sync(True)
+            self.environment.sync(True)
         except lmdb.Error as error:
             raise self._failure("what is committed could not be put on disk", error) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
         with self._transaction() as txn:
-            yield LmdbReader(txn, self._dbs)
+            yield LmdbReader(txn, self.databases)
 
     @contextmanager
     def _transaction(self) -> Iterator[lmdb.Transaction]:
@@ -208,13 +208,13 @@ class LmdbStore(FileLocked, Store):
             with self._no_readers:
                 self._readers += 1
             try:
-                return self._environment().begin(buffers=True)
+                return self.environment.begin(buffers=True)
             except lmdb.MapResizedError:
                 self._reader_left()
                 self._take_new_size()
             except lmdb.ReadersFullError:
                 self._reader_left()
-                if not self._environment().reader_check():  # frees the slots of killed readers
+                if not self.environment.reader_check():  # frees the slots of killed readers
                     raise
             except BaseException:
                 self._reader_left()
@@ -228,7 +228,7 @@ class LmdbStore(FileLocked, Store):
     def _take_new_size(self) -> None:
         """Use the larger map that the broker in another process has made; open transactions would read the old one."""
         with self._no_readers_left():
-            self._environment().set_mapsize(0)
+            self.environment.set_mapsize(0)
 
     @contextmanager
     def _no_readers_left(self) -> Iterator[None]:
@@ -240,7 +240,7 @@ class LmdbStore(FileLocked, Store):
     def size(self) -> int:
         """Bytes of the pages in use."""
         with self._transaction() as txn:
-            stats = [txn.stat(db) for db in self._dbs]
+            stats = [txn.stat(db) for db in self.databases]
         return sum(s["psize"] * (s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"]) for s in stats)
 
     def free(self) -> int:
@@ -262,15 +262,7 @@ class LmdbStore(FileLocked, Store):
 
     @property
     def environment(self) -> lmdb.Environment:
-        """The open environment, for maintenance."""
-        return self._environment()
-
-    @property
-    def databases(self) -> Databases:
-        """The open environment's databases, for maintenance."""
-        return self._dbs
-
-    def _environment(self) -> lmdb.Environment:
+        """The open environment; also for maintenance."""
         if self._env is None:
             raise StoreError(f"the store in {self.path} is closed", path=str(self.path))
         return self._env

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TextIO
 
-from quire.clock import Clock, SystemClock
+from quire.clock import SystemClock
 from quire.store.maintenance.data_files import stamp
 
 
@@ -40,7 +40,7 @@ class DamagedFile:
             self._file.close()
 
 
-def damaged_file(store: Path | None, clock: Clock | None = None) -> Path:
+def damaged_file(store: Path | None) -> Path:
     """The file for the damaged records of a store; for a database server's it is in the working directory."""
     beside = store or Path("quire").absolute()
-    return beside.with_name(f"{beside.name}.damaged-{stamp(clock or SystemClock())}.ndjson")
+    return beside.with_name(f"{beside.name}.damaged-{stamp(SystemClock())}.ndjson")
