@@ -28,23 +28,9 @@ from quire.store.records import (
 )
 
 __all__ = [
-    "FIRST_EXPIRATION",
-    "FORMAT_VERSION",
-    "IDENTITY",
-    "MAX_MARK_KEY",
-    "Delivery",
-    "Expiration",
-    "LaneBatch",
-    "LaneState",
-    "Link",
-    "Page",
-    "Store",
-    "StoreReader",
-    "StoredDestination",
-    "Sync",
-    "WriteBatch",
-    "walk",
-]
+    "FIRST_EXPIRATION", "FORMAT_VERSION", "IDENTITY", "MAX_MARK_KEY", "Delivery", "Expiration", "LaneBatch",
+    "LaneState", "Link", "Page", "Store", "StoreReader", "StoredDestination", "Sync", "WriteBatch", "walk",
+]  # fmt: skip
 
 
 class StoreReader(ABC):
