@@ -127,7 +127,7 @@ class Rig:
                 begun = perf_counter()
                 batch = stepped.writer.apply()
                 self.commit = max(self.commit, perf_counter() - begun)
-                self.timed("committed", lambda batch=batch: self.broker.committed(batch, None))  # type: ignore[misc]
+                self.timed("committed", lambda batch=batch: self.broker.turns.committed(batch, None))  # type: ignore[misc]
             else:
                 sleep(0.001)
 
@@ -142,7 +142,7 @@ class Rig:
             else:
                 total += count[0]
             done: list[bool] = []
-            self.broker.after_commit(lambda done=done: done.append(True))  # type: ignore[misc]
+            self.broker.core.after_commit(lambda done=done: done.append(True))  # type: ignore[misc]
             self.drive(lambda done=done: bool(done))  # type: ignore[misc]
         return total
 

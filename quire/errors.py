@@ -1,8 +1,7 @@
-"""Every error Quire tells anybody about: typed, with data, with a stable code, and what to do.
+"""Every error that Quire reports: typed, with data, a stable code and an advice.
 
-``ERRORS`` is the one table that maps a code to what each front door says: the STOMP ``message`` header is the code, the
-HTTP status and the exit code of the command line stand in the table (OpenWire's exception names join it with that
-protocol).
+``ERRORS`` is the one table that maps a code to its HTTP status and its exit code of the command line. STOMP has the
+code in the header ``message``.
 """
 
 from dataclasses import dataclass
@@ -27,61 +26,61 @@ class ErrorEntry:
 
 
 ERRORS: dict[str, ErrorEntry] = {
-    "protocol-violation": ErrorEntry(400, 2, False, "Correct the client: it sent what the protocol does not allow."),
+    "protocol-violation": ErrorEntry(400, 2, False, "Correct the client: it violated the protocol."),
     "limit-exceeded": ErrorEntry(413, 4, False, "Send less, or raise the limit in the settings."),
     "unsupported-version": ErrorEntry(400, 2, False, "Offer a protocol version the broker speaks."),
     "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name."),
     "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
-    "invalid-selector": ErrorEntry(400, 2, False, "Correct the selector at the place the text names."),
+    "invalid-selector": ErrorEntry(400, 2, False, "Correct the selector at the position in the text."),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
-    "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` reads a file only."),
-    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists what is there."),
-    "unknown-message": ErrorEntry(404, 3, False, "The message is gone: consumed, expired, moved or purged."),
-    "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists those that number their sends."),
-    "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups that consumers have."),
+    "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
+    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists the queues."),
+    "unknown-message": ErrorEntry(404, 3, False, "It was consumed, moved or purged, or has expired."),
+    "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists the known producers."),
+    "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups."),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
-    "group-mismatch": ErrorEntry(409, 4, False, "Join with what the group has, or use another group."),
-    "stale-lease": ErrorEntry(409, 4, False, "The message is somebody else's now, or done: leave it."),
-    "fenced": ErrorEntry(409, 4, False, "The partition was given out anew since: leave the message."),
-    "data-lost": ErrorEntry(410, 4, False, "Retention has passed it: start later, or keep messages longer."),
+    "group-mismatch": ErrorEntry(409, 4, False, "Join with the group's selector and order, or use another group."),
+    "stale-lease": ErrorEntry(409, 4, False, "Stop processing the message: it is finished, or another member has it."),
+    "fenced": ErrorEntry(409, 4, False, "Stop processing the message: its partition was assigned again."),
+    "data-lost": ErrorEntry(410, 4, False, "Retention removed it: start at a later place, or keep messages longer."),
     "stream-replaced": ErrorEntry(
-        410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with what is there now."
+        410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with the new stream."
     ),
     "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
     "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
     "too-many-destinations": ErrorEntry(
-        409, 4, False, "Delete what is not needed, have gc_inactive_destinations do so, or raise the limit."
+        409, 4, False, "Delete unused destinations, enable gc_inactive_destinations, or raise the limit."
     ),
     "too-many-subscriptions": ErrorEntry(
-        409, 4, False, "Remove those that are not needed, `quire durable ls`, `quire group ls`; or raise the limit."
+        409, 4, False, "Remove unused ones (`quire durable ls`, `quire group ls`), or raise the limit."
     ),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
-    "producer-held": ErrorEntry(503, 4, True, "A limit is reached: consume, purge, free the disk, or raise it."),
-    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit it names."),
+    "producer-held": ErrorEntry(503, 4, True, "Consume or purge messages, free disk space, or raise the limit."),
+    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit in the text."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
-    "wrong-transaction-state": ErrorEntry(409, 4, False, "Keep the order: start, work, end, prepare, one outcome."),
-    "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they were thrown away, or never staged here."),
-    "unknown-xid": ErrorEntry(404, 3, False, "It has ended, or was never prepared here: ask what is prepared."),
+    "wrong-transaction-state": ErrorEntry(409, 4, False, "The order of XA is start, work, end, prepare, one outcome."),
+    "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they were discarded, or never staged here."),
+    "unknown-xid": ErrorEntry(404, 3, False, "It has ended, or was never prepared here: see `quire xa ls`."),
     "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
     "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
     "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
-    "broker-busy": ErrorEntry(503, 4, True, "Try again in a moment: others hold what there is; or raise memory.limit."),
+    "broker-busy": ErrorEntry(503, 4, True, "Try again later: other requests use the memory; or raise memory.limit."),
     "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
-    "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker goes on by itself when there is room."),
+    "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker then continues by itself."),
     "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
     "store-corrupt": ErrorEntry(500, 1, False, "Stop the broker, back the store up, then run `quire store repair`."),
     "store-locked": ErrorEntry(503, 4, True, "Another broker uses this store: stop it, or use --standby."),
     "store-outdated": ErrorEntry(409, 4, False, "Run `quire store migrate`; a backup is made beside the store."),
-    "store-too-new": ErrorEntry(409, 4, False, "This store was written by a newer Quire: start that version."),
-    "store-unreachable": ErrorEntry(503, 5, True, "Check the store's address and that its server runs."),
-    "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; --url says where to look."),
-    "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is going down or restarting."),
+    "store-too-new": ErrorEntry(409, 4, False, "A newer version of Quire wrote this store: start that version."),
+    "store-unreachable": ErrorEntry(503, 5, True, "Check the store's URL, and that its server runs."),
+    "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; or give its address: --url."),
+    "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is stopping or restarting."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
     "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
-    "unsupported-environment": ErrorEntry(500, 1, False, "Install what the text names, then try again."),
+    "unsupported-environment": ErrorEntry(500, 1, False, "Install the program in the text, then try again."),
     "internal-error": ErrorEntry(500, 1, False, "This is a defect in Quire: please report it with the broker's log."),
 }  # fmt: skip
 
@@ -111,13 +110,13 @@ class QuireError(Exception):
 
 
 class ProtocolViolation(QuireError):
-    """A peer sent what its protocol does not allow."""
+    """A peer violated its protocol."""
 
     code = "protocol-violation"
 
 
 class LimitExceeded(QuireError):
-    """A peer sent more than a limit allows: header count, line length, body size."""
+    """A peer exceeded a limit, such as the number of headers, the length of a line or the size of a body."""
 
     code = "limit-exceeded"
 
@@ -129,31 +128,31 @@ class UnsupportedVersion(QuireError):
 
 
 class InvalidDestination(QuireError):
-    """A name is no name of a destination."""
+    """A name is not a valid name of a destination."""
 
     code = "invalid-destination"
 
 
 class InvalidHeader(QuireError):
-    """A header is missing or its value cannot be read."""
+    """A header is missing or its value is invalid."""
 
     code = "invalid-header"
 
 
 class InvalidSelector(QuireError):
-    """A selector cannot be read, or could never be true."""
+    """A selector is invalid, or can never be true."""
 
     code = "invalid-selector"
 
 
 class InvalidArgument(QuireError):
-    """A call's argument is out of its range."""
+    """An argument is invalid."""
 
     code = "invalid-argument"
 
 
 class InvalidSettings(QuireError):
-    """A setting is unknown or has a value that cannot be read."""
+    """A setting is unknown or its value is invalid."""
 
     code = "invalid-settings"
 
@@ -171,49 +170,49 @@ class UnknownMessage(QuireError):
 
 
 class UnknownProducer(QuireError):
-    """There is no such producer that numbers its sends."""
+    """There is no such producer among those that number their sends."""
 
     code = "unknown-producer"
 
 
 class UnknownGroup(QuireError):
-    """No consumer has a message group of that name."""
+    """There is no message group of that name."""
 
     code = "unknown-group"
 
 
 class UnknownConsumerGroup(QuireError):
-    """A stream has no consumer group of that name."""
+    """The stream has no consumer group of that name."""
 
     code = "unknown-consumer-group"
 
 
 class GroupMismatch(QuireError):
-    """A member wants something else of a consumer group than the group was made for."""
+    """A member asks for another selector, order or mode than its consumer group has."""
 
     code = "group-mismatch"
 
 
 class StaleLease(QuireError):
-    """A member does not have the message any more, and it is out again or done."""
+    """A member's lease has ended, and the message is finished or in flight again."""
 
     code = "stale-lease"
 
 
 class Fenced(QuireError):
-    """An acknowledgement is of an assignment that has ended."""
+    """An acknowledgement belongs to an assignment that has ended."""
 
     code = "fenced"
 
 
 class DataLost(QuireError):
-    """What was asked for of a stream is not there any more."""
+    """Messages that a read of a stream requires were removed."""
 
     code = "data-lost"
 
 
 class StreamReplaced(DataLost):
-    """A stream is not the one that was read before: it was deleted and made again, or is an older copy."""
+    """The stream is not the one that was read before: it was deleted and created again, or is an older copy."""
 
     code = "stream-replaced"
 
@@ -225,25 +224,25 @@ class UnknownSubscription(QuireError):
 
 
 class UnknownTransaction(QuireError):
-    """The connection has no such transaction, or has one of that name already."""
+    """The connection has no such transaction, or already has one of that name."""
 
     code = "unknown-transaction"
 
 
 class TooManyDestinations(QuireError):
-    """There are as many destinations as there may be."""
+    """The limit of destinations is reached."""
 
     code = "too-many-destinations"
 
 
 class TooManySubscriptions(QuireError):
-    """There are as many durable subscriptions and consumer groups as there may be."""
+    """The limit of durable subscriptions and consumer groups is reached."""
 
     code = "too-many-subscriptions"
 
 
 class DestinationExists(QuireError):
-    """A destination of that name is there already."""
+    """A destination of that name already exists."""
 
     code = "destination-exists"
 
@@ -261,7 +260,7 @@ class DestinationPaused(QuireError):
 
 
 class ProducerHeld(QuireError):
-    """A producer waited for room longer than the limit; its message was not taken."""
+    """A producer was held longer than the limit; its message was not taken."""
 
     code = "producer-held"
 
@@ -273,13 +272,13 @@ class TransactionTooLarge(QuireError):
 
 
 class TransactionTimedOut(QuireError):
-    """A transaction was open for too long and is rolled back."""
+    """A transaction was open for too long and was rolled back."""
 
     code = "transaction-timed-out"
 
 
 class WrongTransactionState(QuireError):
-    """A transaction cannot do this now: it is not prepared, or something else is decided already."""
+    """A transaction is not in the required state: it is not prepared, or already has another outcome."""
 
     code = "wrong-transaction-state"
 
@@ -297,7 +296,7 @@ class UnknownXid(QuireError):
 
 
 class HeuristicOutcome(QuireError):
-    """An operator has decided over a prepared transaction; ``data`` has the ``outcome``: commit or rollback."""
+    """An operator has resolved a prepared transaction; ``data`` has the ``outcome``: commit or rollback."""
 
     code = "heuristic-outcome"
 
@@ -309,19 +308,19 @@ class TooManyConnections(QuireError):
 
 
 class BrokerBusy(QuireError):
-    """Requests and frames under way hold as much memory as they may."""
+    """Requests and frames under way have reached their limit of memory."""
 
     code = "broker-busy"
 
 
 class RequestTimeout(QuireError):
-    """An HTTP request did not come in time."""
+    """An HTTP request did not arrive in time."""
 
     code = "request-timeout"
 
 
 class SlowConsumer(QuireError):
-    """A consumer did not keep up, and its policy ends such ones."""
+    """A slow consumer was disconnected by its policy."""
 
     code = "slow-consumer"
 
@@ -333,25 +332,25 @@ class ConnectionTimeout(QuireError):
 
 
 class StoreError(QuireError):
-    """The store failed; the root of what a store can do wrong."""
+    """The store failed; the base of all errors of stores."""
 
     code = "store-failed"
 
 
 class StoreFull(StoreError):
-    """There is no space for a write. What was stored before is untouched."""
+    """There is no space for a write. What was stored before is unchanged."""
 
     code = "store-full"
 
 
 class StoreCorrupt(StoreError):
-    """A record cannot be read back as it was written."""
+    """A record is not as it was written."""
 
     code = "store-corrupt"
 
 
 class StoreLocked(StoreError):
-    """Another broker has the store."""
+    """Another broker has locked the store."""
 
     code = "store-locked"
 
@@ -363,7 +362,7 @@ class StoreOutdated(StoreError):
 
 
 class StoreTooNew(StoreError):
-    """The store has a newer format than this version knows."""
+    """The store has a newer format than this version supports."""
 
     code = "store-too-new"
 
@@ -381,7 +380,7 @@ class BrokerUnreachable(QuireError):
 
 
 class BrokerStopping(QuireError):
-    """The broker is going down."""
+    """The broker is stopping."""
 
     code = "broker-stopping"
 
@@ -399,6 +398,6 @@ class AddressInUse(QuireError):
 
 
 class UnsupportedEnvironment(QuireError):
-    """A program that is needed is missing or too old."""
+    """A required program is missing or too old."""
 
     code = "unsupported-environment"

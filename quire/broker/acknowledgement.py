@@ -5,8 +5,9 @@ A STOMP session settles through shorter ways; it is the same as STANDARD for a r
 
 from enum import IntEnum
 
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import is_dead_letter_queue
-from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.scheduler import Timer
@@ -145,6 +146,7 @@ class Pull:
     Whoever made it cancels it when the consumer goes or pulls again.
 
     Args:
+        core: the core.
         subscription: the consumer; its prefetch is 0.
         quantity: how many messages it wants.
         timeout_ms: how long it waits for the first one, in milliseconds; 0 for ever, -1 not at all. When the time is up
@@ -154,23 +156,23 @@ class Pull:
         InvalidArgument: the consumer has a prefetch, or an argument is out of its range.
     """
 
-    def __init__(self, subscription: Subscription, quantity: int = 1, timeout_ms: int = 0) -> None:
+    def __init__(self, core: Core, subscription: Subscription, quantity: int = 1, timeout_ms: int = 0) -> None:
         if subscription.prefetch:
             raise InvalidArgument(f"{subscription.id!r} has a prefetch: it need not pull", argument="prefetch")
         if quantity < 1:
             raise InvalidArgument(f"{quantity} messages cannot be pulled: ask for one at least", argument="quantity")
         if timeout_ms < -1:
             raise InvalidArgument(f"a timeout of {timeout_ms} ms: -1 not to wait, 0 for ever", argument="timeout")
+        self._core = core
         self._subscription = subscription
         self._wanted = subscription.pulled = quantity
         self._looks = 0
         self._is_over = False
         self._timer: Timer | None = None
-        broker = subscription.source.broker
         if timeout_ms > 0:
-            self._timer = broker.scheduler.call_later(timeout_ms / 1000, self._end)
+            self._timer = core.scheduler.call_later(timeout_ms / 1000, self._end)
         elif timeout_ms < 0:
-            broker.after_commit(self._look_soon)
+            core.after_commit(self._look_soon)
         subscription.source.wake()
 
     def cancel(self) -> None:
@@ -183,11 +185,11 @@ class Pull:
 
     def _look_soon(self) -> None:
         """A commit is done: see in this turn whether there is anything now. While commits fail, there is not."""
-        broker = self._subscription.source.broker
-        if broker.store_error is not None:
+        core = self._core
+        if core.store_error is not None:
             self._tell()
         else:
-            broker.steps.add(self._look, f"a pull for {self._subscription.id}")
+            core.steps.add(self._look, f"a pull for {self._subscription.id}")
 
     def _look(self) -> bool:
         """Is there anything? If not it is looked at again after the next commit; this step is done."""
@@ -195,7 +197,7 @@ class Pull:
             self._looks += 1
             self._subscription.source.dispatch()
             if self._looks < LOOKS and self._subscription.pulled == self._wanted:
-                self._subscription.source.broker.after_commit(self._look_soon)
+                self._core.after_commit(self._look_soon)
             else:
                 self._tell()
         return False

@@ -6,19 +6,16 @@ advisory topics themselves nothing is told. A policy decides about those that co
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import Session, Subscription
+from quire.broker.destinations import Destinations
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.message import Message, header_lines
 from quire.settings import Policy
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.session import Session
-    from quire.broker.subscription import Subscription
 
 PREFIX = "ActiveMQ.Advisory."
 """How the names of advisory topics begin."""
@@ -30,11 +27,12 @@ class Advisories:
     """Sends advisories: one method for each kind of event. With nobody listening, a call costs next to nothing.
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, destinations: Destinations) -> None:
+        self._core = core
+        self._destinations = destinations
         self._patterns: dict[Pattern, int] = {}
 
     def watch(self, pattern: Pattern) -> None:
@@ -188,7 +186,7 @@ class Advisories:
         return name if self._is_heard(name) and not is_advisory(destination) else ""
 
     def _is_heard(self, name: str) -> bool:
-        topic = self._broker.destinations.topics.get(PREFIX + name)
+        topic = self._destinations.topics.get(PREFIX + name)
         if topic is not None:
             return topic.is_subscribed
         return bool(self._patterns) and any([pattern.matches(PREFIX + name) for pattern in self._patterns])
@@ -202,14 +200,14 @@ class Advisories:
         self._send(name, {**about, **headers}, {**facts, **body})
 
     def _send(self, name: str, headers: Mapping[str, object], body: Mapping[str, object]) -> None:
-        broker = self._broker
+        core = self._core
         lines = {"type": "Advisory", "content-type": "application/json"}
-        lines |= {"originBrokerName": broker.settings.broker.name}
+        lines |= {"originBrokerName": core.settings.broker.name}
         lines |= {header: str(value) for header, value in headers.items()}
-        start = b"%b%d\ntimestamp:%d\n" % (broker.id_prefix, broker.next_message_id(), broker.clock.now_ms())
+        start = b"%b%d\ntimestamp:%d\n" % (core.id_prefix, core.next_message_id(), core.clock.now_ms())
         content = start + header_lines(lines) + b"\n" + msgspec.json.encode(body)
-        with broker.limits.own_work():
-            topic = broker.topic(PREFIX + name)
+        with core.limits.own_work():
+            topic = self._destinations.topic(PREFIX + name)
         topic.send(content, persistent=False)
 
 

@@ -14,12 +14,12 @@ from itertools import islice, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from quire.broker.core.core import Core
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Link
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.queues.queue import Queue
     from quire.broker.queues.queue_lane import QueueLane
 
@@ -73,11 +73,11 @@ class Portion(NamedTuple):
     next: int | None
 
 
-def entries(broker: "Broker", queue: "Queue", start: int, limit: int, *, in_flight: bool = True) -> list[Message]:
+def entries(core: Core, queue: "Queue", start: int, limit: int, *, in_flight: bool = True) -> list[Message]:
     """What a queue has from a sequence on, in order. Bodies are not read: a size is known without.
 
     Args:
-        broker: the broker.
+        core: the core.
         queue: its queue.
         start: the first sequence wanted; it need not be there.
         limit: how many at the most.
@@ -87,8 +87,8 @@ def entries(broker: "Broker", queue: "Queue", start: int, limit: int, *, in_flig
     portion = limit if len(queue.lanes) == 1 else -(-limit // len(queue.lanes)) + 1
     for lane in queue.lanes:
         sources.append(_stored(lane.links, lane, start, portion, persistent=True))
-        if not broker.spool.is_empty(lane.id):
-            sources.append(_stored(partial(broker.spool.links, lane.id), lane, start, portion, persistent=False))
+        if not core.spool.is_empty(lane.id):
+            sources.append(_stored(partial(core.spool.links, lane.id), lane, start, portion, persistent=False))
     last = queue.last
     in_order = takewhile(lambda message: message.sequence <= last, merge(*sources, key=_sequence))
     return list(islice(in_order, limit))
@@ -106,11 +106,11 @@ def _stored(
         start = links[-1].sequence + 1
 
 
-def read(broker: "Broker", queue: "Queue", start: int, byte_budget: int, limit: int) -> Portion:
+def read(core: Core, queue: "Queue", start: int, byte_budget: int, limit: int) -> Portion:
     """Read messages of a queue from a sequence on, in order, in flight or not.
 
     Args:
-        broker: the broker.
+        core: the core.
         queue: its queue.
         start: the first sequence wanted; it need not be there.
         byte_budget: how many bytes they may be charged together; the first one is read whatever its size.
@@ -119,7 +119,7 @@ def read(broker: "Broker", queue: "Queue", start: int, byte_budget: int, limit: 
     Raises:
         StoreCorrupt: the first one is damaged. A damaged record further on ends the read before it.
     """
-    found = entries(broker, queue, start, limit + 1)
+    found = entries(core, queue, start, limit + 1)
     wanted: list[Message] = []
     for entry in found[:limit]:
         byte_budget -= entry.size + MESSAGE_OVERHEAD
@@ -129,12 +129,12 @@ def read(broker: "Broker", queue: "Queue", start: int, byte_budget: int, limit: 
     if not wanted:
         return Portion([], None)
     try:
-        messages = _load(broker, queue, wanted)
+        messages = _load(core, queue, wanted)
     except StoreCorrupt as damage:
         wanted = [entry for entry in wanted if entry.sequence < damage.data["sequence"]]
         if not wanted:
             raise
-        messages = _load(broker, queue, wanted)
+        messages = _load(core, queue, wanted)
     return Portion(messages, wanted[-1].sequence + 1 if len(found) > len(wanted) else None)
 
 
@@ -174,7 +174,7 @@ def _entry(link: Link, lane: "QueueLane", *, persistent: bool) -> Message:
     return entry
 
 
-def _load(broker: "Broker", queue: "Queue", wanted: list[Message]) -> list[Message]:
+def _load(core: Core, queue: "Queue", wanted: list[Message]) -> list[Message]:
     """Entries with their contents; what was removed meanwhile is left out."""
     messages = [entry for entry in wanted if not entry.stored]
     stored = [entry for entry in wanted if entry.stored]
@@ -183,5 +183,5 @@ def _load(broker: "Broker", queue: "Queue", wanted: list[Message]) -> list[Messa
         if persistent := [entry.sequence for entry in own if entry.persistent]:
             messages += lane.reader.load(lane.id, persistent)
         if spooled := [entry.sequence for entry in own if not entry.persistent]:
-            messages += broker.spool.load(lane.id, spooled)
+            messages += core.spool.load(lane.id, spooled)
     return sorted(messages, key=_sequence)

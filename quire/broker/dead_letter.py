@@ -1,15 +1,13 @@
 """What becomes of a message that cannot be delivered: its dead letter."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.message import Message, with_headers
 from quire.settings import Policy
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.ledger.destination_ledger import DestinationLedger
 
 CAUSE = "dlqDeliveryFailureCause"
 """The header that says why a message became a dead letter (ActiveMQ's name for it)."""
@@ -51,28 +49,28 @@ class Origin(Protocol):
         ...
 
 
-def needs_expired(broker: "Broker", origin: Origin, *, persistent: bool) -> bool:
+def needs_expired(core: Core, origin: Origin, *, persistent: bool) -> bool:
     """Whether the contents of expired messages are needed: for dead letters, or for advisories that somebody hears.
 
     Args:
-        broker: the broker.
+        core: the core.
         origin: where they are.
         persistent: whether they are persistent.
     """
     policy = origin.policy
-    if broker.advisories.tells_expired(origin.destination, policy):
+    if core.advisories.tells_expired(origin.destination, policy):
         return True
     becomes_letter = policy.process_expired and policy.dead_letter_strategy != "discarding"
     return persistent and becomes_letter and not origin.is_dead_letter_queue
 
 
 def send_dead_letters(
-    broker: "Broker", origin: Origin, messages: list[Message], reason: str, cause: str, *, subscriber: str = ""
+    core: Core, origin: Origin, messages: list[Message], reason: str, cause: str, *, subscriber: str = ""
 ) -> None:
     """Make the dead letters of messages that are being removed, in the same commit.
 
     Args:
-        broker: the broker.
+        core: the core.
         origin: where they are; its policy says what becomes of them.
         messages: what is being removed.
         reason: ``expired`` or ``failed``.
@@ -85,7 +83,7 @@ def send_dead_letters(
     if reason == "expired":
         origin.expired += len(messages)
         for message in messages:
-            broker.advisories.expired(origin.destination, policy, message)
+            core.advisories.expired(origin.destination, policy, message)
         if not policy.process_expired or origin.is_dead_letter_queue:
             return
         messages = [message for message in messages if message.persistent]
@@ -94,14 +92,18 @@ def send_dead_letters(
     if not messages or policy.dead_letter_strategy == "discarding":
         return
     address = dead_letter_destination(origin.destination, policy, subscriber)
-    with broker.limits.own_work():
-        letters = broker.queue(address.name) if address.kind is DestinationKind.QUEUE else broker.topic(address.name)
+    with core.limits.own_work():
+        letters = (
+            core.directory.queue(address.name)
+            if address.kind is DestinationKind.QUEUE
+            else core.directory.topic(address.name)
+        )
     origin.dead_lettered += len(messages)
     lives = round(policy.dead_letter_expiration * 1000)
     for message in messages:
         letter = dead_letter(message, origin.destination, cause)
-        letters.bring(letter, broker.clock.now_ms() + lives if lives else 0, message.priority, True)
-        broker.advisories.dead_lettered(origin.destination, policy, message, address, cause)
+        letters.bring(letter, core.clock.now_ms() + lives if lives else 0, message.priority, True)
+        core.advisories.dead_lettered(origin.destination, policy, message, address, cause)
 
 
 def dead_letter_destination(origin: Destination, policy: Policy, subscriber: str = "") -> Destination:

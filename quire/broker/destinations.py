@@ -4,8 +4,8 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
 from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.stream import Stream
@@ -17,9 +17,6 @@ from quire.destination import stream as stream_destination
 from quire.destination import topic as topic_destination
 from quire.errors import InvalidArgument, UnknownDestination
 from quire.store.base import IDENTITY, StoredDestination
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 REMOVED = "removed"
 """The kind, in the store, of a destination that is being removed: nobody can reach it any more."""
@@ -38,7 +35,7 @@ class Destinations:
     """All destinations.
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         queues: by name.
@@ -49,21 +46,46 @@ class Destinations:
         created: called with each new destination.
     """
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, core: Core) -> None:
         self.queues: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
         self.streams: dict[str, Stream] = {}
         self.partitions = 0
         self.version = 0
         self.created: list[Callable[[Destination], None]] = []
-        self._broker = broker
+        self._core = core
         self._next_id = 1
         self._names: dict[DestinationKind, list[str]] = {}
         self._names_version = -1
+        core.limits.count_destinations(lambda: len(self.queues) + len(self.topics) + self.partitions)
+
+    def queue(self, name: str) -> Queue:
+        """The queue of a name, created on first use.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+        """
+        return self.queues.get(name) or self.create_queue(name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of a name, created on first use.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+        """
+        return self.topics.get(name) or self.create_topic(name)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of a name, created on first use.
+
+        Raises:
+            InvalidDestination: it cannot be a name.
+        """
+        return self.streams.get(name) or self.create_stream(name)
 
     def load(self) -> None:
         """Take what the store has."""
-        found = self._broker.store.destinations()
+        found = self._core.store.destinations()
         self._next_id = 1 + max([number for stored in found for number in (stored.id, *stored.lanes)], default=0)
         for stored in found:
             if stored.kind == DestinationKind.QUEUE:
@@ -80,22 +102,22 @@ class Destinations:
         if IDENTITY in stored.settings:
             return stored
         changed = stored._replace(settings={**stored.settings, **_identity()})
-        self._broker.change_destination(changed.id, changed)
+        self._core.change_destination(changed.id, changed)
         return changed
 
     def _with_lanes(self, stored: StoredDestination) -> StoredDestination:
         """A queue or topic becomes prioritized, or plain again, when it has nothing stored at a start."""
         count = self._lanes_for(Destination(DestinationKind(stored.kind), stored.name))
-        if len(stored.lanes) == count or any([self._broker.store.lane_state(lane).count for lane in stored.lanes]):
+        if len(stored.lanes) == count or any([self._core.store.lane_state(lane).count for lane in stored.lanes]):
             return stored
         changed = stored._replace(id=self._next_id, lanes=self._take_ids(count))
-        self._broker.change_destination(stored.id, None)
-        self._broker.change_destination(changed.id, changed)
+        self._core.change_destination(stored.id, None)
+        self._core.change_destination(changed.id, changed)
         return changed
 
     def _lanes_for(self, destination: Destination) -> int:
         """How many lanes a queue or topic has by its policy."""
-        return PRIORITIES if self._broker.settings.policies.of(destination).prioritized_messages else 1
+        return PRIORITIES if self._core.settings.policies.of(destination).prioritized_messages else 1
 
     def _load_topic(self, stored: StoredDestination) -> None:
         """A topic that gets other lanes keeps its count: its durable subscriptions count from there."""
@@ -103,9 +125,9 @@ class Destinations:
         if changed is stored:
             self._add_topic(stored)
             return
-        counts = read_counts(self._broker.store, stored)
+        counts = read_counts(self._core.store, stored)
         counts = Counts(counts.appended, counts.appended_bytes)
-        self._broker.set_mark(counts_key(stored), None)
+        self._core.set_mark(counts_key(stored), None)
         self._add_topic(changed, counts=counts).write_counts()
 
     def _take_ids(self, count: int) -> tuple[int, ...]:
@@ -158,11 +180,11 @@ class Destinations:
             TooManyDestinations: there are too many.
         """
         destination = queue_destination(name)
-        self._broker.limits.check_destinations()
+        self._core.limits.check_destinations()
         lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
         queue = self._add_queue(stored, new=True)
-        self._broker.change_destination(stored.id, stored)
+        self._core.change_destination(stored.id, stored)
         self._announce(destination)
         return queue
 
@@ -170,12 +192,12 @@ class Destinations:
         """Make a destination of the broker's own, with one lane, that no client sees."""
         lanes = self._take_ids(1)
         stored = StoredDestination(lanes[0], kind, name, {}, lanes)
-        self._broker.change_destination(stored.id, stored)
+        self._core.change_destination(stored.id, stored)
         return stored
 
     def _add_queue(self, stored: StoredDestination, *, new: bool = False) -> Queue:
-        queue = self.queues[stored.name] = Queue(self._broker, stored, new=new)
-        self._broker.stored_bytes += queue.bytes
+        queue = self.queues[stored.name] = Queue(self._core, stored, new=new)
+        self._core.charge_stored(queue.bytes)
         return queue
 
     def existing_topic(self, name: str) -> Topic:
@@ -197,17 +219,17 @@ class Destinations:
             TooManyDestinations: there are too many.
         """
         destination = topic_destination(name)
-        self._broker.limits.check_destinations()
+        self._core.limits.check_destinations()
         lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
         topic = self._add_topic(stored, new=True)
-        self._broker.change_destination(stored.id, stored)
+        self._core.change_destination(stored.id, stored)
         self._announce(destination)
         return topic
 
     def _add_topic(self, stored: StoredDestination, *, new: bool = False, counts: Counts | None = None) -> Topic:
-        topic = self.topics[stored.name] = Topic(self._broker, stored, new=new, counts=counts)
-        self._broker.stored_bytes += topic.bytes
+        topic = self.topics[stored.name] = Topic(self._core, stored, new=new, counts=counts)
+        self._core.charge_stored(topic.bytes)
         return topic
 
     def existing_stream(self, name: str) -> Stream:
@@ -234,13 +256,13 @@ class Destinations:
             TooManyDestinations: there are too many.
         """
         destination = stream_destination(name)
-        policy = self._broker.settings.policies.of(destination)
+        policy = self._core.settings.policies.of(destination)
         count = _checked_count(policy.partitions if partitions is None else partitions)
-        self._broker.limits.check_destinations(count)
+        self._core.limits.check_destinations(count)
         lanes = self._take_ids(count)
         stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
-        self._broker.change_destination(stored.id, stream.stored)
+        self._core.change_destination(stored.id, stream.stored)
         self._announce(destination)
         return stream
 
@@ -260,21 +282,21 @@ class Destinations:
         if _checked_count(count) < known:
             raise InvalidArgument(f"the stream has {known} partitions: there can only be more", argument="partitions")
         if count > known:
-            self._broker.limits.check_destinations(count - known)
-            self._broker.limits.check_subscriptions((count - known) * len(stream.groups))
+            self._core.limits.check_destinations(count - known)
+            self._core.limits.check_subscriptions((count - known) * len(stream.groups))
             stream.add_partitions(self._take_ids(count - known))
             self.partitions += count - known
             self.version += 1
 
     def _add_stream(self, stored: StoredDestination, *, new: bool = False) -> Stream:
-        stream = self.streams[stored.name] = Stream(self._broker, stored, new=new)
+        stream = self.streams[stored.name] = Stream(self._core, stored, new=new)
         self.partitions += len(stream.partitions)
-        self._broker.stored_bytes += stream.stored_bytes
+        self._core.charge_stored(stream.stored_bytes)
         return stream
 
     def _announce(self, destination: Destination) -> None:
         self.version += 1
-        self._broker.advisories.destination_created(destination)
+        self._core.advisories.destination_created(destination)
         for call in self.created:
             call(destination)
 
@@ -285,18 +307,18 @@ class Destinations:
             stored: the destination as the store has it. Nobody can reach it any more.
             count: about how many messages it has.
         """
-        spooled = [lane for lane in stored.lanes if not self._broker.spool.is_empty(lane)]
+        spooled = [lane for lane in stored.lanes if not self._core.spool.is_empty(lane)]
         if count <= AT_ONCE and not spooled:
-            self._broker.change_destination(stored.id, None)
+            self._core.change_destination(stored.id, None)
             return
         removed = stored._replace(kind=REMOVED)
-        self._broker.change_destination(stored.id, removed)
+        self._core.change_destination(stored.id, removed)
         self._remove_in_steps(removed)
 
     def _remove_in_steps(self, stored: StoredDestination) -> None:
         LaneRemoval(
-            self._broker, stored.lanes, f"the removal of {stored.name}",
-            lambda: self._broker.change_destination(stored.id, None),
+            self._core, stored.lanes, f"the removal of {stored.name}",
+            lambda: self._core.change_destination(stored.id, None),
         )  # fmt: skip
 
     def delete_queue(self, queue: Queue) -> None:
@@ -304,44 +326,46 @@ class Destinations:
 
         What it keeps in memory goes at once; what is stored or spooled goes with the open commit, or in steps.
         """
-        broker = self._broker
+        core = self._core
         del self.queues[queue.destination.name]
+        queue.is_deleted = True
         self.version += 1
-        for queues in (broker.ready, broker.watched, broker.idle_residents):
-            queues.pop(queue, None)
-        broker.stored_bytes -= queue.bytes
+        core.dispatch.forget(queue)
+        core.charge_stored(-queue.bytes)
         queue.memory.release(queue.memory.used)
-        broker.forget(queue)
+        core.forget(queue)
         self.remove_stored(queue.stored, queue.depth)
-        broker.advisories.destination_deleted(queue.destination)
+        core.advisories.destination_deleted(queue.destination)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic without consumers, with its durable subscriptions and all messages."""
-        broker = self._broker
+        core = self._core
         del self.topics[topic.destination.name]
+        topic.is_deleted = True
         self.version += 1
         for durable in list(topic.durables):
-            broker.durables.drop(durable)
-        broker.stored_bytes -= topic.bytes
-        broker.forget(topic)
-        broker.set_mark(topic.key, None)
+            durable.registry.drop(durable)
+        core.charge_stored(-topic.bytes)
+        core.forget(topic)
+        core.set_mark(topic.key, None)
         self.remove_stored(topic.stored, topic.depth)
-        broker.advisories.destination_deleted(topic.destination)
+        core.advisories.destination_deleted(topic.destination)
 
     def delete_stream(self, stream: Stream) -> None:
         """Delete a stream whose groups have no members, with its groups and all messages."""
-        broker = self._broker
+        core = self._core
         del self.streams[stream.destination.name]
+        stream.is_deleted = True
         self.partitions -= len(stream.partitions)
         self.version += 1
         for group in list(stream.groups.values()):
-            broker.groups.drop(group)
-        broker.stored_bytes -= stream.stored_bytes
+            group.registry.drop(group)
+        core.charge_stored(-stream.stored_bytes)
         stream.forget_marks()
         for partition in stream.partitions:
-            broker.forget(partition)
+            core.forget(partition)
         self.remove_stored(stream.stored, sum([partition.count for partition in stream.partitions]))
-        broker.advisories.destination_deleted(stream.destination)
+        core.advisories.destination_deleted(stream.destination)
 
 
 def _identity() -> dict[str, object]:

@@ -2,14 +2,12 @@
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from quire.broker.flow import HoldCause
+from quire.broker.core.core import Core
+from quire.broker.core.flow import HoldCause
 from quire.logs import event
 from quire.store.disk import Disk
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 INTERVAL = 0.25
 """How often a disk is looked at, in seconds."""
@@ -19,18 +17,16 @@ class DiskWatch:
     """The disks that a broker watches; none until ``watch``.
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         disks: by the cause for which producers are held when they are low.
-        low: the causes of those that are.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._failing: set[HoldCause] = set()
         self.disks: Mapping[HoldCause, Disk] = {}
-        self.low: set[HoldCause] = set()
 
     def watch(self, disks: Mapping[HoldCause, Disk]) -> None:
         """Look at disks from now on."""
@@ -57,8 +53,8 @@ class DiskWatch:
 
     def _look(self) -> None:
         for cause in self.disks:
-            self._look_at(cause, refills=self._broker.store_error is None)
-        self._broker.scheduler.call_later(INTERVAL, self._look)
+            self._look_at(cause, refills=self._core.store_error is None)
+        self._core.scheduler.call_later(INTERVAL, self._look)
 
     def _look_at(self, cause: HoldCause, *, refills: bool) -> None:
         disk = self.disks[cause]
@@ -69,15 +65,14 @@ class DiskWatch:
             self._failing.discard(cause)
         except OSError as error:
             self._failed(cause, error)
-        if disk.is_low and cause not in self.low:
-            self.low.add(cause)
+        if disk.is_low and cause not in self._core.low_disks:
+            self._core.disk_is_low(cause, True)
             text = f"{disk.room} bytes are free in {disk.directory}, less than {disk.limit}: its producers are held"
             event("disk.low", text, logging.WARNING, **_facts(disk))
-        elif not disk.is_low and cause in self.low:
-            self.low.discard(cause)
+        elif not disk.is_low and cause in self._core.low_disks:
+            self._core.disk_is_low(cause, False)
             text = f"{disk.room} bytes are free in {disk.directory}: its producers go on"
             event("disk.recovered", text, **_facts(disk))
-            self._broker.ask_turn()
 
     def _failed(self, cause: HoldCause, error: OSError) -> None:
         if cause not in self._failing:

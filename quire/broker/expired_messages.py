@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from quire.broker.core.core import Core
 from quire.broker.dead_letter import needs_expired, send_dead_letters
+from quire.broker.destinations import Destinations
 from quire.broker.queues.found_links import found_links
 from quire.broker.queues.queue import Queue
+from quire.broker.routing.temporary import Temporaries
 from quire.broker.topics.topic import Topic
 from quire.errors import StoreCorrupt
 from quire.message import Message
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.queues.queue_lane import QueueLane
 
 RUN = 500
@@ -51,11 +53,13 @@ class ExpiredMessages:
     """Removes expired messages. Each removal is whole: between two of them a commit may lie.
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, destinations: Destinations, temporaries: Temporaries) -> None:
+        self._core = core
+        self._destinations = destinations
+        self._temporaries = temporaries
         self._version = -1
         self._queues: dict[int, tuple[Queue, QueueLane]] = {}
         self._topics: dict[int, tuple[Topic, int]] = {}
@@ -74,7 +78,7 @@ class ExpiredMessages:
         Raises:
             StoreError: records cannot be read. What was yielded before is done.
         """
-        lane = lane if persistent else self._broker.spool.lane_of(lane)
+        lane = lane if persistent else self._core.spool.lane_of(lane)
         for start in range(0, len(sequences), RUN):
             run = sequences[start : start + RUN]
             self._look_up()
@@ -87,7 +91,7 @@ class ExpiredMessages:
 
     def _look_up(self) -> None:
         """See whose lanes there are."""
-        destinations = self._broker.destinations
+        destinations = self._destinations
         if self._version != destinations.version:
             self._version = destinations.version
             self._queues = {lane.id: (queue, lane) for queue in destinations.queues.values() for lane in queue.lanes}
@@ -99,20 +103,20 @@ class ExpiredMessages:
 
     def _temporary(self, lane: int) -> "tuple[Queue, QueueLane] | None":
         """The temporary queue that a lane belongs to."""
-        temporary = self._broker.routing.temporaries.queue_of(lane)
+        temporary = self._temporaries.queue_of(lane)
         return None if temporary is None else (temporary, temporary.lanes[0])
 
     # Queues.
 
     def _remove_from_queue(self, queue: Queue, lane: "QueueLane", run: list[int], persistent: bool) -> Iterator[Cost]:
-        source = self._broker.store if persistent else self._broker.spool
+        source = self._core.store if persistent else self._core.spool
         free = queue.free_of(run)
         entries = [
             _shell(link.sequence, link.size, lane.priority, persistent=persistent)
             for link in found_links(source, lane.id, free)
         ]
         yield Cost(LANE_COST, 0, len(run) - len(free))
-        if not needs_expired(self._broker, queue, persistent=persistent):
+        if not needs_expired(self._core, queue, persistent=persistent):
             for portion in _portions(entries, RUN_BYTES * UNREAD):
                 self._bury(queue, portion)
                 yield Cost(len(portion), _size(portion) // UNREAD)
@@ -127,23 +131,21 @@ class ExpiredMessages:
         taken = set(queue.take_out([message.sequence for message in messages]))
         messages = [message for message in messages if message.sequence in taken]
         queue.removed(messages)
-        send_dead_letters(self._broker, queue, messages, "expired", CAUSE)
+        send_dead_letters(self._core, queue, messages, "expired", CAUSE)
 
     def _load(self, lane: int, sequences: list[int], *, persistent: bool) -> list[Message]:
         """Read messages; a damaged one is left out and stays where it is."""
         while sequences:
             try:
-                return (self._broker.store if persistent else self._broker.spool).load(lane, sequences)
+                return (self._core.store if persistent else self._core.spool).load(lane, sequences)
             except StoreCorrupt as damage:
                 sequences = [sequence for sequence in sequences if sequence != damage.data["sequence"]]
         return []
 
     def remove_unstored(self, now_ms: int) -> Iterator[Cost]:
         """Remove expired messages that are in memory only, of those queues that may have some."""
-        temporaries = self._broker.routing.temporaries.queues
-        for queue in [
-            q for q in (*self._broker.queues.values(), *temporaries.values()) if 0 < q.first_expiry <= now_ms
-        ]:
+        queues = (*self._destinations.queues.values(), *self._temporaries.queues.values())
+        for queue in [q for q in queues if 0 < q.first_expiry <= now_ms]:
             resident, queue.first_expiry = [message for lane in queue.lanes for message in lane.resident()], 0
             for start in range(0, len(resident), LOOK):
                 expiring = [m for m in resident[start : start + LOOK] if m.expiration and not m.stored]
@@ -159,9 +161,9 @@ class ExpiredMessages:
 
     def _remove_from_topic(self, topic: Topic, priority: int, lane: int, run: list[int]) -> Iterator[Cost]:
         """Finish records of a lane for each durable subscription; each record is read once for all of them."""
-        broker = self._broker
-        needed = needs_expired(broker, topic, persistent=True)
-        links = found_links(broker.store, lane, run)
+        core = self._core
+        needed = needs_expired(core, topic, persistent=True)
+        links = found_links(core.store, lane, run)
         entries = [_shell(link.sequence, link.size, priority, persistent=True) for link in links]
         for portion in _portions(entries, RUN_BYTES if needed else RUN_BYTES * UNREAD):
             sequences = [entry.sequence for entry in portion]
@@ -170,7 +172,7 @@ class ExpiredMessages:
             yield Cost(len(records), size)
             stayed = 0
             for durable in list(topic.durables):
-                if broker.durables.find(*durable.key) is durable:
+                if not durable.is_deleted:
                     done, busy = durable.expire(records)
                     stayed = max(stayed, busy)
                     yield Cost((1 + needed) * done + LANE_COST, size if done and needed else 0)

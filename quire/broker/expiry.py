@@ -6,14 +6,11 @@ it, for a dead letter say.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
 from quire.broker.expired_entries import ExpiredEntries
 from quire.broker.expired_messages import Cost, ExpiredMessages
 from quire.errors import StoreError
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 STEP = 4000
 """What the removals of one step may cost: about as many messages."""
@@ -32,30 +29,30 @@ class Expiry:
     """Sweeps all queues and topics every ``broker.expiry_interval``.
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._messages = ExpiredMessages(broker)
-        self._stored = ExpiredEntries(broker.store, broker.clock)
-        self._spooled = ExpiredEntries(broker.spool, broker.clock)
+    def __init__(self, core: Core, messages: ExpiredMessages) -> None:
+        self._core = core
+        self._messages = messages
+        self._stored = ExpiredEntries(core.store, core.clock)
+        self._spooled = ExpiredEntries(core.spool, core.clock)
         self._work: Iterator[Cost] | None = None
         self._is_sweeping = False
 
     def start(self) -> None:
         """Sweep from now on."""
-        self._broker.scheduler.call_later(self._broker.settings.broker.expiry_interval, self._begin)
+        self._core.scheduler.call_later(self._core.settings.broker.expiry_interval, self._begin)
 
     def _begin(self) -> None:
         self.start()
         if not self._is_sweeping:
             self._is_sweeping = True
-            self._broker.steps.add(self._step, "the removal of expired messages")
+            self._core.steps.add(self._step, "the removal of expired messages")
 
     def _step(self) -> bool:
         """Remove some of what has expired; whether there is more."""
-        clock = self._broker.clock
+        clock = self._core.clock
         end, messages, size = clock.monotonic() + BUDGET, 0, 0
         work = self._work = self._work or self._sweep(clock.now_ms())
         try:

@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
+from quire.broker.destinations import Destinations
 from quire.destination import DestinationKind
 from quire.logs import event
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.queues.queue import Queue
     from quire.broker.topics.topic import Topic
 
@@ -18,24 +19,25 @@ class IdleDestinations:
     """Looks at destinations every five seconds; only while a policy asks for it.
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, destinations: Destinations) -> None:
+        self._core = core
+        self._destinations = destinations
         self._idle: dict[Queue | Topic, tuple[int, float]] = {}
 
     def start(self) -> None:
         """Look from now on."""
-        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
 
     def _check(self) -> None:
         self.start()
-        policies = self._broker.settings.policies
+        policies = self._core.settings.policies
         if not (policies.base.gc_inactive_destinations or policies.entries):
             return
-        now = self._broker.clock.monotonic()
-        destinations = self._broker.destinations
+        now = self._core.clock.monotonic()
+        destinations = self._destinations
         unused: list[Queue | Topic] = [queue for queue in destinations.queues.values() if not queue.subscriptions]
         unused += [topic for topic in destinations.topics.values() if not topic.is_subscribed]
         candidates = [d for d in unused if d.policy.gc_inactive_destinations and not d.depth]
@@ -49,9 +51,9 @@ class IdleDestinations:
         event("destination.collected", f"{destination} was empty and unused: deleted", destination=destination)
         kind, name = idle.destination.kind, idle.destination.name
         if kind is DestinationKind.QUEUE:
-            self._broker.destinations.delete_queue(self._broker.queues[name])
+            self._destinations.delete_queue(self._destinations.queues[name])
         else:
-            self._broker.destinations.delete_topic(self._broker.destinations.topics[name])
+            self._destinations.delete_topic(self._destinations.topics[name])
 
     def _idle_since(self, candidate: "Queue | Topic", now: float) -> tuple[int, float]:
         """How many messages had come, and since when no other has."""

@@ -1,10 +1,8 @@
 """Removes lanes that nobody can reach any more: records and spooled messages, a step after the other."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
+from quire.broker.core.core import Core
 
 STEP = 1000
 """How many records one step removes."""
@@ -17,21 +15,21 @@ class LaneRemoval:
     """One removal. It begins after the open commit, so that it sees all that was sent before.
 
     Args:
-        broker: the broker.
+        core: the core.
         lanes: the lanes' ids.
         name: what the work is, for the log.
         done: called when nothing is left.
     """
 
-    def __init__(self, broker: "Broker", lanes: Sequence[int], name: str, done: Callable[[], None]) -> None:
-        self._broker = broker
+    def __init__(self, core: Core, lanes: Sequence[int], name: str, done: Callable[[], None]) -> None:
+        self._core = core
         self._lanes = list(lanes)
         self._done = done
-        broker.after_commit(lambda: broker.steps.add(self._step, name))
+        core.after_commit(lambda: core.steps.add(self._step, name))
 
     def _step(self) -> bool:
         """Remove the first records of the first lane that has any; they are looked at again if the commit fails."""
-        store, spool = self._broker.store, self._broker.spool
+        store, spool = self._core.store, self._core.spool
         while self._lanes:
             lane, size = self._lanes[0], 0
             going: list[int] = []
@@ -44,7 +42,7 @@ class LaneRemoval:
             if spooled:
                 spool.remove(lane, spooled)
             if going:
-                self._broker.remove_records(lane, going)
+                self._core.remove_records(lane, going)
             if going or spooled:
                 return True
             del self._lanes[0]

@@ -8,8 +8,8 @@ Acknowledgements nobody asked a receipt for keep nobody waiting: they go with th
 milliseconds.
 """
 
-from quire.broker.commit import Commit
-from quire.broker.session import Session
+from quire.broker.core.commit import Commit
+from quire.broker.core.subscription import Session
 from quire.clock import Clock
 
 LINGER = 0.001

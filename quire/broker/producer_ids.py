@@ -8,16 +8,13 @@ A producer is known while it is among the ``producer.id_cache_size`` that sent l
 import hashlib
 import heapq
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from quire.broker.core.core import Core
 from quire.errors import UnknownProducer
 from quire.store.base import MAX_MARK_KEY, WriteBatch
 from quire.store.marks import walk_marks
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 MARKS = "producer/"
 
@@ -57,17 +54,17 @@ class ProducerIds:
     """All producers that a broker knows.
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         limit: how many may be known.
         forgotten: how many were forgotten since the start, for their number or their age.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self.limit = broker.settings.producer.id_cache_size
+    def __init__(self, core: Core) -> None:
+        self.limit = core.settings.producer.id_cache_size
         self.forgotten = 0
-        self._broker = broker
+        self._core = core
         self._known: OrderedDict[str, _Known] = OrderedDict()  # the one that has been silent for longest first
         self._next = ""
         self._is_adopted = False
@@ -78,12 +75,12 @@ class ProducerIds:
 
     def load(self) -> None:
         """Take what the store has. What has no mark, from before there were any, counts as sent now."""
-        with self._broker.store.snapshot() as reader:
+        with self._core.store.snapshot() as reader:
             found = [msgspec.msgpack.decode(value, type=tuple[str, int]) for _, value in walk_marks(reader, MARKS)]
         for id, period in sorted(found, key=lambda entry: entry[1]):
             self._known[id] = _Known(period * PERIOD_MS)
         if self._adopt():
-            self._broker.steps.add(self._adopt, "the look at producers that number their sends")
+            self._core.steps.add(self._adopt, "the look at producers that number their sends")
         self._check()
 
     # Sends.
@@ -103,7 +100,7 @@ class ProducerIds:
             known = self._known[id] = _Known(0)
         self._sent_now(id, known)
         if is_new:
-            known.sequence = self._broker.numbers[id] = sequence
+            known.sequence = self._core.numbers[id] = sequence
         while len(self._known) > self.limit:
             self._forget_oldest()
         return is_new
@@ -114,14 +111,14 @@ class ProducerIds:
         if known is None:
             if self._is_adopted or id in self._absent:
                 return 0
-            sequence = self._broker.store.producer(id)
+            sequence = self._core.store.producer(id)
             if not sequence:
                 self._absent.add(id)
                 return 0
             known = self._known[id] = _Known(0)
             known.sequence = sequence
         if known.sequence is None:
-            known.sequence = self._broker.store.producer(id)
+            known.sequence = self._core.store.producer(id)
         return known.sequence
 
     def failed(self, batch: WriteBatch, following: WriteBatch) -> None:
@@ -141,12 +138,12 @@ class ProducerIds:
                 self._known[id].sequence = sequence
 
     def _sent_now(self, id: str, known: _Known) -> None:
-        known.last_sent = self._broker.clock.now_ms()
+        known.last_sent = self._core.clock.now_ms()
         self._known.move_to_end(id)
         period = known.last_sent // PERIOD_MS
         if period != known.period:
             known.period = period
-            self._broker.set_mark(_mark(id), msgspec.msgpack.encode((id, period)))
+            self._core.set_mark(_mark(id), msgspec.msgpack.encode((id, period)))
 
     # Look, and forget.
 
@@ -172,8 +169,8 @@ class ProducerIds:
 
     def _drop(self, id: str) -> None:
         self._known.pop(id, None)
-        self._broker.numbers[id] = None
-        self._broker.set_mark(_mark(id), None)
+        self._core.numbers[id] = None
+        self._core.set_mark(_mark(id), None)
 
     def _forget_oldest(self) -> None:
         self.forgotten += 1
@@ -181,9 +178,9 @@ class ProducerIds:
 
     def _check(self) -> None:
         """Look for those that were silent for too long, and for too many: the limit may be lower than it was."""
-        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
         if self._has_to_forget:
-            self._broker.steps.add(self._forget_step, "the removal of producers that were silent for too long")
+            self._core.steps.add(self._forget_step, "the removal of producers that were silent for too long")
 
     def _forget_step(self) -> bool:
         """Forget the next so many; whether there are more."""
@@ -198,16 +195,16 @@ class ProducerIds:
         """Whether there are too many, or the one that has been silent for longest was so for too long."""
         if len(self._known) > self.limit:
             return True
-        age = self._broker.settings.producer.id_max_age
+        age = self._core.settings.producer.id_max_age
         if age <= 0 or not self._known:
             return False
         oldest = next(iter(self._known.values()))
-        return oldest.last_sent + PERIOD_MS <= self._broker.clock.now_ms() - age * 1000
+        return oldest.last_sent + PERIOD_MS <= self._core.clock.now_ms() - age * 1000
 
     def _adopt(self) -> bool:
         """Look at the next producers of the store that may have no mark; whether there are more."""
-        broker = self._broker
-        page = broker.store.producers(self._next, STEP + 1)
+        core = self._core
+        page = core.store.producers(self._next, STEP + 1)
         for id, _ in page[:STEP]:
             if id in self._known or len(id.encode()) > MAX_MARK_KEY:  # of the latter the store has a digest
                 continue

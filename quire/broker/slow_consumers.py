@@ -1,14 +1,11 @@
 """Consumers that do not keep up: seen, and ended if the policy says so."""
 
 import logging
-from typing import TYPE_CHECKING
 
-from quire.broker.subscription import Dispatching, Subscription
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import Dispatching, Subscription
 from quire.errors import SlowConsumer
 from quire.logs import event
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 CHECK_PERIOD = 1.0
 """How often consumers are looked at, in seconds; only those of queues that had something to dispatch since."""
@@ -21,29 +18,29 @@ class SlowConsumers:
     for a time, or too often (``abort``), or when it has not acknowledged anything for a time (``abort-slow-ack``).
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         aborted: how many were ended.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self.aborted = 0
 
     def start(self) -> None:
         """Look from now on."""
-        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
 
     def _check(self) -> None:
         self.start()
-        watched, self._broker.watched = self._broker.watched, {}
-        now = self._broker.clock.monotonic()
+        watched, self._core.dispatch.watched = self._core.dispatch.watched, {}
+        now = self._core.clock.monotonic()
         for queue in watched:
             for subscription in list(queue.subscriptions):
                 self._look(queue, subscription, now)
             if queue.in_flight:
-                self._broker.watched[queue] = None
+                self._core.dispatch.watched[queue] = None
 
     def _look(self, queue: Dispatching, subscription: Subscription, now: float) -> None:
         is_slow = subscription.credit <= 0 < subscription.prefetch and queue.depth > queue.in_flight
@@ -52,7 +49,7 @@ class SlowConsumers:
         elif subscription.full_since is None:
             subscription.full_since = now
             subscription.times_slow += 1
-            self._broker.advisories.slow_consumer(subscription)
+            self._core.advisories.slow_consumer(subscription)
         if reason := self._reason_to_abort(queue, subscription, now):
             self._abort(subscription, reason)
 

@@ -1,16 +1,14 @@
 """What becomes of a commit that the store refuses, and of sends until it takes writes again."""
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from quire.broker.announcement import Announcement
-from quire.broker.commit import Commit
+from quire.broker.core.announcement import Announcement
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
 from quire.errors import QuireError, StoreFull
 from quire.logs import event
 from quire.store.urls import shown
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 PROBE = "probe"
 """A mark that is never there; removing it tries whether the store takes writes."""
@@ -23,17 +21,20 @@ class StoreFailure:
     """The failures of the store of a broker.
 
     Args:
-        broker: the broker. Its ``store_error`` is set here and nowhere else.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, release_disks: Callable[[], bool]) -> None:
+        self.errors = 0
+        self.since = 0.0
+        self._core = core
+        self._release_disks = release_disks
         self._retry_at = float("-inf")
 
     @property
     def may_try(self) -> bool:
         """Whether a commit may begin: the last failure is long enough ago."""
-        return self._broker.store_error is None or self._broker.clock.monotonic() >= self._retry_at
+        return self._core.store_error is None or self._core.clock.monotonic() >= self._retry_at
 
     def refuse(self, error: QuireError) -> None:
         """Take no sends until the store takes writes again.
@@ -41,31 +42,31 @@ class StoreFailure:
         Args:
             error: why it does not.
         """
-        broker = self._broker
-        if broker.store_error is None:
+        core = self._core
+        if core.store_error is None:
             text = f"{error}: sends of persistent messages are refused. {error.entry.advice}"
             event("store.failed", text, logging.ERROR, code=error.code, **error.data)
-            broker.store_failed_since = broker.clock.monotonic()
-        broker.commit_errors += 1
-        broker.store_error = error
-        if isinstance(error, StoreFull) and broker.disks.release():
-            broker.scheduler.call_later(0, self._probe)  # at once, before more gathers that needs space
+            self.since = core.clock.monotonic()
+        self.errors += 1
+        core.store_error = error
+        if isinstance(error, StoreFull) and self._release_disks():
+            core.scheduler.call_later(0, self._probe)  # at once, before more gathers that needs space
             return
-        self._retry_at = broker.clock.monotonic() + PROBE_INTERVAL
-        broker.scheduler.call_later(PROBE_INTERVAL, self._probe)
+        self._retry_at = core.clock.monotonic() + PROBE_INTERVAL
+        core.scheduler.call_later(PROBE_INTERVAL, self._probe)
 
     def _probe(self) -> None:
         """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
-        if self._broker.store_error is not None:
-            self._broker.set_mark(PROBE, None)
-        self._broker.ask_turn()
+        if self._core.store_error is not None:
+            self._core.set_mark(PROBE, None)
+        self._core.ask_turn()
 
     def end(self) -> None:
         """A commit is done: the store takes writes."""
-        if self._broker.store_error is not None:
-            url = shown(self._broker.store.url)
+        if self._core.store_error is not None:
+            url = shown(self._core.store.url)
             event("store.recovered", f"the store {url} takes writes again", url=url)
-        self._broker.store_error = None
+        self._core.store_error = None
 
     def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later.

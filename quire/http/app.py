@@ -112,7 +112,7 @@ class Application:
         memory = scope["memory"] = RequestMemory(self._service.broker)
         what = f"{scope['method']} {scope['path']}"
         try:
-            await Measured(self._app(scope, receive, send), self._service.broker.meter, what)
+            await Measured(self._app(scope, receive, send), self._service.broker.core.meter, what)
         finally:
             memory.release()
 

@@ -6,7 +6,7 @@ import msgspec
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.broker.flow import HoldCause
+from quire.broker.core.flow import HoldCause
 from quire.http.endpoint import Call, Endpoint
 from quire.management.consumer_status import HeldProducer, held_producers
 from quire.server.service import Service
@@ -87,7 +87,7 @@ def state(service: Service) -> State:
     """The broker's state in a word."""
     if service.is_stopping:
         return "stopping"
-    return "running" if service.broker.store_error is None else "store-failed"
+    return "running" if service.broker.core.store_error is None else "store-failed"
 
 
 def _disk(broker: Broker, cause: HoldCause) -> DiskUse | None:
@@ -98,8 +98,8 @@ def _disk(broker: Broker, cause: HoldCause) -> DiskUse | None:
 def broker_status(service: Service) -> BrokerStatus:
     """What is known of the broker as a whole."""
     broker, settings = service.broker, service.settings
-    memory, temporaries = broker.memory, broker.routing.temporaries
-    error = broker.store_error
+    memory, temporaries = broker.core.memory, broker.routing.temporaries
+    error = broker.core.store_error
     return BrokerStatus(
         name=settings.broker.name, version=__version__, state=state(service),
         uptime_seconds=max(service.clock.now_ms() - service.started_at, 0) / 1000,
@@ -109,15 +109,15 @@ def broker_status(service: Service) -> BrokerStatus:
         temporaries=len(temporaries.queues) + len(temporaries.topics), scheduled=broker.schedule.depth,
         prepared=len(broker.xa.recover()),
         memory=MemoryUse(memory.used, memory.peak, memory.limit),
-        store=StoreUse(shown(service.store.url), broker.stored_bytes, settings.store.limit, settings.store.sync,
+        store=StoreUse(shown(service.store.url), broker.core.stored_bytes, settings.store.limit, settings.store.sync,
             _disk(broker, HoldCause.STORE_DISK)),
-        spool=SpoolUse(broker.spool.used, broker.spool.limit, _disk(broker, HoldCause.SPOOL_DISK)),
+        spool=SpoolUse(broker.core.spool.used, broker.core.spool.limit, _disk(broker, HoldCause.SPOOL_DISK)),
         producers_held=held_producers(broker), store_error=None if error is None else str(error),
     )  # fmt: skip
 
 
 async def _health(call: Call) -> Health:
-    if (error := call.service.broker.store_error) is not None:
+    if (error := call.service.broker.core.store_error) is not None:
         raise error
     return Health(state(call.service))
 

@@ -194,7 +194,7 @@ class Call:
         seconds = until - self.service.clock.monotonic()
         if seconds > 0:
             due = asyncio.Event()
-            self.service.broker.scheduler.call_later(seconds, due.set)
+            self.service.broker.core.scheduler.call_later(seconds, due.set)
             await due.wait()
 
 

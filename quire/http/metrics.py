@@ -15,8 +15,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from quire import __version__
-from quire.broker.flow import HoldCause
-from quire.broker.turn_meter import BOUNDS
+from quire.broker.core.flow import HoldCause
+from quire.broker.core.turn_meter import BOUNDS
 from quire.http.broker import broker_status
 from quire.http.group_metrics import group_metrics
 from quire.http.queue_metrics import queue_metrics
@@ -90,11 +90,13 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("quire_store_writable", "1 while the store takes writes.", status.store_error is None)
         yield GaugeMetricFamily("quire_spool_bytes", "Non-persistent messages on disk.", status.spool.bytes)
         yield GaugeMetricFamily("quire_spool_limit_bytes", "Where their producers are held.", status.spool.limit)
-        yield CounterMetricFamily("quire_commits", "Commits that ended, failed ones included.", broker.commits_done)
-        yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.commit_errors)
-        yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.flow.held_total)
+        yield CounterMetricFamily(
+            "quire_commits", "Commits that ended, failed ones included.", broker.core.commits_done
+        )
+        yield CounterMetricFamily("quire_commit_errors", "Failures of the store.", broker.failure.errors)
+        yield CounterMetricFamily("quire_producer_holds", "How often a producer was held.", broker.core.flow.held_total)
         yield from self._turns()
-        limits = broker.limits
+        limits = broker.core.limits
         yield GaugeMetricFamily("quire_destinations", "Queues, topics, partitions of streams.", limits.destinations)
         yield GaugeMetricFamily("quire_destinations_limit", "How many there may be.", limits.max_destinations)
         yield GaugeMetricFamily(
@@ -107,8 +109,8 @@ class BrokerCollector(Collector):
             "quire_producer_ids_forgotten", "Those that were forgotten, for their number or their age.",
             broker.producers.forgotten,
         )  # fmt: skip
-        yield GaugeMetricFamily("quire_requests_bytes", "Requests and frames under way.", broker.partial_bytes)
-        yield GaugeMetricFamily("quire_requests_limit_bytes", "How much they may hold.", broker.partial_limit)
+        yield GaugeMetricFamily("quire_requests_bytes", "Requests and frames under way.", broker.core.partial_bytes)
+        yield GaugeMetricFamily("quire_requests_limit_bytes", "How much they may hold.", broker.core.partial_limit)
         yield GaugeMetricFamily("quire_temporary_destinations", "Temporary queues and topics.", status.temporaries)
         yield CounterMetricFamily(
             "quire_temporary_dropped_messages", "Messages sent to temporary destinations that were gone.",
@@ -119,7 +121,7 @@ class BrokerCollector(Collector):
         )
 
     def _turns(self) -> Iterator[Metric]:
-        meter = self._service.broker.meter
+        meter = self._service.broker.core.meter
         bounds = [*map(str, BOUNDS), "+Inf"]
         buckets = list(zip(bounds, accumulate(meter.counts), strict=True))
         yield HistogramMetricFamily(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from quire.broker.core.subscription import AckMode
 from quire.broker.streams.groups.group_definition import Order
 from quire.broker.streams.groups.held import RETRIES
 from quire.broker.streams.groups.member_subscription import MemberSubscription
@@ -18,7 +19,6 @@ from quire.broker.streams.pull.pull_member import Terms
 from quire.broker.streams.pull.pull_members import PollRequest
 from quire.broker.streams.pull.pull_request import PullRequest
 from quire.broker.streams.pull.settlement import Outcome
-from quire.broker.subscription import AckMode
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit
 from quire.management.stream_info import StreamMessage, described

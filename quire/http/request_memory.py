@@ -26,14 +26,14 @@ class RequestMemory:
             BrokerBusy: requests and frames hold too much already.
         """
         broker = self._broker
-        if broker.partial_bytes + size > broker.partial_limit and broker.partial_bytes > self._taken:
-            held, limit = broker.partial_bytes, broker.partial_limit
+        if broker.core.partial_bytes + size > broker.core.partial_limit and broker.core.partial_bytes > self._taken:
+            held, limit = broker.core.partial_bytes, broker.core.partial_limit
             text = f"requests and frames that are under way hold {held} bytes, the limit is {limit}"
             raise BrokerBusy(text, held=held, limit=limit)
-        broker.partial_bytes += size
+        broker.core.partial_bytes += size
         self._taken += size
 
     def release(self) -> None:
         """The request is done."""
-        self._broker.partial_bytes -= self._taken
+        self._broker.core.partial_bytes -= self._taken
         self._taken = 0

@@ -94,10 +94,10 @@ async def _write(call: Call) -> Written:
     if (query.producer is None) != (query.sequence is None):
         raise InvalidArgument("producer and sequence belong together: give both or neither", argument="sequence")
     rows = await _read_rows(call)
-    targets = [target_of(broker, row) for row in rows]
-    is_new = query.producer is None or broker.take_producer_sequence(query.producer, query.sequence)
+    targets = [target_of(broker.routing, row) for row in rows]
+    is_new = query.producer is None or broker.producers.take(query.producer, query.sequence)
     if is_new:
-        send(broker, rows, targets)
+        send(broker.core, rows, targets)
     await call.durable()
     return Written(len(rows) if is_new else 0, not is_new)
 
@@ -112,13 +112,13 @@ async def _stage(call: Call) -> Staged:
 async def _read_rows(call: Call) -> list[Row]:
     """The rows of a request, if there is room for them; the event loop has its turn in between."""
     broker, rows = call.service.broker, list[Row]()
-    check_room(broker)
-    for step in RowReader(broker, call.body).steps(STEP):
+    check_room(broker.core)
+    for step in RowReader(broker.core.settings.stomp, broker.destinations, broker.routing, call.body).steps(STEP):
         rows += step
         await asyncio.sleep(0)
-    while broker.is_full:  # as transports do: others' messages are not kept waiting behind these
+    while broker.core.is_full:  # as transports do: others' messages are not kept waiting behind these
         await call.durable()
-    check_room(broker)
+    check_room(broker.core)
     return rows
 
 

@@ -51,12 +51,12 @@ def blocked(broker: "Broker", queue: "Queue") -> Blocked | None:
         return None
     if queue.paused:
         since = queue.stored.settings.get(PAUSED_AT)
-        age = (broker.clock.now_ms() - since) / 1000 if isinstance(since, int) else 0.0
+        age = (broker.core.clock.now_ms() - since) / 1000 if isinstance(since, int) else 0.0
         return Blocked("paused", max(age, 0.0))
     if not queue.subscriptions:
         return None
     cause, began = _by_store(queue) or _by_policy(queue) or _by_parking(queue) or _by_consumers(broker, queue)
-    return Blocked(cause, broker.clock.monotonic() - began) if cause else None
+    return Blocked(cause, broker.core.clock.monotonic() - began) if cause else None
 
 
 def _by_store(queue: "Queue") -> tuple[str, float] | None:
@@ -99,4 +99,4 @@ def _by_consumers(broker: "Broker", queue: "Queue") -> tuple[str, float]:
     full_since = [s.full_since for s in eligible if s.full_since is not None and s.credit <= 0]
     if len(full_since) == len(eligible):
         return "consumer-busy", max(full_since)
-    return ("store-failed", broker.store_failed_since) if broker.store_error is not None else ("", 0.0)
+    return ("store-failed", broker.failure.since) if broker.core.store_error is not None else ("", 0.0)

@@ -1,14 +1,10 @@
 """Waiting for a commit without a connection: the console's side of what a receipt is for a client."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from quire.broker.session import Session
+from quire.broker.core.subscription import Session, Subscription
 from quire.errors import QuireError
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.subscription import Subscription
 
 
 class Confirmation(Session):

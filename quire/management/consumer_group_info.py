@@ -297,11 +297,11 @@ class ConsumerGroupReader:
         """Why a partition's messages, or the retries, cannot be given out."""
         since = source.full_of_holes_since if isinstance(source, LaneSubscription) else None
         if since is not None and source.subscriptions and source.depth > source.in_flight:
-            return Blocked("ack-set-full", self._broker.clock.monotonic() - since)
+            return Blocked("ack-set-full", self._broker.core.clock.monotonic() - since)
         return blocked(self._broker, source)
 
     def _member(self, group: "Group", status: MemberStatus) -> GroupMemberInfo:
-        member, now = group.members.get(status.id), self._broker.clock.monotonic()
+        member, now = group.members.get(status.id), self._broker.core.clock.monotonic()
         info = GroupMemberInfo(
             status.id, status.static, status.room, status.connected, None, status.since, list(status.partitions),
             list(status.revoking), in_flight=None, prefetch=None, consume_timeout_seconds=None, lease_ends_seconds=None,

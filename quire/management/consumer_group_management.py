@@ -115,7 +115,11 @@ class ConsumerGroupManagement:
             DestinationInUse: the group has members.
         """
         broker = self._broker
-        return self._reader.lag(note_progress(broker, broker.destinations.existing_stream(stream), name, offsets))
+        return self._reader.lag(
+            note_progress(
+                broker.groups, broker.core.clock.now_ms(), broker.destinations.existing_stream(stream), name, offsets
+            )
+        )
 
     def assign(self, stream: str, name: str, members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
         """Who would own which partition, if a group had some members and no others. Nothing is changed.

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quire.broker.core.subscription import Subscription
+
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ def held_producers(broker: "Broker", destination: str | None = None) -> list[Hel
         broker: the broker.
         destination: only those that want to send there; None for all.
     """
-    now, limit = broker.clock.monotonic(), broker.settings.producer.hold_limit
+    now, limit = broker.core.clock.monotonic(), broker.core.settings.producer.hold_limit
     return [
         HeldProducer(hold.session.name, hold.destination, str(hold.cause), now - hold.since, limit)
-        for hold in broker.flow.holds.values()
+        for hold in broker.core.flow.holds.values()
         if destination is None or hold.destination == destination
     ]

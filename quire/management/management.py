@@ -83,8 +83,8 @@ class Management:
                 refused; all other changes are tried again until they succeed.
         """
         waiting = Confirmation(done)
-        self.broker.sent(waiting)
-        self.broker.confirm(waiting, [b""])
+        self.broker.core.sent(waiting)
+        self.broker.core.confirm(waiting, [b""])
 
     # Look.
 
@@ -100,7 +100,7 @@ class Management:
 
     def queue(self, name: str) -> QueueStatus:
         """One queue."""
-        return self.reader.status(self.broker.existing_queue(name))
+        return self.reader.status(self.broker.destinations.existing_queue(name))
 
     def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
         """A page of a queue's messages, those in flight included. Nothing about the queue changes.
@@ -117,7 +117,7 @@ class Management:
             InvalidSelector: the selector cannot be read.
             StoreCorrupt: the page's first message is damaged.
         """
-        return self.browse_source(self.broker.existing_queue(name), after, limit, wanted)
+        return self.browse_source(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
     def browse_source(self, queue: Queue, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
         """As ``browse``, of a queue or a durable subscription."""
@@ -128,9 +128,9 @@ class Management:
                 f"after is {str(after)[:60]!r}: give what a page before had as next", argument="after"
             )
         chooser = None if wanted is None else selector(wanted)
-        messages, following = read(self.broker, queue, first, STEP_BYTES, STEP if chooser else limit)
+        messages, following = read(self.broker.core, queue, first, STEP_BYTES, STEP if chooser else limit)
         if chooser is not None:
-            clock, found = self.broker.clock, list[Message]()
+            clock, found = self.broker.core.clock, list[Message]()
             end = clock.monotonic() + BUDGET
             for index, message in enumerate(messages):
                 if len(found) == limit or (index and clock.monotonic() >= end):
@@ -156,14 +156,14 @@ class Management:
 
     def pause(self, name: str) -> QueueStatus:
         """Stop a queue's deliveries, also over a restart; producers go on. A paused one stays as it is."""
-        queue = self.broker.existing_queue(name)
+        queue = self.broker.destinations.existing_queue(name)
         if not queue.paused:
-            self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.clock.now_ms()})
+            self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.core.clock.now_ms()})
         return self.reader.status(queue)
 
     def resume(self, name: str) -> QueueStatus:
         """Let a queue's deliveries go on."""
-        queue = self.broker.existing_queue(name)
+        queue = self.broker.destinations.existing_queue(name)
         if queue.paused:
             self._set_paused(queue, {})
             queue.wake()
@@ -173,7 +173,7 @@ class Management:
         kept = {name: value for name, value in queue.stored.settings.items() if name not in ("paused", PAUSED_AT)}
         queue.paused = bool(pause)
         queue.stored = queue.stored._replace(settings=kept | pause)
-        self.broker.change_destination(queue.stored.id, queue.stored)
+        self.broker.core.change_destination(queue.stored.id, queue.stored)
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
         """Purge a queue in steps, and then delete it.
@@ -185,7 +185,7 @@ class Management:
         Raises:
             DestinationInUse: it has consumers, or one came while it was purged.
         """
-        queue = self.broker.existing_queue(name)
+        queue = self.broker.destinations.existing_queue(name)
         self._dismiss_consumers(queue, force)
         yield from self.purge(name)
         if self.broker.queues.get(name) is queue:
@@ -218,7 +218,7 @@ class Management:
             InvalidArgument: ``limit`` is out of range.
         """
         check_limit(limit)
-        return group_page(self.broker.existing_queue(name), after, limit)
+        return group_page(self.broker.destinations.existing_queue(name), after, limit)
 
     def close_group(self, name: str, group: str) -> None:
         """Take a message group from its consumer: its next message goes to whoever is free.
@@ -228,7 +228,7 @@ class Management:
         Raises:
             UnknownGroup: no consumer has it.
         """
-        queue = self.broker.existing_queue(name)
+        queue = self.broker.destinations.existing_queue(name)
         if queue.dispatcher.groups.owner(group) is None:
             raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
         queue.dispatcher.groups.close(group)
@@ -255,29 +255,29 @@ class Management:
             StoreError: the store takes no writes.
         """
         broker = self.broker
-        headers = draft.send_headers(checked(kind, name), broker.settings.stomp)
+        headers = draft.send_headers(checked(kind, name), broker.core.settings.stomp)
         step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
         for sent in range(0, count, step):
             self._check_room(name, draft.persistent)
-            route = route_of(broker, headers)
-            stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
-            ids = [b"%d" % broker.next_message_id() for _ in range(min(step, count - sent))]
+            route = route_of(broker.routing, headers)
+            stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
+            ids = [b"%d" % broker.core.next_message_id() for _ in range(min(step, count - sent))]
             for id in ids:
-                content = b"".join((broker.id_prefix, id, stamp, route.lines, draft.body))
+                content = b"".join((broker.core.id_prefix, id, stamp, route.lines, draft.body))
                 route.target.send(content, route.expiration, route.priority, route.persistent)
-            prefix = unescape(broker.id_prefix.removeprefix(b"message-id:")).decode()
+            prefix = unescape(broker.core.id_prefix.removeprefix(b"message-id:")).decode()
             yield [prefix + id.decode() for id in ids]
 
     def _check_room(self, name: str, persistent: bool) -> None:
         broker = self.broker
-        if persistent and broker.store_error is not None:
-            raise broker.store_error
-        if cause := broker.hold_cause(stored=persistent):
+        if persistent and broker.core.store_error is not None:
+            raise broker.core.store_error
+        if cause := broker.core.hold_cause(stored=persistent):
             raise ProducerHeld(f"no room to send to {name}: {cause}", cause=str(cause), destination=name)
 
     def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:
         """Remove messages that are not in flight, in steps. Without a choice no content is read."""
-        return MessageTransfer(self.broker, self.broker.existing_queue(name), choice)
+        return MessageTransfer(self.broker, self.broker.destinations.existing_queue(name), choice)
 
     def move(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
         """Move messages that are not in flight, oldest first, in steps.
@@ -297,7 +297,7 @@ class Management:
         return self._transfer(name, to, choice, copies=True)
 
     def _transfer(self, name: str, to: str, choice: Choice, *, copies: bool) -> MessageTransfer:
-        source, destination = self.broker.existing_queue(name), written(to)
+        source, destination = self.broker.destinations.existing_queue(name), written(to)
         if destination == source.destination:
             raise InvalidArgument(f"{to!r} is where they are", argument="to")
 
@@ -317,7 +317,7 @@ class Management:
         Raises:
             InvalidArgument: ``to`` is the queue they are in.
         """
-        source, destination = self.broker.existing_queue(name), None if to is None else written(to)
+        source, destination = self.broker.destinations.existing_queue(name), None if to is None else written(to)
         if destination == source.destination:
             raise InvalidArgument(f"{to!r} is where they are", argument="to")
 

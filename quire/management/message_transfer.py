@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quire.broker.browsing import entries, read
-from quire.broker.routing.routing import Target
+from quire.broker.core.services import Target
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.message import Message
@@ -128,7 +128,7 @@ class MessageTransfer:
         return self._broker.queues.get(source.destination.name) is source
 
     def _step(self) -> int:
-        clock, found, size = self._broker.clock, self._read(), 0
+        clock, found, size = self._broker.core.clock, self._read(), 0
         free = set(self._source.free_of([message.sequence for message in found], in_flight=self._copies))
         end = clock.monotonic() + BUDGET
         messages: list[Message] = []
@@ -157,11 +157,11 @@ class MessageTransfer:
         """
         is_choosy = self._selector is not None or bool(self._wanted)
         if self._place is None and not is_choosy and not isinstance(self._source, DurableSubscription):
-            found = entries(self._broker, self._source, self._start, self._most, in_flight=False)
+            found = entries(self._broker.core, self._source, self._start, self._most, in_flight=False)
             self._has_more = len(found) == self._most
             return found
         limit = STEP if is_choosy else self._most
-        messages, following = read(self._broker, self._source, self._start, STEP_BYTES, limit)
+        messages, following = read(self._broker.core, self._source, self._start, STEP_BYTES, limit)
         self._has_more = following is not None
         return messages
 

@@ -41,9 +41,9 @@ class NextDue:
 
     def _from_store(self) -> int | None:
         if not self._lane:
-            known = self._broker.store.destinations()
+            known = self._broker.core.store.destinations()
             self._lane = next((stored.lanes[0] for stored in known if stored.kind == KIND), 0)
-        found = self._broker.store.expired(_EVER, MOST)
+        found = self._broker.core.store.expired(_EVER, MOST)
         sequence = next((entry.sequence for entry in found if entry.lane == self._lane), None)
         if sequence is None:
             return None

@@ -92,7 +92,7 @@ class QueueStatusReader:
 
     def status(self, queue: "Queue") -> QueueStatus:
         """All that is known of a queue."""
-        name, now = queue.destination.name, self._broker.clock.monotonic()
+        name, now = queue.destination.name, self._broker.core.clock.monotonic()
         parked, for_consumers = _parked(queue)
         return QueueStatus(
             name=name, depth=queue.depth, in_flight=queue.in_flight, bytes=queue.bytes,
@@ -120,7 +120,7 @@ class QueueStatusReader:
             since = self._first_timestamp(queue)
         except StoreError:  # told by whoever has to read the message
             return None
-        return None if since is None else max(self._broker.clock.now_ms() - since, 0) / 1000
+        return None if since is None else max(self._broker.core.clock.now_ms() - since, 0) / 1000
 
     def _first_timestamp(self, queue: "Queue") -> int | None:
         head, known = self._head_sequence(queue), self._heads.get(queue)
@@ -135,15 +135,15 @@ class QueueStatusReader:
         """The first message; a subscription may have to pass over much to find the next one, so it is not asked."""
         if isinstance(queue, LaneSubscription):
             return [message for lane in queue.lanes for message in lane.reader.load(lane.id, [head])]
-        return read(self._broker, queue, head, 0, 1).messages
+        return read(self._broker.core, queue, head, 0, 1).messages
 
     def _head_sequence(self, queue: "Queue") -> int:
         heads = [message.sequence for message in queue.unstored()[:1]]
         for lane in queue.lanes:
             if (head := lane.head()) is not None:
                 heads.append(head)
-            if not self._broker.spool.is_empty(lane.id):
-                heads += [link.sequence for link in self._broker.spool.links(lane.id, 0, 1)]
+            if not self._broker.core.spool.is_empty(lane.id):
+                heads += [link.sequence for link in self._broker.core.spool.links(lane.id, 0, 1)]
         return min(heads, default=0)
 
 

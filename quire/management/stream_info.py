@@ -276,7 +276,7 @@ class StreamInfoReader:
         if all([partition.next_sequence == 1 for partition in stream.partitions]):
             new = Extent.of(LaneState())
             return [PartitionStatus(p.index, p.lane, *new, 0, None, None) for p in stream.partitions]
-        with self._broker.store.snapshot() as reader:
+        with self._broker.core.store.snapshot() as reader:
             return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
 
     def offsets(self, stream: "Stream", start: Start | None) -> list[PartitionOffsets]:
@@ -289,8 +289,8 @@ class StreamInfoReader:
         Raises:
             StoreError: the store cannot be read.
         """
-        now = self._broker.clock.now_ms()
-        with self._broker.store.snapshot() as reader:
+        now = self._broker.core.clock.now_ms()
+        with self._broker.core.store.snapshot() as reader:
             return [
                 PartitionOffsets(
                     index, *extent(reader, lane), None if start is None else start.offset(reader, lane, now)
@@ -300,7 +300,7 @@ class StreamInfoReader:
 
     def pins(self, stream: "Stream") -> list[StreamPin]:
         """The pins of a stream that have not ended, by name."""
-        now = self._broker.clock.now_ms()
+        now = self._broker.core.clock.now_ms()
         pins = sorted(stream.pins.by_name.items())
         return [StreamPin(name, pin.offsets, pin.until) for name, pin in pins if pin.until > now]
 

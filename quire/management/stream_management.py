@@ -69,7 +69,7 @@ class StreamManagement:
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
         self.reader = StreamInfoReader(management.broker)
-        self.pull = PullMembers(management.broker)
+        self.pull = PullMembers(management.broker.destinations, management.broker.groups)
 
     # Look.
 
@@ -224,7 +224,7 @@ class StreamManagement:
         lane = self._lane(name, partition)
         first, end = self._first(lane, start)
         found = read_range(
-            self._broker.store, lane, first, end if until is None else until, max_messages=limit,
+            self._broker.core.store, lane, first, end if until is None else until, max_messages=limit,
             max_bytes=min(max_bytes, MAX_READ_BYTES),
         )  # fmt: skip
         if strict and found.is_cut:
@@ -242,12 +242,12 @@ class StreamManagement:
 
     def _first(self, lane: int, start: str) -> tuple[int, int]:
         """Where a read begins, and the partition's end. An offset stands for itself, even if its message is gone."""
-        with self._broker.store.snapshot() as reader:
+        with self._broker.core.store.snapshot() as reader:
             position = Start.parse(f"offset={start}" if start.isdecimal() else start)
             end = extent(reader, lane).end
             if position.kind is StartKind.OFFSET:
                 return position.value, end
-            return position.offset(reader, lane, self._broker.clock.now_ms()), end
+            return position.offset(reader, lane, self._broker.core.clock.now_ms()), end
 
     # Find.
 
@@ -266,7 +266,7 @@ class StreamManagement:
             UnknownMessage: there is none at the offset.
             StoreCorrupt: the one at the offset is damaged.
         """
-        return StreamSearch(self._stream(name), wanted)
+        return StreamSearch(self._stream(name), wanted, self._broker.queues)
 
 
 def _range(partition: int, found: RangeRead) -> StreamRange:

@@ -1,9 +1,10 @@
 """A search for messages of a stream, and for what became of them in each consumer group."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quire.broker.queues.queue import Queue
 from quire.broker.streams.lookup import Found, Lookup
 from quire.broker.streams.message_states import GroupState, MessageState, Place, dead_letters, states_of
 from quire.errors import InvalidArgument, UnknownMessage
@@ -59,6 +60,7 @@ class StreamSearch:
     Args:
         stream: the stream.
         wanted: which messages.
+        queues: all queues, by name.
 
     Attributes:
         found: what was found, when the search is through.
@@ -71,14 +73,15 @@ class StreamSearch:
         StoreCorrupt: the one at the offset is damaged.
     """
 
-    def __init__(self, stream: "Stream", wanted: Wanted) -> None:
+    def __init__(self, stream: "Stream", wanted: Wanted, queues: Mapping[str, Queue]) -> None:
         self.found: list[FoundMessage] = []
         self.whole = False
         self._stream = stream
         self._wanted = wanted
+        self._queues = queues
         lookup = Lookup(stream)
         self.damaged = lookup.damaged
-        self._steps = _steps(lookup, wanted, stream.broker.clock.now_ms())
+        self._steps = _steps(lookup, wanted, stream.core.clock.now_ms())
 
     def __iter__(self) -> Iterator[None]:
         messages: list[Found] = []
@@ -108,7 +111,8 @@ class StreamSearch:
         for group in list(self._stream.groups.values()):
             done = GroupState(group.name, MessageState.DONE)
             places = {place for place, known in states.items() if done in known}
-            for step in dead_letters(group, places) if places else ():
+            queue = self._queues.get(group.policy.dead_letter_queue)
+            for step in dead_letters(group, queue, places) if places else ():
                 for place in step:
                     buried[place].append(group.name)
                 yield

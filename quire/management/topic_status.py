@@ -160,7 +160,7 @@ class TopicStatusReader:
 
     def topic(self, topic: "Topic") -> TopicStatus:
         """All that is known of a topic."""
-        now, written = self._broker.clock.monotonic(), f"/topic/{topic.destination.name}"
+        now, written = self._broker.core.clock.monotonic(), f"/topic/{topic.destination.name}"
         durables, consumers = topic.durables, topic.subscriptions
         return TopicStatus(
             name=topic.destination.name, depth=topic.depth, bytes=topic.bytes, resident_bytes=topic.memory.used,
@@ -180,7 +180,7 @@ class TopicStatusReader:
 
     def durable(self, durable: "DurableSubscription") -> DurableStatus:
         """All that is known of a durable subscription."""
-        definition, clock = durable.definition, self._broker.clock
+        definition, clock = durable.definition, self._broker.core.clock
         offline = None if durable.subscriptions else max(clock.now_ms() - durable.offline_since, 0) / 1000
         return DurableStatus(
             client_id=definition.client_id, name=definition.name, topic=definition.topic, selector=definition.selector,

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from quire import __version__, migrations
 from quire.broker.broker import Broker
-from quire.broker.flow import HoldCause
+from quire.broker.core.flow import HoldCause
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
 from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
@@ -144,13 +144,13 @@ class Service:
         self._writer = GroupCommitWriter(
             self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
         )
-        self.broker.writer = self._writer
+        self.broker.turns.writer = self._writer
         self.broker.disks.watch(self._disks)
         self._writer.start()
         http_listener = _listen(self.settings.http.address) if self._http else None
         listener = _listen(self.settings.stomp.address)
         self.stomp_address = _address(listener)
-        self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.ended)
+        self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
         self._garbage.start()
         self._tick()
         if self._http and http_listener:
@@ -165,14 +165,14 @@ class Service:
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self.broker.turn()  # there is none yet when the turn is asked for while it is made
+        self.broker.turns.turn()  # there is none yet when the turn is asked for while it is made
 
     def _turn_later(self, delay: float) -> None:
-        self._loop.call_later(delay, self.broker.planned_turn)
+        self._loop.call_later(delay, self.broker.turns.planned_turn)
 
     def _committed_on_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[WriteBatch, QuireError | None], None]:
         def completed(batch: WriteBatch, error: QuireError | None) -> None:
-            loop.call_soon_threadsafe(self.broker.committed, batch, error)
+            loop.call_soon_threadsafe(self.broker.turns.committed, batch, error)
 
         return completed
 
@@ -230,7 +230,7 @@ class Service:
 
     def _run_due(self) -> float:
         """Make the calls that are due, as far as the budget reaches; in how many seconds to look again."""
-        meter, clock = self.broker.meter, self.clock
+        meter, clock = self.broker.core.meter, self.clock
         now = clock.monotonic()
         while (call := self.scheduler.take_due(now)) is not None:
             meter.begin()
@@ -288,20 +288,20 @@ class Service:
             transport.stop()
         if self._http:  # requests that wait end, and give back what they were given
             await self._http.stop()
-        while self.broker.leaving:
+        while self.broker.core.leaving:
             await self._commit()
         self.broker.stop()
         await self._commit()
         self._ticking.cancel()
         self._garbage.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
-        self.broker.spool.close()
+        self.broker.core.spool.close()
 
     async def _commit(self) -> None:
         """Until everything that has gathered is durable, or has failed."""
         for _ in range(2):  # what the first commit set off may need a second
             done = asyncio.Event()
-            self.broker.after_commit(done.set)
+            self.broker.core.after_commit(done.set)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), timeout=30)
 

@@ -1,4 +1,4 @@
-"""Every setting with its type, its default and what it is for; nothing else knows a default."""
+"""Every setting with its type, its default and its meaning; defaults are defined here only."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,11 +30,11 @@ class BrokerSettings:
     name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
     expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
     max_destinations: int = _key(
-        50_000, count(1), "How many destinations there may be: queues, topics, partitions of streams, temporary ones."
+        50_000, count(1), "The maximum number of destinations: queues, topics, partitions of streams, temporary ones."
     )
     max_durable_subscriptions: int = _key(
         50_000, count(1),
-        "How many durable subscriptions there may be; a consumer group counts once for each partition.",
+        "The maximum number of durable subscriptions; a consumer group counts once for each partition.",
     )  # fmt: skip
 
 
@@ -42,19 +42,19 @@ class BrokerSettings:
 class StoreSettings:
     """Section ``store``."""
 
-    url: str = _key("", TEXT, "Where messages are kept. Empty: LMDB in the data directory.")
+    url: str = _key("", TEXT, "The URL of the store. Empty: LMDB in the data directory.")
     data: str = _key("data", TEXT, "The data directory: the embedded store, the spool, `broker.json`.")
     sync: Literal["always", "interval", "never"] = _key(
         "always",
         choice("always", "interval", "never"),
-        "When a commit is on disk: before it is confirmed, within a second after, or when the system likes.",
+        "When a commit is on disk: before it is confirmed, within a second, or when the operating system decides.",
     )
-    limit: int = _key(100 * 10**9, size(1), "How many bytes of messages the store may hold; then producers are held.")
+    limit: int = _key(100 * 10**9, size(1), "How many bytes of messages the store may have; then producers are held.")
     disk_free_limit: int = _key(
         64 * 2**20,
         size(0),
-        "How many bytes must be free on the disks of the store and of the spool, or producers are held. "
-        "A quarter of it, 64MiB at the most, is kept in reserve on each. 0: neither is done.",
+        "The available space that the disks of the store and of the spool must have, or producers are held. "
+        "A quarter of it, at most 64MiB, is kept in reserve on each. 0: no check and no reserve.",
     )
 
 
@@ -62,7 +62,7 @@ class StoreSettings:
 class MemorySettings:
     """Section ``memory``."""
 
-    limit: int = _key(64 * 2**20, size(1), "How many bytes of messages all destinations together keep in memory.")
+    limit: int = _key(64 * 2**20, size(1), "How many bytes of messages all destinations together may keep in memory.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SpoolSettings:
     """Section ``spool``."""
 
     limit: int = _key(
-        10 * 10**9, size(1), "How many bytes of non-persistent messages the spool may hold; then producers are held."
+        10 * 10**9, size(1), "How many bytes of non-persistent messages the spool may have; then producers are held."
     )
 
 
@@ -78,14 +78,14 @@ class SpoolSettings:
 class StompSettings:
     """Section ``stomp``."""
 
-    address: str = _key("127.0.0.1:61613", ADDRESS, "Where STOMP clients connect.")
+    address: str = _key("127.0.0.1:61613", ADDRESS, "The address for STOMP clients.")
     max_connections: int = _key(10_000, count(1), "How many clients may be connected at once.")
     connect_timeout: float = _key(10.0, duration(0.001), "How long a new connection may take to send CONNECT.")
-    max_headers: int = _key(1000, count(1), "How many headers a frame may have.")
-    max_line: int = _key(10 * 1024, size(1), "How long a header line may be.")
-    max_body: int = _key(100 * 2**20, size(1), "How large a message's body may be.")
+    max_headers: int = _key(1000, count(1), "The maximum number of headers of a frame.")
+    max_line: int = _key(10 * 1024, size(1), "The maximum length of a header line.")
+    max_body: int = _key(100 * 2**20, size(1), "The maximum size of a message's body.")
     heart_beat_grace: float = _key(
-        2.0, factor(1), "How many of its heart-beat intervals a client may be silent before it counts as gone."
+        2.0, factor(1), "How many of its heart-beat intervals a client may be silent before it is disconnected."
     )
 
 
@@ -93,11 +93,11 @@ class StompSettings:
 class HttpSettings:
     """Section ``http``."""
 
-    address: str = _key("127.0.0.1:8161", ADDRESS, "Where the HTTP API and the metrics listen.")
+    address: str = _key("127.0.0.1:8161", ADDRESS, "The address of the HTTP API and the metrics.")
     max_connections: int = _key(1000, count(1), "How many HTTP connections may be open at once.")
-    header_timeout: float = _key(20.0, duration(0.001), "How long the head of an HTTP request may take to come.")
+    header_timeout: float = _key(20.0, duration(0.001), "How long the head of an HTTP request may take to arrive.")
     body_timeout: float = _key(
-        30.0, duration(0.001), "How long the body of an HTTP request may take to come; then it needs 1 kB a second."
+        30.0, duration(0.001), "How long the body of an HTTP request may take to arrive; then it needs 1 kB a second."
     )
 
 
@@ -107,11 +107,11 @@ class BulkSettings:
 
     address: str = _key(
         "127.0.0.1:0", ADDRESS,
-        "Where the bulk server listens, from which Spark reads messages. Unless given: the host of http.address, and a "
+        "The address of the bulk server, from which Spark reads messages. Default: the host of http.address, and a "
         "free port.",
     )  # fmt: skip
     idle_limit: float = _key(
-        300.0, duration(1), "How long the bulk server waits for a request; then it ends, until it is needed again."
+        300.0, duration(1), "How long the bulk server may be idle; then it ends, until it is needed again."
     )
 
 
@@ -119,18 +119,16 @@ class BulkSettings:
 class ProducerSettings:
     """Section ``producer``."""
 
-    hold_limit: float = _key(
-        30.0, duration(0), "How long a producer may be held for want of room; then it gets an error."
-    )
+    hold_limit: float = _key(30.0, duration(0), "How long a producer may be held; then it gets an error.")
     id_cache_size: int = _key(
         20_000,
         count(1),
-        "Of how many producers that number their sends the last number is known: those that sent last.",
+        "How many producers that number their sends the broker remembers: those that sent last.",
     )
     id_max_age: float = _key(
         0.0,
         duration(0),
-        "How long a producer that numbers its sends may be silent before it is forgotten. 0: for ever.",
+        "How long a producer that numbers its sends may be silent before it is forgotten. 0: no limit.",
     )
 
 
@@ -140,7 +138,9 @@ class TransactionSettings:
 
     max_messages: int = _key(100_000, count(1), "How many messages a transaction may send and acknowledge.")
     max_size: int = _key(0, size(0), "How many bytes of messages a transaction may send. 0: as many as memory.limit.")
-    max_age: float = _key(600.0, duration(0), "How long a transaction may be open, or it is rolled back. 0: for ever.")
+    max_age: float = _key(
+        600.0, duration(0), "How long a transaction may be open before it is rolled back. 0: no limit."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class VirtualSettings:
     )
     virtual_topic_pattern: str = _key("VirtualTopic.>", PATTERN, "Which topics are virtual topics.")
     virtual_topic_prefix: str = _key(
-        "Consumer.*.", VIRTUAL_PREFIX, "What stands before a virtual topic's name in the names of its queues."
+        "Consumer.*.", VIRTUAL_PREFIX, "The prefix of a virtual topic's name in the names of its queues."
     )
 
 
@@ -161,10 +161,12 @@ class LogSettings:
     """Section ``log``."""
 
     format: Literal["auto", "text", "json"] = _key(
-        "auto", choice("auto", "text", "json"), "How log lines look. auto: text on a terminal, JSON lines otherwise."
+        "auto",
+        choice("auto", "text", "json"),
+        "The format of the log. auto: text on a terminal, JSON lines otherwise.",
     )
     level: Literal["debug", "info", "warning", "error"] = _key(
-        "info", choice("debug", "info", "warning", "error"), "The least severe log lines written."
+        "info", choice("debug", "info", "warning", "error"), "The lowest level that is logged."
     )
 
 
@@ -172,7 +174,7 @@ class LogSettings:
 class Settings:
     """All settings of a broker, read and checked."""
 
-    insecure: bool = _key(False, SWITCH, "Whether addresses other than loopback may be bound while there are no users.")
+    insecure: bool = _key(False, SWITCH, "Whether to allow other addresses than loopback while there are no users.")
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)

@@ -183,7 +183,7 @@ def choice(*words: str) -> Kind:
 
 
 TEXT = Kind("a text", _text)
-DURATIONS = Kind("durations such as 10s 30s 1m, with spaces between, or empty", _durations)
+DURATIONS = Kind("durations such as 10s 30s 1m, separated by spaces, or empty", _durations)
 ADDRESS = Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)
 SWITCH = Kind("true or false", _flag)
 QUEUE_NAME = Kind("the name of a queue", lambda value: _accepted(value, queue))

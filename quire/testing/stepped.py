@@ -10,14 +10,15 @@ loop. So a test decides what is under way when something else happens, and the s
     stepped.commit(StoreFull("full"))   # and fails
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from quire.broker.announcement import Announcement
 from quire.broker.broker import Broker
-from quire.broker.commit import Commit
+from quire.broker.core.announcement import Announcement
+from quire.broker.core.commit import Commit
 from quire.broker.queues.queue import Queue
+from quire.broker.turns import Turns
 from quire.clock import ManualClock
 from quire.cursors.spool import Spool
 from quire.errors import QuireError
@@ -264,25 +265,31 @@ class _NoReads:
             raise AssertionError("a store is read while a commit is announced")
 
 
-class _StrictBroker(Broker):
-    """A broker that cannot read its stores while it announces what has become of a commit.
+class _StrictTurns(Turns):
+    """Turns that cannot read the stores while they announce what has become of a commit."""
 
-    Args:
-        no_reads: refuses them.
-        arguments: of the broker.
-    """
+    no_reads: _NoReads
+
+    def _complete(self, commit: Commit, announcement: Announcement) -> None:
+        with self.no_reads.now():
+            super()._complete(commit, announcement)
+
+    def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
+        with self.no_reads.now():
+            super()._fail(commit, error, announcement)
+
+
+class _StrictBroker(Broker):
+    """A broker with strict turns."""
 
     def __init__(self, no_reads: _NoReads, *arguments: Any) -> None:
         self._no_reads = no_reads
         super().__init__(*arguments)
 
-    def _complete(self, commit: Commit, announcement: Announcement) -> None:
-        with self._no_reads.now():
-            super()._complete(commit, announcement)
-
-    def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
-        with self._no_reads.now():
-            super()._fail(commit, error, announcement)
+    def _turns(self, call_later: Callable[[float], None] | None) -> Turns:
+        turns = _StrictTurns(self.core, self.ledger, self.producers, self.failure, call_later)
+        turns.no_reads = self._no_reads
+        return turns
 
 
 class SteppedBroker:
@@ -324,7 +331,7 @@ class SteppedBroker:
             no_reads, self.settings, StoreOnTop(self.store, no_reads.check), self.spool, self.clock,
             self.scheduler, self._want_turn,
         )  # fmt: skip
-        self.writer = self.broker.writer = SteppedWriter(self.store)
+        self.writer = self.broker.turns.writer = SteppedWriter(self.store)
 
     def _want_turn(self) -> None:
         self._turn_wanted = True
@@ -362,7 +369,7 @@ class SteppedBroker:
             client.pump()
         if self._turn_wanted:
             self._turn_wanted = False
-            self.broker.turn()
+            self.broker.turns.turn()
 
     def commit(self, error: QuireError | None = None) -> None:
         """End the commit under way.
@@ -371,7 +378,7 @@ class SteppedBroker:
             error: what it fails with; None if it succeeds.
         """
         batch = self.writer.apply() if error is None else self.writer.drop()
-        self.broker.committed(batch, error)
+        self.broker.turns.committed(batch, error)
 
     def run_turns(self) -> None:
         """Turns until none is wanted; the commit under way stays so."""

@@ -160,7 +160,7 @@ class World:
             waiting = [link for link in links if link.sequence not in durable.finished]
             assert (durable.depth, durable.bytes) == (len(waiting), sum([link.size for link in waiting])), durable.key
         counted = sum([q.bytes for q in broker.queues.values()]) + broker.schedule.bytes
-        assert broker.stored_bytes == counted + sum([t.bytes for t in broker.destinations.topics.values()])
+        assert broker.core.stored_bytes == counted + sum([t.bytes for t in broker.destinations.topics.values()])
         assert not list(verify(self.raw))
 
     def everything(self) -> dict[str, list[str]]:

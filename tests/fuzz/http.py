@@ -170,8 +170,8 @@ class Fuzzed:
         """
         answer = asyncio.run(self._answer(sent))
         self.api.stepped.run()
-        if self.api.stepped.broker.partial_bytes:
-            raise BadAnswer(f"{sent}: {self.api.stepped.broker.partial_bytes} bytes are held after the answer")
+        if self.api.stepped.broker.core.partial_bytes:
+            raise BadAnswer(f"{sent}: {self.api.stepped.broker.core.partial_bytes} bytes are held after the answer")
         if answer is None:
             return
         what = (
@@ -242,7 +242,7 @@ def check_all(requests: list[Sent], store: Store | None = None) -> None:
     fuzzed = Fuzzed(store)
     for sent in requests:
         fuzzed.check(sent)
-    with fuzzed.api.stepped.broker.limits.own_work():
+    with fuzzed.api.stepped.broker.core.limits.own_work():
         fuzzed.check_health()
 
 

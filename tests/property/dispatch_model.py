@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from quire.broker.session import Session
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.errors import QuireError
 from quire.message import Message
 from quire.settings import Policy

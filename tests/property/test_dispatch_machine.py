@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quire.broker.browsing import read
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues import dispatch_mark, dispatcher, message_groups, selective_dispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.subscription import AckMode, Subscription
 from quire.cursors import queue_cursor
 from quire.errors import StoreFull
 from quire.message import Message
@@ -147,7 +147,7 @@ class DispatchMachine(RuleBasedStateMachine):
 
     @property
     def is_failing(self) -> bool:
-        return self.stepped.broker.store_error is not None
+        return self.stepped.broker.core.store_error is not None
 
     # Senders.
 
@@ -170,7 +170,7 @@ class DispatchMachine(RuleBasedStateMachine):
                 persistent=draft.persistent, content=content.ljust(draft.size, b"."), commit=self.open_commit,
             )  # fmt: skip
             self.model.items[item.number] = item
-            self.stepped.broker.sent(self.sender)
+            self.stepped.broker.core.sent(self.sender)
             self.queue.send(item.content, item.expiration, draft.priority, draft.persistent)
         self.then(then)
 
@@ -185,7 +185,7 @@ class DispatchMachine(RuleBasedStateMachine):
 
     @property
     def open_commit(self) -> int:
-        return self.stepped.broker.open_commit_number
+        return self.stepped.broker.core.open_commit_number
 
     # Consumers.
 
@@ -265,7 +265,7 @@ class DispatchMachine(RuleBasedStateMachine):
     @rule(chosen=st.sets(st.integers(0, 12), min_size=1, max_size=3), then=THEN)
     def remove(self, chosen: set[int], then: str) -> None:
         """Messages are taken out, wherever they wait."""
-        there = read(self.stepped.broker, self.queue, 0, 1 << 30, 1000).messages
+        there = read(self.stepped.broker.core, self.queue, 0, 1 << 30, 1000).messages
         wanted = [message.sequence for index, message in enumerate(there) if index in chosen]
         free = set(self.queue.take_out(wanted))
         leaving = [message for message in there if message.sequence in free]
@@ -343,7 +343,7 @@ class DispatchMachine(RuleBasedStateMachine):
         if failed:
             brought = [number_of(message) for message in self.part.brought]
             self.model.failed(brought, self.open_commit)
-        self.model.committed(self.stepped.broker.commits_done)
+        self.model.committed(self.stepped.broker.core.commits_done)
         receipts = self.receipts[:]
         self.receipts.clear()
         self.model.take(receipts, self.now, start)
@@ -359,7 +359,7 @@ class DispatchMachine(RuleBasedStateMachine):
         return Start({n: s for n, s in owners.items() if isinstance(s, Consumer)}, self.model.heads(), unsettled)
 
     def parts(self) -> list[Any]:
-        return [self.part, *self.stepped.broker.parts_of(self.queue)]
+        return [self.part, *self.stepped.broker.core.parts_of(self.queue)]
 
     # What is true at rest.
 
@@ -410,7 +410,7 @@ class DispatchMachine(RuleBasedStateMachine):
 
     def nothing_is_lost(self) -> None:
         """Whoever looks at the queue sees what the model has; what has expired may be there or not."""
-        messages = read(self.stepped.broker, self.queue, 0, 1 << 30, 10_000).messages
+        messages = read(self.stepped.broker.core, self.queue, 0, 1 << 30, 10_000).messages
         there = [number_of(message) for message in messages]
         assert len(set(there)) == len(there)
         live = [i for i in self.model.items.values() if i.is_live and not i.is_gone]

@@ -101,7 +101,7 @@ class History:
         elif outcome == "commit unannounced":
             self.stepped.writer.apply()
             self.stepped.advance(1)
-            self.stepped.broker.committed(batch, None)
+            self.stepped.broker.turns.committed(batch, None)
         elif outcome == "fail":
             self.stepped.commit(StoreFull("no space left"))
         elif outcome == "crash after it":

@@ -174,7 +174,7 @@ class XaMachine(RuleBasedStateMachine):
                 acknowledge(last.subscription, AckType.INDIVIDUAL, None, message.sequence)
             self.stepped.run()
         assert sorted(got) == sorted(self.waiting)
-        assert (self.stepped.queue("q").depth, self.stepped.broker.memory.used) == (0, 0)
+        assert (self.stepped.queue("q").depth, self.stepped.broker.core.memory.used) == (0, 0)
         assert self.stepped.store.marks("xa/") == []
 
 

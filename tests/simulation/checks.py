@@ -26,9 +26,9 @@ def check_memory(stepped: SteppedBroker) -> None:
         Broken: more is.
     """
     broker = stepped.broker
-    most = broker.memory.limit + GREATEST * sum([len(queue.lanes) for queue in broker.queues.values()])
-    if broker.memory.peak > most:
-        raise Broken(Rule.MEMORY, f"{broker.memory.peak} bytes were resident, the most is {most}")
+    most = broker.core.memory.limit + GREATEST * sum([len(queue.lanes) for queue in broker.queues.values()])
+    if broker.core.memory.peak > most:
+        raise Broken(Rule.MEMORY, f"{broker.core.memory.peak} bytes were resident, the most is {most}")
     for name, queue in broker.queues.items():
         most = queue.memory.limit + GREATEST * len(queue.lanes)
         if queue.memory.limit and queue.memory.peak > most:
@@ -42,7 +42,7 @@ def check_counts(stepped: SteppedBroker) -> None:
         Broken: it is something else.
     """
     broker = stepped.broker
-    if broker.store_error is not None:
+    if broker.core.store_error is not None:
         return  # acknowledgements wait for the store, and are counted already
     for name, queue in broker.queues.items():
         states = [stepped.store.lane_state(lane.id) for lane in queue.lanes]
@@ -55,11 +55,11 @@ def check_counts(stepped: SteppedBroker) -> None:
             text = f"{name} counts {queue.depth} messages of {queue.bytes} bytes and has {count} of {size}"
             raise Broken(Rule.COUNT, text)
     counted = sum([queue.bytes for queue in broker.queues.values()])
-    if broker.stored_bytes != counted:
-        raise Broken(Rule.COUNT, f"the broker counts {broker.stored_bytes} bytes, its queues {counted}")
+    if broker.core.stored_bytes != counted:
+        raise Broken(Rule.COUNT, f"the broker counts {broker.core.stored_bytes} bytes, its queues {counted}")
     resident = sum([queue.memory.used for queue in broker.queues.values()])
-    if broker.memory.used != resident:
-        raise Broken(Rule.MEMORY, f"the broker has {broker.memory.used} bytes resident, its queues {resident}")
+    if broker.core.memory.used != resident:
+        raise Broken(Rule.MEMORY, f"the broker has {broker.core.memory.used} bytes resident, its queues {resident}")
 
 
 def check_going_on(stepped: SteppedBroker, clients: list[Client], ownership: Ownership) -> None:
@@ -69,12 +69,12 @@ def check_going_on(stepped: SteppedBroker, clients: list[Client], ownership: Own
         Broken: somebody waits for nothing.
     """
     broker = stepped.broker
-    if broker.store_error is not None:
+    if broker.core.store_error is not None:
         return  # it is tried again after a time
-    for session, hold in broker.flow.holds.items():
-        if not broker.is_over(hold.cause):
+    for session, hold in broker.core.flow.holds.items():
+        if not broker.core.is_over(hold.cause):
             raise Broken(Rule.STALL, f"{session.name} is held for {hold.cause}, and there is room")
-    held = {session.name for session in broker.flow.holds}
+    held = {session.name for session in broker.core.flow.holds}
     for client in clients:
         if client.receipts and client.connection.connection.peer not in held:
             raise Broken(Rule.STALL, f"{client.name} waits for {list(client.receipts)}")
@@ -137,8 +137,8 @@ def check_empty(stepped: SteppedBroker) -> None:
     """
     broker = stepped.broker
     left = {
-        "stored": stepped.store.size(), "counted": broker.stored_bytes, "resident": broker.memory.used,
-        "spooled": stepped.spool.used, "transacted": broker.transaction_bytes, "held": len(broker.flow.holds),
+        "stored": stepped.store.size(), "counted": broker.core.stored_bytes, "resident": broker.core.memory.used,
+        "spooled": stepped.spool.used, "transacted": broker.core.transaction_bytes, "held": len(broker.core.flow.holds),
     }  # fmt: skip
     if any(left.values()):
         raise Broken(Rule.MEMORY, f"everything is consumed, and there is something left: {left}")

@@ -4,17 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from quire.broker.broker import Broker
-from quire.broker.commit import QueuePart
-from quire.broker.flow import ProducerFlow
+from quire.broker.core.flow import ProducerFlow
+from quire.broker.core.subscription import Session, Subscription
 from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.round_robin import RoundRobin
-from quire.broker.session import Session
-from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
@@ -145,7 +144,7 @@ def _(right: Method) -> Method:
 @_bug("a read in what follows a commit", Queue, "committed")
 def _(right: Method) -> Method:
     def committed(self: Queue, part: QueuePart) -> None:
-        self.lanes[0].state = self.broker.store.lane_state(self.lanes[0].id)
+        self.lanes[0].state = self.core.store.lane_state(self.lanes[0].id)
         right(self, part)
 
     return committed

@@ -10,13 +10,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from quire.broker.broker import Broker
 from quire.broker.bulk.rows import Row, target_of
+from quire.broker.destinations import Destinations
 from quire.broker.routing.route import NOT_STORED, read_priority, whole_number
+from quire.broker.routing.routing import Routing
 from quire.broker.streams.stream import PARTITION
 from quire.destination import Destination, DestinationKind, written
 from quire.errors import InvalidArgument, InvalidHeader, LimitExceeded
 from quire.message import header_lines
+from quire.settings.keys import StompSettings
 from quire.units import LARGEST
 
 MAX_ROWS = 10_000
@@ -61,7 +63,9 @@ class RowReader:
     """Understands rows. Their destinations are created if they are not there.
 
     Args:
-        broker: the broker.
+        limits: those of STOMP clients.
+        streams: where streams are.
+        routing: finds targets.
         columns: what was handed in.
 
     Raises:
@@ -69,9 +73,10 @@ class RowReader:
         LimitExceeded: there are too many rows.
     """
 
-    def __init__(self, broker: Broker, columns: Columns) -> None:
-        self._broker = broker
-        self._limits = broker.settings.stomp
+    def __init__(self, limits: StompSettings, streams: Destinations, routing: Routing, columns: Columns) -> None:
+        self._limits = limits
+        self._streams = streams
+        self._routing = routing
         self._count = len(columns.value)
         self._destinations: dict[str, Destination] = {}
         if self._count > MAX_ROWS:
@@ -130,19 +135,19 @@ class RowReader:
             read_priority(given) if priority is None else priority,
             fields.get("persistent", "true").strip().lower() != "false",
         )  # fmt: skip
-        target_of(self._broker, row)
+        target_of(self._routing, row)
         return row
 
     def _key_header(self, destination: Destination) -> str:
         if destination.kind is DestinationKind.STREAM:
-            return self._broker.stream(destination.name).policy.partition_key_header or KEY
+            return self._streams.stream(destination.name).policy.partition_key_header or KEY
         return KEY
 
     def _partition(self, destination: Destination, number: int) -> str:
         if destination.kind is not DestinationKind.STREAM:
             text = f"a row for {destination} says partition {number}: only streams have partitions"
             raise InvalidArgument(text, argument=PARTITION)
-        self._broker.stream(destination.name).route({PARTITION: str(number)})
+        self._streams.stream(destination.name).route({PARTITION: str(number)})
         return str(number)
 
     def _lines(self, fields: dict[str, str]) -> bytes:

@@ -1,12 +1,11 @@
 """Messages that a bulk writer sends, understood and checked: from rows to what is in their destinations."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from quire.broker.routing.routing import Target
+from quire.broker.core.core import Core
+from quire.broker.core.services import Target
+from quire.broker.routing.routing import Routing
 from quire.errors import ProducerHeld
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 
 class Row(NamedTuple):
@@ -29,28 +28,28 @@ class Row(NamedTuple):
     persistent: bool
 
 
-def target_of(broker: "Broker", row: Row) -> Target:
+def target_of(routing: Routing, row: Row) -> Target:
     """Where a row goes; its destination is created if it is not there.
 
     Raises:
         InvalidDestination: it cannot be sent to.
         InvalidHeader: the headers of the schedule cannot be read.
     """
-    return broker.routing.target_of(row.destination, b"\n" + row.lines)
+    return routing.target_of(row.destination, b"\n" + row.lines)
 
 
-def send(broker: "Broker", rows: list[Row], targets: list[Target], *, decided: bool = False) -> None:
+def send(core: Core, rows: list[Row], targets: list[Target], *, decided: bool = False) -> None:
     """Send rows in order, in the open commit.
 
     Args:
-        broker: the broker.
+        core: the core.
         rows: understood and checked.
         targets: where each of them goes.
         decided: whether they are sent for certain: if the commit fails, they are in the next one. Otherwise they are
             refused then.
     """
-    stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
-    prefix, next_id, join = broker.id_prefix, broker.next_message_id, b"".join
+    stamp = b"\ntimestamp:%d\n" % core.clock.now_ms()
+    prefix, next_id, join = core.id_prefix, core.next_message_id, b"".join
     for (_, lines, body, expiration, priority, persistent), target in zip(rows, targets, strict=True):
         content = join((prefix, b"%d" % next_id(), stamp, lines, body))
         if decided:
@@ -59,14 +58,14 @@ def send(broker: "Broker", rows: list[Row], targets: list[Target], *, decided: b
             target.send(content, expiration, priority, persistent)
 
 
-def check_room(broker: "Broker") -> None:
+def check_room(core: Core) -> None:
     """See that there is room for persistent messages.
 
     Raises:
         StoreError: the store takes no writes.
         ProducerHeld: the store's limit is reached, or its disk is nearly full.
     """
-    if broker.store_error is not None:
-        raise broker.store_error
-    if cause := broker.hold_cause(stored=True):
+    if core.store_error is not None:
+        raise core.store_error
+    if cause := core.hold_cause(stored=True):
         raise ProducerHeld(f"no room for more messages: {cause}", cause=str(cause))

@@ -18,19 +18,18 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from quire.broker.bulk.rows import Row, check_room, send, target_of
-from quire.broker.commit import Commit
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.producer_ids import ProducerIds
+from quire.broker.routing.routing import Routing
 from quire.errors import LimitExceeded, QuireError, StoreCorrupt, StoreError, UnknownStage
 from quire.logs import event
 from quire.message import Message
 from quire.store.marks import walk_marks
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 STEP_ROWS = 2000
 STEP_BYTES = 1 << 20
@@ -113,7 +112,7 @@ class StagedWrites:
     """All staged rows of a broker.
 
     Args:
-        broker: the broker, with its destinations loaded.
+        core: the core.
 
     Attributes:
         stages: what is staged, by id.
@@ -122,8 +121,10 @@ class StagedWrites:
 
     ledger = None
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, routing: Routing, producers: ProducerIds) -> None:
+        self._core = core
+        self._routing = routing
+        self._producers = producers
         self._open = WritePart(self)
         self._decided: set[str] = set()  # ids of stages
         self._decisions: list[Decision] = []  # durable ones, in their order
@@ -133,10 +134,10 @@ class StagedWrites:
         self.stages: dict[str, Stage] = {}
         self.bytes = 0
         self._load()
-        broker.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
+        core.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
 
     def _load(self) -> None:
-        with self._broker.store.snapshot() as reader:
+        with self._core.store.snapshot() as reader:
             for key, value in walk_marks(reader, INDEX):
                 try:
                     self._add(key.removeprefix(INDEX), msgspec.msgpack.decode(value, type=Stage))
@@ -152,7 +153,7 @@ class StagedWrites:
                 self._decided.update(stages)
                 self._decisions.append(Decision(key, decided.producer, stages))
         self._next = 1 + max([int(decision.key.removeprefix(DECIDED)) for decision in self._decisions], default=0)
-        self._broker.scheduler.call_later(0, self._begin)  # not now: the broker is not whole yet
+        self._core.scheduler.call_later(0, self._begin)  # not now: the broker is not whole yet
 
     # Staging.
 
@@ -171,19 +172,19 @@ class StagedWrites:
             ProducerHeld: the store's limit is reached.
             LimitExceeded: too much is staged that waits for its commit.
         """
-        check_room(self._broker)
+        check_room(self._core)
         if len(self.stages) >= MAX_STAGES:
             raise LimitExceeded(
                 f"{MAX_STAGES} stages are there, which is the limit: commit or discard", limit=MAX_STAGES
             )
         id, content = secrets.token_hex(12), msgspec.msgpack.encode(rows)
-        stage = Stage(producer, len(rows), len(content), self._broker.clock.now_ms())
+        stage = Stage(producer, len(rows), len(content), self._core.clock.now_ms())
         self._add(id, stage)
-        self._broker.open_bytes += len(content)
-        self._broker.set_mark(ROWS + id, content)
-        self._broker.set_mark(INDEX + id, msgspec.msgpack.encode(stage))
+        self._core.charge_open(len(content))
+        self._core.set_mark(ROWS + id, content)
+        self._core.set_mark(INDEX + id, msgspec.msgpack.encode(stage))
         self._open.staged.append(id)
-        self._broker.list_part(self._open)
+        self._core.list_part(self._open)
         return id
 
     def discard(self, producer: str, ids: Iterable[str] | None = None) -> int:
@@ -224,23 +225,23 @@ class StagedWrites:
         Raises:
             UnknownStage: something of it is not there. Nothing is done.
         """
-        if sequence <= self._broker.producer_sequence(producer):
+        if sequence <= self._producers.sequence(producer):
             self.discard(producer, ids)
             return None
         for id in ids:
             if not self._is_pending(id, producer):
                 text = f"nothing is staged as {id[:60]!r} by {producer[:100]!r}"
                 raise UnknownStage(text, stage=id[:60], producer=producer[:100])
-        self._broker.take_producer_sequence(producer, sequence)
+        self._producers.take(producer, sequence)
         stages = deque(dict.fromkeys(ids))
         self._decided.update(stages)
         self.discard(producer)
         if stages:
             decision = Decision(f"{DECIDED}{self._next:020d}", producer, stages)
             self._next += 1
-            self._broker.set_mark(decision.key, msgspec.msgpack.encode(_Decided(producer, list(stages))))
+            self._core.set_mark(decision.key, msgspec.msgpack.encode(_Decided(producer, list(stages))))
             self._open.decisions.append(decision)
-            self._broker.list_part(self._open)
+            self._core.list_part(self._open)
         return sum([self.stages[id].rows for id in stages])
 
     def when_sent(self, producer: str, done: Callable[[], None]) -> None:
@@ -264,7 +265,7 @@ class StagedWrites:
         """Have the rows of decided stages sent, step by step, unless that is under way."""
         if self._decisions and not self._is_busy:
             self._is_busy = True
-            self._broker.steps.add(self._step, "the sending of what bulk writers have committed")
+            self._core.steps.add(self._step, "the sending of what bulk writers have committed")
 
     def _step(self) -> bool:
         """Send the next rows in the open commit; whether there may be more. Who is stuck keeps up nobody else."""
@@ -280,7 +281,7 @@ class StagedWrites:
             text = f"what a bulk writer has committed cannot be sent now, and is tried again: {error}"
             event("write.waits", text, logging.WARNING, code=error.code, producer=decision.producer)
             self._stuck.add(decision.producer)
-            self._broker.scheduler.call_later(RETRY_INTERVAL, partial(self._try_again, decision.producer))
+            self._core.scheduler.call_later(RETRY_INTERVAL, partial(self._try_again, decision.producer))
         return True
 
     def _try_again(self, producer: str) -> None:
@@ -296,22 +297,22 @@ class StagedWrites:
                 break
             ids.append(id)
             rows += self._read(id)
-        with self._broker.limits.own_work():
-            targets = [target_of(self._broker, row) for row in rows]
-        send(self._broker, rows, targets, decided=True)
+        with self._core.limits.own_work():
+            targets = [target_of(self._routing, row) for row in rows]
+        send(self._core, rows, targets, decided=True)
         for id in ids:
             decision.stages.popleft()
             self._forget(id)
         if not decision.stages:
-            self._broker.set_mark(decision.key, None)
+            self._core.set_mark(decision.key, None)
         self._is_sending = True
         self._open.sent = ids
-        self._broker.list_part(self._open)
-        self._broker.hurry()
+        self._core.list_part(self._open)
+        self._core.hurry()
 
     def _read(self, id: str) -> list[Row]:
         key = ROWS + id
-        value = self._broker.store.mark(key)
+        value = self._core.store.mark(key)
         if value is None:
             raise StoreCorrupt(f"the mark {key} of staged rows is gone", key=key)
         try:
@@ -349,10 +350,10 @@ class StagedWrites:
             self._forget(id)
         for decision in part.decisions:
             self._decided.difference_update(decision.stages)
-            self._broker.set_mark(decision.key, None)
+            self._core.set_mark(decision.key, None)
         if part.sent is not None:
             self._open.sent = part.sent
-            self._broker.list_part(self._open)
+            self._core.list_part(self._open)
 
     # What is there.
 
@@ -363,17 +364,20 @@ class StagedWrites:
     def _add(self, id: str, stage: Stage) -> None:
         self.stages[id] = stage
         self.bytes += stage.bytes
+        self._core.charge_staged(stage.bytes)
 
     def _remove(self, id: str) -> None:
-        self.bytes -= self.stages.pop(id).bytes
+        size = self.stages.pop(id).bytes
+        self.bytes -= size
+        self._core.charge_staged(-size)
 
     def _forget(self, id: str) -> None:
-        self._broker.set_mark(ROWS + id, None)
-        self._broker.set_mark(INDEX + id, None)
+        self._core.set_mark(ROWS + id, None)
+        self._core.set_mark(INDEX + id, None)
 
     def _sweep(self) -> None:
-        self._broker.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
-        oldest = self._broker.clock.now_ms() - LIFE * 1000
+        self._core.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
+        oldest = self._core.clock.now_ms() - LIFE * 1000
         old = [id for id, stage in self.stages.items() if stage.staged_at < oldest and id not in self._decided]
         for id in old:
             self._remove(id)

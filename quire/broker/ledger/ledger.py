@@ -7,13 +7,14 @@ exactly if it is; a crash can only take dispatches from it whose messages come a
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from quire.broker.commit import Owner, Part
-from quire.broker.ledger.destination_ledger import DestinationLedger
+from quire.broker.core.commit import Owner, Part
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.destinations import Destinations
 from quire.destination import Destination
 from quire.ledger_block import STREAM, Run, encode_block
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.streams.partition import Partition
 
 PATIENCE = 1.0
@@ -24,12 +25,14 @@ class Ledger:
     """The ledger of a broker.
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, destinations: Destinations) -> None:
+        self._core = core
+        self._destinations = destinations
         self._noted: list[Run] = []
+        self._is_asked_for = False
         self._is_waiting = False
         self._partition: Partition | None = None
 
@@ -41,25 +44,26 @@ class Ledger:
             subscriber: the durable subscription or consumer group it is about.
             lane: the partition of a stream.
         """
-        if not self._broker.settings.policies.of(destination).ledger or destination.name == STREAM:
+        if not self._core.settings.policies.of(destination).ledger or destination.name == STREAM:
             return None
+        self._is_asked_for = True
         return DestinationLedger(self, str(destination), subscriber, lane)
 
     def now_ms(self) -> int:
         """The time, in milliseconds since the epoch."""
-        return self._broker.clock.now_ms()
+        return self._core.clock.now_ms()
 
     def note(self, run: Run) -> None:
         """Something happened that is written with the next commit."""
         self._noted.append(run)
         if not self._is_waiting:
             self._is_waiting = True
-            self._broker.scheduler.call_later(PATIENCE, self._write_soon)
+            self._core.scheduler.call_later(PATIENCE, self._write_soon)
 
     def _write_soon(self) -> None:
         self._is_waiting = False
         if self._noted:
-            self._broker.hurry()
+            self._core.hurry()
 
     def write(self, parts: Mapping[Owner, Part]) -> None:
         """The open commit ends: add a block that says what it will have done, and what happened since the last one.
@@ -68,7 +72,7 @@ class Ledger:
             parts: what the commit has.
         """
         committed: list[Run] = []
-        for owner, part in parts.items():
+        for owner, part in parts.items() if self._is_asked_for else ():
             if owner.ledger is not None and part.appends:
                 committed += owner.ledger.committing(part.appends)
         if committed:
@@ -80,14 +84,14 @@ class Ledger:
     @property
     def _lane(self) -> "Partition":
         """The stream's one partition; it is made on first use."""
-        streams = self._broker.destinations.streams
+        streams = self._destinations.streams
         if self._partition is None or STREAM not in streams:
-            with self._broker.limits.own_work():
-                stream = streams.get(STREAM) or self._broker.destinations.create_stream(STREAM, 1)
+            with self._core.limits.own_work():
+                stream = streams.get(STREAM) or self._destinations.create_stream(STREAM, 1)
             self._partition = stream.partitions[0]
         return self._partition
 
     def _content(self, runs: list[Run]) -> bytes:
-        broker = self._broker
-        stamp = b"\ntimestamp:%d\ncontent-type:application/vnd.quire.ledger\n\n" % broker.clock.now_ms()
-        return b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, encode_block(runs)))
+        core = self._core
+        stamp = b"\ntimestamp:%d\ncontent-type:application/vnd.quire.ledger\n\n" % core.clock.now_ms()
+        return b"".join((core.id_prefix, b"%d" % core.next_message_id(), stamp, encode_block(runs)))

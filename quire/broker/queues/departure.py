@@ -1,20 +1,17 @@
 """The end of a consumer of a queue: what it has in flight comes back in steps, and then it is gone."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import Subscription
 from quire.broker.queues.queue import Queue
-from quire.broker.subscription import Subscription
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 
 class Departure:
     """The end of one consumer. Until it is gone its queue gives out nothing: what comes back comes before later ones.
 
     Args:
-        broker: the broker.
+        core: the core.
         queue: what it consumes.
         subscription: the consumer.
         cause: why it goes.
@@ -23,10 +20,10 @@ class Departure:
     """
 
     def __init__(
-        self, broker: "Broker", queue: Queue, subscription: Subscription, cause: str, gone: Callable[[], None], *,
+        self, core: Core, queue: Queue, subscription: Subscription, cause: str, gone: Callable[[], None], *,
         lost: bool,
     ) -> None:  # fmt: skip
-        self._broker = broker
+        self._core = core
         self._queue = queue
         self._subscription = subscription
         self._cause = cause
@@ -37,10 +34,10 @@ class Departure:
     def begin(self) -> None:
         """Take the first step, and the others in later turns if there are any."""
         self._queue.awaited += 1
-        self._broker.leaving[self] = None
+        self._core.leaving[self] = None
         self._subscription.departure = self
         if self._step():
-            self._broker.steps.add(self._step, "the end of a consumer", stores=False)
+            self._core.steps.add(self._step, "the end of a consumer", stores=False)
 
     def _step(self) -> bool:
         if self._is_over:
@@ -48,7 +45,7 @@ class Departure:
         if self._queue.return_some(self._subscription, self._cause):
             return True
         self._is_over = True
-        del self._broker.leaving[self]
+        del self._core.leaving[self]
         self._queue.awaited -= 1
         self._queue.remove(self._subscription, self._cause, lost=self._lost)
         self._gone()

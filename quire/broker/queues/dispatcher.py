@@ -7,15 +7,15 @@ groups each message is looked at (``quire.broker.queues.selective_dispatch``).
 import heapq
 from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
 from quire.broker.queues.round_robin import RoundRobin
 from quire.broker.queues.selective_dispatch import SelectiveDispatch
 from quire.broker.queues.start_gate import StartGate
-from quire.broker.subscription import AckMode, Subscription
 from quire.message import Message
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.queues.queue import Queue
 
 SLICE = 64
@@ -26,7 +26,7 @@ class Dispatcher:
     """The dispatch of one queue.
 
     Args:
-        broker: the broker.
+        core: the core.
         queue: its queue.
 
     Attributes:
@@ -36,14 +36,14 @@ class Dispatcher:
         looks: whether each message is looked at: there are selectors or message groups.
     """
 
-    def __init__(self, broker: "Broker", queue: "Queue") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, queue: "Queue") -> None:
+        self._core = core
         self._queue = queue
-        self.gate = StartGate(broker.clock, broker.scheduler, queue.wake)
+        self.gate = StartGate(core.clock, core.scheduler, queue.wake)
         self.groups = queue.groups_kind(self._group_owned)
         self.round_robin = RoundRobin(queue.subscriptions)
         self.looks = False
-        self._selective = SelectiveDispatch(broker, queue, self)
+        self._selective = SelectiveDispatch(core, queue, self)
         self._planned: list[int] = []
 
     def dispatch(self) -> None:
@@ -71,7 +71,9 @@ class Dispatcher:
                 return
             for subscription, share in round_robin.deal(run, ready):
                 self.give(subscription, share)
-            if self._broker.dispatch.is_over:
+            if queue.is_given_out:
+                return
+            if self._core.dispatch.is_over:
                 queue.wake()
                 return
 
@@ -161,7 +163,7 @@ class Dispatcher:
 
     def without_late_ones(self, lane: QueueLane, run: list[Message]) -> list[Message]:
         """What of a run is neither expired nor to be delivered later."""
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         expired = [message for message in run if message.expiration and message.expiration <= now]
         run = [message for message in run if not message.expiration or message.expiration > now]
         if expired:
@@ -197,10 +199,10 @@ class Dispatcher:
 
     def _wake_when_due(self, lane: QueueLane) -> None:
         """Dispatch when the first delayed message is due, unless that is planned already."""
-        now, earliest = self._broker.clock.now_ms(), lane.delayed.earliest
+        now, earliest = self._core.clock.now_ms(), lane.delayed.earliest
         if earliest > now and (not self._planned or earliest < self._planned[0]):
             heapq.heappush(self._planned, earliest)
-            self._broker.scheduler.call_later((earliest - now) / 1000, self._some_are_due)
+            self._core.scheduler.call_later((earliest - now) / 1000, self._some_are_due)
 
     def _some_are_due(self) -> None:
         heapq.heappop(self._planned)
@@ -212,7 +214,7 @@ class Dispatcher:
         Returns:
             How many of them wait no more; None if they wait for memory.
         """
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         if lane.delayed.earliest > now:
             return 0
         sequences, sizes = lane.delayed.due(now, RECALL_LIMIT, self._queue.unsettled())

@@ -6,21 +6,20 @@ dispatch marks and delivery states are marks of the store, written in the same c
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
 from quire.broker.queues.lane_records import LaneKeys, LaneRecords, encode_state
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import END, QueueLane
+from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.subscription_lane import SubscriptionLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.message import Message
 from quire.selectors import Selector
 from quire.store.base import LaneState, StoredDestination, WriteBatch
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 HOLES_LIMIT = 10_000
 """With so many holes in its ack set, a subscription is given nothing new: about 100 bytes of memory each."""
@@ -59,7 +58,7 @@ class LaneSubscription(Queue):
     """One subscription to lanes.
 
     Args:
-        broker: the broker.
+        core: the core.
         owner: whose lanes they are.
         keys: the keys of its marks.
         finished: what it has finished.
@@ -78,7 +77,7 @@ class LaneSubscription(Queue):
     lanes: Sequence[SubscriptionLane]
 
     def __init__(
-        self, broker: "Broker", owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
+        self, core: Core, owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
         dispatch_marks: Sequence[int], selector: Selector | None,
     ) -> None:  # fmt: skip
         self.keys = keys
@@ -87,7 +86,7 @@ class LaneSubscription(Queue):
         self.full_of_holes_since: float | None = None
         self._lane_owner = owner
         self._found_marks = dispatch_marks
-        super().__init__(broker, owner.stored)
+        super().__init__(core, owner.stored)
         self.depth, self.bytes = found.count, found.bytes
 
     def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
@@ -102,8 +101,8 @@ class LaneSubscription(Queue):
     def _make_lane(self, index: int, keys: LaneKeys, memory: MemoryUsage, priority: int) -> SubscriptionLane:
         owner = self._lane_owner
         state = LaneState(next_sequence=owner.announced + 1, dispatch_mark=self._found_marks[index])
-        records = LaneRecords(self.broker.store, owner.lanes[index], self.finished, keys, state)
-        return SubscriptionLane(self.broker, self, records, memory, priority)
+        records = LaneRecords(self.core.store, owner.lanes[index], self.finished, keys, state)
+        return SubscriptionLane(self.core, self, records, memory, priority)
 
     def lane_of(self, message: Message) -> SubscriptionLane:
         """The lane that one of its messages is in."""
@@ -133,7 +132,7 @@ class LaneSubscription(Queue):
         if limit != self.finished.highest:
             self.full_of_holes_since = None
         elif self.full_of_holes_since is None:
-            self.full_of_holes_since = self.broker.clock.monotonic()
+            self.full_of_holes_since = self.core.clock.monotonic()
 
     # Messages come.
 
@@ -183,12 +182,12 @@ class LaneSubscription(Queue):
     def _remove(self, messages: list[Message]) -> None:
         """Finish messages; their records stay until everybody is done with them."""
         super()._remove(messages)
-        self.broker.stored_bytes += sum([message.size for message in messages])
+        self.core.charge_stored(sum([message.size for message in messages]))
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""
         super().restore(messages)
-        self.broker.stored_bytes -= sum([message.size for message in messages])
+        self.core.charge_stored(-sum([message.size for message in messages]))
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
@@ -260,4 +259,4 @@ class LaneSubscription(Queue):
         for lane in self.lanes:
             crashed = lane.cursor.redelivered_to
             self._open.marks[lane.id] = crashed if first <= crashed else 0
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)

@@ -10,7 +10,7 @@ limit, which changes no order.
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from quire.broker.subscription import Subscription
+from quire.broker.core.subscription import Subscription
 from quire.message import Message
 
 GROUP_ID = b"JMSXGroupID"

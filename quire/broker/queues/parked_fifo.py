@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 
-from quire.broker.subscription import Subscription
+from quire.broker.core.subscription import Subscription
 from quire.message import Message
 
 Takers = Subscription | tuple[str, ...]

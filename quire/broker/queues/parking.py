@@ -8,9 +8,9 @@ consumer with a new selector comes, the lane is scanned again.
 from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 
+from quire.broker.core.subscription import Subscription
 from quire.broker.queues.message_groups import restarts_group
 from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
-from quire.broker.subscription import Subscription
 from quire.clock import Clock
 from quire.message import Message
 

@@ -8,26 +8,24 @@ import logging
 from collections.abc import Sequence
 from heapq import nsmallest
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
-from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
 from quire.broker.queues.queue_lane import END, QueueLane
+from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.redelivery import Redelivery
 from quire.broker.queues.redelivery_delay import redelivery_delay
-from quire.broker.subscription import Subscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import StoreCorrupt, StoreError
 from quire.logs import event
 from quire.message import Message
 from quire.store.base import Delivery, LaneState, StoredDestination
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 READ_AGAIN = 1.0
 """How many seconds after a failed read the store is read again."""
@@ -43,7 +41,7 @@ class Queue:
     """One queue.
 
     Args:
-        broker: the broker it belongs to.
+        core: the core.
         stored: the destination as the store has it.
         new: whether it is made now: then nothing is read, and nothing can fail.
 
@@ -69,17 +67,18 @@ class Queue:
     """
 
     group_header = GROUP_ID
+    is_deleted = False
     groups_kind = MessageGroups
     lanes: Sequence[QueueLane]
 
-    def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
-        self.broker = broker
+    def __init__(self, core: Core, stored: StoredDestination, *, new: bool = False) -> None:
+        self.core = core
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
-        self.policy = broker.settings.policies.of(self.destination)
+        self.policy = core.settings.policies.of(self.destination)
         self.ledger = self._ledger()
         self.paused = bool(stored.settings.get("paused"))
-        self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
+        self.memory = MemoryUsage(self.policy.memory_limit, core.memory)
         self.lanes = self._make_lanes(new=new)
         states = [lane.state for lane in self.lanes]
         self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
@@ -92,20 +91,20 @@ class Queue:
         self._next_sequence = max([s.next_sequence for s in states])
         self._settles_with = 0
         self._open = QueuePart(self)
-        self.dispatcher = Dispatcher(broker, self)
-        self._redelivery = Redelivery(broker, self)
+        self.dispatcher = Dispatcher(core, self)
+        self._redelivery = Redelivery(core, self)
 
     def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
         """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
         ids, state = self.stored.lanes, LaneState() if new else None
         if len(ids) == 1:
-            return [QueueLane(self.broker, ids[0], self.memory, state=state)]
+            return [QueueLane(self.core, ids[0], self.memory, state=state)]
         nodes = [MemoryUsage(0, self.memory) for _ in ids]
-        return [QueueLane(self.broker, ids[p], nodes[p], p, state) for p in reversed(range(len(ids)))]
+        return [QueueLane(self.core, ids[p], nodes[p], p, state) for p in reversed(range(len(ids)))]
 
     def policy_changed(self) -> None:
         """Another policy applies from now on. Whether it is prioritized changes at the next start, if it is empty."""
-        self.policy = self.broker.settings.policies.of(self.destination)
+        self.policy = self.core.settings.policies.of(self.destination)
         self.ledger = self._ledger()
         self.memory.limit = self.policy.memory_limit
         self.dispatcher.consumers_changed()
@@ -113,7 +112,7 @@ class Queue:
 
     def _ledger(self) -> DestinationLedger | None:
         """Where events of its messages are noted; None if its policy does not ask for it."""
-        return self.broker.ledger.of(self.destination)
+        return self.core.ledger.of(self.destination)
 
     @property
     def grouped(self) -> bool:
@@ -159,11 +158,11 @@ class Queue:
             message.stored = not self.lane_of(message).cursor.keep(message)
             if expiration and not message.stored:
                 self.note_expiry(expiration)
-        self.broker.open_bytes += message.size
+        self.core.charge_open(message.size)
         if self.ledger is not None:
-            self.ledger.sent(self.broker.sender)
+            self.ledger.sent(self.core.sender)
         if not part.listed:
-            self.broker.list_part(part)
+            self.core.list_part(part)
 
     def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one.
@@ -182,7 +181,7 @@ class Queue:
         """A message of a group is about to be sent, for the first time: each message is looked at from now on."""
         if not self.grouped:
             self.stored = self.stored._replace(settings={**self.stored.settings, GROUPED: True})
-            self.broker.change_destination(self.stored.id, self.stored)
+            self.core.change_destination(self.stored.id, self.stored)
             self.dispatcher.consumers_changed()
 
     def fill(self, commit: Commit) -> None:
@@ -192,21 +191,20 @@ class Queue:
         for lane in self.lanes:
             if (mark := lane.mark.take()) is not None:
                 part.marks[lane.id] = mark
-        part.write(commit.batch, self.broker.spool)
+        part.write(commit.batch, self.core.spool)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""
-        for lane in self.lanes:
-            if lane.id in part.marks:
-                lane.mark.stored = part.marks[lane.id]
-            if part.excluded:
+        if part.marks or part.excluded:
+            for lane in self.lanes:
+                lane.mark.stored = part.marks.get(lane.id, lane.mark.stored)
                 lane.cursor.excluded -= part.excluded
         if appends := part.appends:
             self.depth += len(appends)
             self.enqueued += len(appends)
             size = sum([message.size for message in appends])
             self.bytes += size
-            self.broker.stored_bytes += size
+            self.core.charge_stored(size)
             if len(self.lanes) == 1:
                 self.lanes[0].cursor.committed(appends)
             else:
@@ -214,10 +212,10 @@ class Queue:
                     if own := lane.own(appends):
                         lane.cursor.committed(own)
             if part.mixed and not self.subscriptions:
-                self.broker.idle_residents[self] = None
+                self.core.dispatch.idle_residents[self] = None
             if self.policy.send_advisory_if_no_consumers and not self.subscriptions:
-                self.broker.advisories.no_consumer(self.destination, self.policy, appends)
-        self.wake()
+                self.core.advisories.no_consumer(self.destination, self.policy, appends)
+        self._wake_if_needed()
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused, the rest is put into the next commit.
@@ -235,26 +233,41 @@ class Queue:
         self._redelivery.bring_again(part.brought)
         for lane in self.lanes:
             lane.mark.failed()
-        if self._settles_with == self.broker.commits_done:
-            self._settles_with = self.broker.open_commit_number
-        self.broker.list_part(following)
+        if self._settles_with == self.core.commits_done:
+            self._settles_with = self.core.open_commit_number
+        self.core.list_part(following)
 
     def write_mark(self) -> None:
         """A dispatch mark has to be written further ahead, soon."""
-        self.broker.list_part(self._open)
-        self.broker.hurry()
+        self.core.list_part(self._open)
+        self.core.hurry()
 
     # It goes out.
 
     def wake(self) -> None:
         """Dispatch at the end of this turn, if there may be something to dispatch."""
         if self.subscriptions:
-            self.broker.ready[self] = None
-            self.broker.ask_turn()
+            self.core.dispatch.wake(self)
+
+    def _wake_if_needed(self) -> None:
+        """As ``wake``, unless its only consumer has all there is, or is served when it has credit again."""
+        subscriptions = self.subscriptions
+        if len(subscriptions) != 1 or self.dispatcher.looks:
+            self.wake()
+        elif self.is_given_out or subscriptions[0].waits_for_credit:
+            self.core.dispatch.watched[self] = None
+        else:
+            self.wake()
+
+    @property
+    def is_given_out(self) -> bool:
+        """Whether it has one consumer, and that has all there is."""
+        subscriptions = self.subscriptions
+        return len(subscriptions) == 1 and self.depth <= len(subscriptions[0].in_flight)
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
-        if self.paused or self.awaited or self._settles_with > self.broker.commits_done:
+        if self.paused or self.awaited or self._settles_with > self.core.commits_done:
             return
         try:
             self.dispatcher.dispatch()
@@ -266,9 +279,9 @@ class Queue:
         """The next message cannot be read: dispatch stands before it, and says so once."""
         if self.fault is None:
             self._tell_of(fault)
-            self.fault_since = self.broker.clock.monotonic()
+            self.fault_since = self.core.clock.monotonic()
         if not isinstance(fault, StoreCorrupt):
-            self.broker.scheduler.call_later(READ_AGAIN, self.wake)
+            self.core.scheduler.call_later(READ_AGAIN, self.wake)
         self.fault = fault
 
     def _tell_of(self, fault: StoreError) -> None:
@@ -297,12 +310,12 @@ class Queue:
         size = sum([message.size for message in messages])
         self.depth -= len(messages)
         self.bytes -= size
-        self.broker.stored_bytes -= size
+        self.core.charge_stored(-size)
         part = self._open
         part.removals += messages
         if not part.listed:
-            self.broker.list_part(part)
-        self.wake()
+            self.core.list_part(part)
+        self._wake_if_needed()
 
     def _release(self, messages: list[Message]) -> None:
         """Give back the memory of messages that were resident."""
@@ -327,7 +340,7 @@ class Queue:
         """
         self.let_go(messages)
         self.dispatcher.groups.settled(messages)
-        send_dead_letters(self.broker, self, messages, reason, cause)
+        send_dead_letters(self.core, self, messages, reason, cause)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -356,25 +369,25 @@ class Queue:
             if message.expiration and not message.stored:
                 self.note_expiry(message.expiration)
         self._redelivery.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
         self.wake()
 
     def redelivery_delay_ms(self, message: Message) -> int:
         """How long a message that failed waits for its next delivery, in milliseconds."""
-        return round(redelivery_delay(self.policy, message.failures, self.broker.random) * 1000)
+        return round(redelivery_delay(self.policy, message.failures, self.core.random) * 1000)
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries, with the open commit."""
         if message.stored:
             self._open.deliveries[message.sequence] = (message, state)
-            self.broker.list_part(self._open)
+            self.core.list_part(self._open)
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""
         size = sum([message.size for message in messages])
         self.depth += len(messages)
         self.bytes += size
-        self.broker.stored_bytes += size
+        self.core.charge_stored(size)
         resident = [message for message in messages if message.content]
         for message in resident:
             self.lane_of(message).cursor.hold([message])
@@ -382,7 +395,7 @@ class Queue:
         self.take_back(resident, 0, "the transaction of its acknowledgement failed")
         if len(resident) < len(messages):
             self.show([message for message in messages if not message.content])
-        if self._settles_with >= self.broker.commits_done:  # the last consumer left meanwhile: begin at the head
+        if self._settles_with >= self.core.commits_done:  # the last consumer left meanwhile: begin at the head
             self._rest()
             if self.subscriptions:
                 self._activate()
@@ -439,13 +452,13 @@ class Queue:
         What was acknowledged or came back is known to the store when the open commit is done; until then nothing is
         dispatched, for a read would not see it.
         """
-        self.broker.ready.pop(self, None)
+        self.core.dispatch.ready.pop(self, None)
         self.dispatcher.rest()
-        self._settles_with = self.broker.open_commit_number
-        self.broker.list_part(self._open)
-        self.broker.hurry()
+        self._settles_with = self.core.open_commit_number
+        self.core.list_part(self._open)
+        self.core.hurry()
         if self.memory.used:
-            self.broker.idle_residents[self] = None
+            self.core.dispatch.idle_residents[self] = None
 
     def give_up_memory(self) -> bool:
         """Others need memory: put what only memory has into the spool, if nobody consumes here.
@@ -470,7 +483,7 @@ class Queue:
         free = self._discard(sequences)
         if free:
             self._open.excluded.update(free)
-            self.broker.list_part(self._open)
+            self.core.list_part(self._open)
         return free
 
     def hide(self, sequences: list[int]) -> list[int]:
@@ -519,7 +532,7 @@ class Queue:
                 free.difference_update(subscription.in_flight.keys() & free)
         for lane in self.lanes:
             free.difference_update(free & lane.cursor.excluded)
-        for part in (self._open, *self.broker.parts_of(self)):
+        for part in (self._open, *self.core.parts_of(self)):
             free.difference_update([message.sequence for message in part.removals])
         return sorted(free)
 
@@ -567,11 +580,11 @@ class Queue:
 
     def unsettled(self) -> set[int]:
         """The sequences of messages that came back and of which the store does not know it yet."""
-        return {sequence for part in (self._open, *self.broker.parts_of(self)) for sequence in part.deliveries}
+        return {sequence for part in (self._open, *self.core.parts_of(self)) for sequence in part.deliveries}
 
     def out_sequences(self) -> set[int]:
         """The sequences of messages that consumers have or that are being removed."""
-        parts = (self._open, *self.broker.parts_of(self))
+        parts = (self._open, *self.core.parts_of(self))
         leaving = {message.sequence for part in parts for message in part.removals}
         excluded = {sequence for lane in self.lanes for sequence in lane.cursor.excluded}
         return self.in_flight_sequences() | excluded | leaving
@@ -596,11 +609,11 @@ class Queue:
                 self._open.marks[lane.id] = crashed
             else:
                 self._open.marks[lane.id] = 0
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     def _may_have_to(self, lane: int, sequence: int) -> bool:
         """Whether a lane still has a message up to a sequence, as far as the store can be read."""
         try:
-            return 0 < self.broker.store.lane_state(lane).head <= sequence
+            return 0 < self.core.store.lane_state(lane).head <= sequence
         except StoreError:
             return True

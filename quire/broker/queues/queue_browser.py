@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quire.broker.browsing import read
-from quire.broker.session import Session
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.errors import StoreCorrupt, StoreError
 from quire.message import Message
 from quire.selectors import Selector
@@ -56,7 +55,7 @@ class Browser:
         self, queue: "Queue", session: Session, *, id: str, number: int, ack: AckMode, prefetch: int,
         selector: Selector | None, ended: Callable[[int], None],
     ) -> None:  # fmt: skip
-        self.broker = queue.broker
+        self.core = queue.core
         self.destination = queue.destination
         self.policy = queue.policy
         self.dequeued = self.in_flight = self.depth = 0
@@ -83,8 +82,7 @@ class Browser:
     def wake(self) -> None:
         """Go on at the end of this turn."""
         if self._has_begun and not self._is_done:
-            self.broker.ready[self] = None
-            self.broker.ask_turn()
+            self.core.dispatch.wake(self)
 
     def dispatch(self) -> None:
         """Show a piece of the queue, as far as the client and its connection take more."""
@@ -102,12 +100,12 @@ class Browser:
     def _show(self, room: int) -> bool:
         """Read a piece and show what of it is wanted; False at the end of the queue."""
         self._skip_empty_lanes()
-        if not self._lanes or self.broker.queues.get(self.destination.name) is not self._queue:
+        if not self._lanes or self._queue.is_deleted:
             return False
         all_shown = self.subscription.selector is None and len(self._queue.lanes) == 1
         limit = min(PIECE, room if all_shown else max(room, LEAST_PIECE))
         try:
-            messages, following = read(self.broker, self._queue, self._next, PIECE_BYTES, limit)
+            messages, following = read(self.core, self._queue, self._next, PIECE_BYTES, limit)
         except StoreCorrupt as damage:
             self._damaged.add(damage.data["sequence"])
             self._next = damage.data["sequence"] + 1
@@ -130,13 +128,13 @@ class Browser:
             del self._lanes[0]
 
     def _may_have(self, lane: "QueueLane") -> bool:
-        if self.broker.store.lane_state(lane.id).count or not self.broker.spool.is_empty(lane.id):
+        if self.core.store.lane_state(lane.id).count or not self.core.spool.is_empty(lane.id):
             return True
         return bool(lane.own(self._queue.unstored()))
 
     def _wanted(self, messages: list[Message]) -> list[Message]:
         """Those of the lane under way that were there at the start, have not expired, and match the selector."""
-        now, selector = self.broker.clock.now_ms(), self.subscription.selector
+        now, selector = self.core.clock.now_ms(), self.subscription.selector
         if len(self._queue.lanes) > 1:
             messages = self._lanes[0].own(messages)
         return [
@@ -186,8 +184,7 @@ class Browser:
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
         """The browser goes."""
         self._is_done = True
-        self.broker.ready.pop(self, None)
-        self.broker.watched.pop(self, None)
+        self.core.dispatch.forget(self)
         subscription.in_flight.clear()
 
 

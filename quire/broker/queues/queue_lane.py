@@ -5,8 +5,8 @@ from bisect import bisect_left
 from collections import deque
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
 from quire.broker.queues.delayed_messages import DelayedMessages
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.found_links import found_links
@@ -16,9 +16,6 @@ from quire.cursors.queue_cursor import QueueCursor
 from quire.cursors.take_from import take_from
 from quire.message import Message
 from quire.store.base import LaneState, Link, StoreReader
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 _sequence = attrgetter("sequence")
 
@@ -33,7 +30,7 @@ class QueueLane:
     """One lane: a queue has one, or ten by priority.
 
     Args:
-        broker: the broker.
+        core: the core.
         id: the lane's id in the store.
         memory: the queue's node of the memory tree, or this lane's own below it.
         priority: of its messages, if the queue has a lane for each.
@@ -52,25 +49,25 @@ class QueueLane:
     """
 
     def __init__(
-        self, broker: "Broker", id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None
+        self, core: Core, id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None
     ) -> None:
         self.id = id
         self.priority = priority
         self.memory = memory
-        self.reader: StoreReader = broker.store
-        self.state = state = broker.store.lane_state(id) if state is None else state
-        self.cursor = QueueCursor(broker.store, broker.spool, id, memory, broker.clock, state.next_sequence - 1)
+        self.reader: StoreReader = core.store
+        self.state = state = core.store.lane_state(id) if state is None else state
+        self.cursor = QueueCursor(core.store, core.spool, id, memory, core.clock, state.next_sequence - 1)
         # The mark is written ahead: what comes in from now on was not delivered before the crash.
         self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
         self.mark = DispatchMark(state.dispatch_mark)
         self.returned: deque[Message] = deque()
         self.delayed = DelayedMessages()
         self.delayed_since = 0.0
-        self.parking = Parking(broker.clock)
+        self.parking = Parking(core.clock)
         self.is_scanning = False
         self._taken_from = self.returned
-        self._clock = broker.clock
-        self._spool = broker.spool
+        self._clock = core.clock
+        self._spool = core.spool
 
     def head(self) -> int | None:
         """The sequence of its first stored message, as far as a short look can tell."""

@@ -6,11 +6,11 @@ becomes a dead letter: that is for the policy to say.
 
 from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
 from quire.message import Message
 from quire.store.base import Delivery
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.queues.queue import Queue
 
 
@@ -18,12 +18,12 @@ class Redelivery:
     """The way back into one queue.
 
     Args:
-        broker: the broker.
+        core: the core.
         queue: the queue.
     """
 
-    def __init__(self, broker: "Broker", queue: "Queue") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, queue: "Queue") -> None:
+        self._core = core
         self._queue = queue
 
     def take(self, messages: list[Message], failed: int, cause: str, *, at_once: bool, delay_ms: int | None) -> None:
@@ -67,7 +67,7 @@ class Redelivery:
         """The time before which a message that failed is not delivered again."""
         if delay_ms is None:
             delay_ms = self._queue.redelivery_delay_ms(message)
-        return self._broker.clock.now_ms() + delay_ms if delay_ms else 0
+        return self._core.clock.now_ms() + delay_ms if delay_ms else 0
 
     def show(self, messages: list[Message]) -> None:
         """Put hidden messages back. What the cursor does not come to again is recalled, before later ones."""

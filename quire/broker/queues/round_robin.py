@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
-from quire.broker.subscription import Subscription
+from quire.broker.core.subscription import Subscription
 from quire.message import Message
 from quire.settings.policy import Policy
 

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import Subscription
 from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
 from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
-from quire.broker.subscription import Subscription
 from quire.message import Message
 from quire.selectors import Selector
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.queues.dispatcher import Dispatcher
     from quire.broker.queues.queue import Queue
 
@@ -55,13 +55,13 @@ class SelectiveDispatch:
     """The dispatch of one queue, message by message.
 
     Args:
-        broker: the broker.
+        core: the core.
         queue: its queue.
         dispatcher: the queue's dispatcher.
     """
 
-    def __init__(self, broker: "Broker", queue: "Queue", dispatcher: "Dispatcher") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, queue: "Queue", dispatcher: "Dispatcher") -> None:
+        self._core = core
         self._queue = queue
         self._dispatcher = dispatcher
         self._selectors: dict[str, Selector | None] = {}

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
 from quire.broker.queues.lane_records import LaneRecords
 from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.memory_usage import MemoryUsage
@@ -10,7 +11,6 @@ from quire.message import Message
 from quire.store.base import Link
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.queues.lane_subscription import LaneSubscription
 
 SCAN_LIMIT = 1000
@@ -21,7 +21,7 @@ class SubscriptionLane(QueueLane):
     """One lane of a subscription.
 
     Args:
-        broker: the broker.
+        core: the core.
         subscription: whose.
         records: what it has not finished.
         memory: its node of the memory tree.
@@ -34,14 +34,14 @@ class SubscriptionLane(QueueLane):
     reader: LaneRecords
 
     def __init__(
-        self, broker: "Broker", subscription: "LaneSubscription", records: LaneRecords, memory: MemoryUsage,
+        self, core: Core, subscription: "LaneSubscription", records: LaneRecords, memory: MemoryUsage,
         priority: int,
     ) -> None:  # fmt: skip
-        super().__init__(broker, records.lane, memory, priority, records.lane_state(records.lane))
+        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane))
         self._subscription = subscription
         self.reader = records
         last = self.state.next_sequence - 1
-        self.cursor = QueueCursor(records, broker.spool, records.lane, memory, broker.clock, last)
+        self.cursor = QueueCursor(records, core.spool, records.lane, memory, core.clock, last)
         self.cursor.redelivered_to = min(self.state.dispatch_mark, last)
 
     def head(self) -> int | None:

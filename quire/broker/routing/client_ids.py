@@ -1,6 +1,6 @@
 """Client ids: the names that clients give themselves, each for one connection at a time."""
 
-from quire.broker.session import Session
+from quire.broker.core.subscription import Session
 from quire.errors import InvalidHeader
 
 MAX_CLIENT_ID = 200

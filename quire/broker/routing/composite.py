@@ -2,14 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from quire.broker.core.services import Target
 from quire.broker.dead_letter import ORIGIN
 from quire.message import Message, with_headers
 from quire.selectors import Selector
-
-if TYPE_CHECKING:
-    from quire.broker.routing.routing import Target
 
 
 class FanOut(ABC):

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from quire.broker.broker import Broker
+from quire.broker.core.services import Target
 from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
-from quire.broker.routing.routing import Target
+from quire.broker.routing.routing import Routing
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.scheduling.timing import Timing
 from quire.broker.streams.partition import Partition
@@ -75,11 +75,11 @@ class Route:
             self.producer_sequence = whole_number(headers, "producer-sequence", 0, 1, 1 << 62)
 
 
-def route_of(broker: Broker, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None) -> Route:
+def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None) -> Route:
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
-        broker: the broker.
+        routing: finds the target.
         headers: its headers, by name.
         temporaries: the connection's temporary destinations; None if nobody's.
 
@@ -91,7 +91,7 @@ def route_of(broker: Broker, headers: Mapping[str, str], temporaries: OwnTempora
     destination = headers["destination"]
     if temporaries is not None:
         destination = temporaries.remote_text(destination)
-    target = broker.routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
+    target = routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
     if isinstance(target, Stream):
         target = target.route(headers)
     return Route(target, headers, temporaries)

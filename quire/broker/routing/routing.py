@@ -1,22 +1,20 @@
 """Where a message goes that is sent: from the text of a destination to a target."""
 
-from typing import TYPE_CHECKING, Any, Protocol
-
+from quire.broker.core.core import Core
+from quire.broker.core.services import Target
+from quire.broker.destinations import Destinations
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.routing.client_ids import ClientIds
 from quire.broker.routing.composite import CompositeTarget, ForwardingTarget, ForwardTarget
 from quire.broker.routing.temporary import Temporaries
 from quire.broker.routing.time_stamping import TimeStampingTarget
 from quire.broker.routing.virtual_topics import VirtualTopics, VirtualTopicTarget
-from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.schedule import Schedule, ScheduledSend
 from quire.broker.scheduling.timing import Timing
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.message import Message
 from quire.selectors import Selector, selector
 from quire.settings import Composite, Forward
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 GROUPED = b"\nJMSXGroupID:"
 """How the header line begins that says that a message is one of a group."""
@@ -25,38 +23,18 @@ SCHEDULED = b"\nAMQ_SCHEDULED_"
 """How the header lines begin that say that a message is sent later."""
 
 
-MAX_TARGETS = 1000
+MAX_TARGETS = 20_000
 """How many targets are remembered, by the text of their destination."""
 
-
-class Target(Protocol):
-    """What takes messages: a queue, a topic, the schedule, several of them."""
-
-    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message.
-
-        Args:
-            content: header lines and body (``quire.message``).
-            expiration: milliseconds since the epoch; 0 for never.
-            priority: 0 to 9.
-            persistent: whether it must survive the broker.
-        """
-        ...
-
-    def expect_groups(self) -> None:
-        """Messages of groups are about to be sent here."""
-        ...
-
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Any:
-        """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
-        ...
+MAX_TEXTS = 2 << 20
+"""How many characters these texts may have together."""
 
 
 class Routing:
     """Finds targets.
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         temporaries: the temporary destinations.
@@ -66,16 +44,19 @@ class Routing:
         InvalidSelector: a composite of the settings has a selector that cannot be read.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._composites = {composite.destination: composite for composite in broker.settings.composites}
-        for composite in broker.settings.composites:
+    def __init__(self, core: Core, destinations: Destinations, schedule: Schedule) -> None:
+        self._core = core
+        self._destinations = destinations
+        self._schedule = schedule
+        self._composites = {composite.destination: composite for composite in core.settings.composites}
+        for composite in core.settings.composites:
             for forward in composite.forward_to:
                 _selector_of(forward)
-        self._virtual_topics = VirtualTopics(broker)
+        self._virtual_topics = VirtualTopics(core.settings.virtual, destinations)
         self._targets: dict[str, Target] = {}
+        self._texts = 0
         self._version = -1
-        self.temporaries = Temporaries(broker)
+        self.temporaries = Temporaries(core)
         self.client_ids = ClientIds()
 
     def target(self, destination: str) -> Target:
@@ -86,14 +67,25 @@ class Routing:
         Raises:
             InvalidDestination: it is no destination that can be sent to.
         """
-        version = self._broker.destinations.version
-        if self._version != version or len(self._targets) >= MAX_TARGETS:
-            self._targets.clear()
-            self._version = version
-        target = self._targets.get(destination)
+        target = self.known(destination)
         if target is None:
-            target = self._targets[destination] = self._find(destination)
+            if len(self._targets) >= MAX_TARGETS or self._texts + len(destination) > MAX_TEXTS:
+                self._forget()
+            target = self._find(destination)
+            self._targets[destination] = target
+            self._texts += len(destination)
         return target
+
+    def known(self, destination: str) -> Target | None:
+        """As ``target``, if it is remembered; None if it has to be found."""
+        if self._version != self._destinations.version:
+            self._forget()
+            self._version = self._destinations.version
+        return self._targets.get(destination)
+
+    def _forget(self) -> None:
+        self._targets.clear()
+        self._texts = 0
 
     def _find(self, destination: str) -> Target:
         addresses, _ = read_destination(destination)
@@ -134,9 +126,7 @@ class Routing:
             target.expect_groups()
         if timing is None:
             return target
-        return ScheduledSend(
-            self._broker.schedule, destination, timing.delay, timing.period, timing.repeat, timing.cron
-        )
+        return ScheduledSend(self._schedule, destination, timing.delay, timing.period, timing.repeat, timing.cron)
 
     def _target_at(self, address: Address) -> Target:
         if address.scope is not Scope.COMMON:
@@ -152,24 +142,24 @@ class Routing:
         """
         composite = None if destination in above else self._composites.get(destination)
         target = self._plain(destination, above) if composite is None else self._forwarding(composite, above)
-        policy = self._broker.settings.policies.of(destination)
+        policy = self._core.settings.policies.of(destination)
         if TimeStampingTarget.is_asked_for(policy):
-            return TimeStampingTarget(target, policy, self._broker.clock)
+            return TimeStampingTarget(target, policy, self._core.clock)
         return target
 
     def _plain(self, destination: Destination, above: tuple[Destination, ...]) -> Target:
         """A queue; a stream; a topic, with the queues it feeds if it is virtual."""
         name = destination.name
         if destination.kind is DestinationKind.QUEUE:
-            return self._broker.queue(name)
+            return self._destinations.queue(name)
         if destination.kind is DestinationKind.STREAM:
-            return self._broker.stream(name)
-        topic: Target = self._broker.topic(name)
+            return self._destinations.stream(name)
+        topic: Target = self._destinations.topic(name)
         if destination in above or not self._virtual_topics.is_virtual(name):
             return topic
         way = (*above, destination)
         return VirtualTopicTarget(
-            self._broker, self._virtual_topics, name, topic, lambda queue: self._target(queue, way)
+            self._destinations, self._virtual_topics, name, topic, lambda queue: self._target(queue, way)
         )
 
     def _forwarding(self, composite: Composite, above: tuple[Destination, ...]) -> Target:

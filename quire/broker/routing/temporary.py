@@ -8,9 +8,10 @@ connection itself may consume it. (ActiveMQ's rules and words.)
 import itertools
 import secrets
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from quire.broker.commit import Commit
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.core.services import Target
 from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.queue import GROUPED, Queue
@@ -20,10 +21,6 @@ from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidDestination
 from quire.message import Message
 from quire.store.base import StoredDestination
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.routing.routing import Target
 
 FIRST_LANE = 1 << 31
 """Lanes of temporary destinations are numbered from here on; those in the store never get so far."""
@@ -37,13 +34,13 @@ class TemporaryQueue(Queue):
     What cannot be delivered is dropped: a dead letter would be in the store.
 
     Args:
-        broker: the broker.
+        core: the core.
         stored: what it would be in the store.
         temporaries: counts what comes when it is gone.
     """
 
-    def __init__(self, broker: "Broker", stored: StoredDestination, temporaries: "Temporaries") -> None:
-        super().__init__(broker, stored, new=True)
+    def __init__(self, core: Core, stored: StoredDestination, temporaries: "Temporaries") -> None:
+        super().__init__(core, stored, new=True)
         self.policy = replace(self.policy, dead_letter_strategy="discarding")
         self._temporaries = temporaries
         for lane in self.lanes:
@@ -80,13 +77,13 @@ class TemporaryTopic(Topic):
     """A topic of one connection. It stores and keeps nothing, whatever the policy says.
 
     Args:
-        broker: the broker.
+        core: the core.
         stored: what it would be in the store.
         temporaries: counts what comes when it is gone.
     """
 
-    def __init__(self, broker: "Broker", stored: StoredDestination, temporaries: "Temporaries") -> None:
-        super().__init__(broker, stored, new=True)
+    def __init__(self, core: Core, stored: StoredDestination, temporaries: "Temporaries") -> None:
+        super().__init__(core, stored, new=True)
         self.policy = replace(self.policy, dead_letter_strategy="discarding", subscription_recovery_policy="none")
         self._temporaries = temporaries
 
@@ -133,7 +130,7 @@ class Temporaries:
     """All temporary destinations, by the names that the broker gave them.
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         queues: the temporary queues, by name.
@@ -141,13 +138,14 @@ class Temporaries:
         dropped: how many messages came for temporary destinations that were gone.
     """
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, core: Core) -> None:
         self.queues: dict[str, TemporaryQueue] = {}
         self.topics: dict[str, TemporaryTopic] = {}
         self.dropped = 0
-        self._broker = broker
+        self._core = core
         self._run = secrets.token_hex(8)
         self._numbers = itertools.count(1)
+        core.limits.count_destinations(lambda: len(self.queues) + len(self.topics))
 
     def create(self, kind: DestinationKind) -> Address:
         """Make a temporary destination.
@@ -161,15 +159,15 @@ class Temporaries:
         Raises:
             TooManyDestinations: there are too many.
         """
-        self._broker.limits.check_destinations()
+        self._core.limits.check_destinations()
         number = next(self._numbers)
         name = f"{self._run}-{number}"
         stored = StoredDestination(FIRST_LANE + number, kind, name, {}, (FIRST_LANE + number,))
-        self._broker.advisories.destination_created(Destination(kind, name), temporary=True)
+        self._core.advisories.destination_created(Destination(kind, name), temporary=True)
         if kind is DestinationKind.QUEUE:
-            self.queues[name] = TemporaryQueue(self._broker, stored, self)
+            self.queues[name] = TemporaryQueue(self._core, stored, self)
         else:
-            self.topics[name] = TemporaryTopic(self._broker, stored, self)
+            self.topics[name] = TemporaryTopic(self._core, stored, self)
         return Address(kind, name, Scope.REMOTE)
 
     def queue_of(self, lane: int) -> TemporaryQueue | None:
@@ -196,18 +194,20 @@ class Temporaries:
 
     def delete(self, address: Address) -> None:
         """Delete a temporary destination whose consumers are gone, with its messages."""
-        self._broker.advisories.destination_deleted(Destination(address.kind, address.name), temporary=True)
+        self._core.advisories.destination_deleted(Destination(address.kind, address.name), temporary=True)
         if address.kind is DestinationKind.TOPIC:
-            self._broker.forget(self.topics.pop(address.name))
+            topic = self.topics.pop(address.name)
+            topic.is_deleted = True
+            self._core.forget(topic)
             return
-        broker, queue = self._broker, self.queues[address.name]
+        core, queue = self._core, self.queues[address.name]
         for subscription in list(queue.subscriptions):
             subscription.leave_now()
         del self.queues[address.name]
-        for queues in (broker.ready, broker.watched, broker.idle_residents):
-            queues.pop(queue, None)
-        broker.stored_bytes -= queue.bytes
+        queue.is_deleted = True
+        core.dispatch.forget(queue)
+        core.charge_stored(-queue.bytes)
         queue.memory.release(queue.memory.used)
-        broker.forget(queue)
-        if not broker.spool.is_empty(queue.lanes[0].id):
-            LaneRemoval(broker, [queue.lanes[0].id], f"the removal of {address}", lambda: None)
+        core.forget(queue)
+        if not core.spool.is_empty(queue.lanes[0].id):
+            LaneRemoval(core, [queue.lanes[0].id], f"the removal of {address}", lambda: None)

@@ -1,12 +1,8 @@
 """Times to live by policy: messages without one get one, and none is longer than the policy allows."""
 
-from typing import TYPE_CHECKING
-
+from quire.broker.core.services import Target
 from quire.clock import Clock
 from quire.settings import Policy
-
-if TYPE_CHECKING:
-    from quire.broker.routing.routing import Target
 
 
 class TimeStampingTarget:

@@ -6,17 +6,15 @@ the consumers that share it. A queue is fed from the moment it is there; subscri
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from quire.broker.core.services import Target
 from quire.broker.dead_letter import ORIGIN
+from quire.broker.destinations import Destinations
 from quire.broker.routing.composite import FanOut
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.message import with_headers
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.routing.routing import Target
+from quire.settings.keys import VirtualSettings
 
 ADVISORIES = "ActiveMQ.Advisory."
 """How the names of topics begin on which the broker itself speaks; they are no virtual topics."""
@@ -26,12 +24,11 @@ class VirtualTopics:
     """Which topics are virtual, and which queues they feed (section ``virtual`` of the settings).
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        settings = broker.settings.virtual
-        self._broker = broker
+    def __init__(self, settings: VirtualSettings, destinations: Destinations) -> None:
+        self._destinations = destinations
         self._enabled = settings.virtual_topics
         self._topics = Pattern(settings.virtual_topic_pattern)
         self._prefix = Pattern(settings.virtual_topic_prefix + "x")
@@ -46,11 +43,11 @@ class VirtualTopics:
         """The queues that a virtual topic feeds now, in the order they were made."""
         if self._queues is None:
             self._queues = {}
-            for name in self._broker.queues:
+            for name in self._destinations.queues:
                 self._note(Destination(DestinationKind.QUEUE, name))
-            self._broker.destinations.created.append(self._note)
+            self._destinations.created.append(self._note)
         known = self._queues.get(topic, {})
-        for name in [name for name in known if name not in self._broker.queues]:
+        for name in [name for name in known if name not in self._destinations.queues]:
             del known[name]
         return [Destination(DestinationKind.QUEUE, name) for name in known]
 
@@ -66,7 +63,7 @@ class VirtualTopicTarget(FanOut):
     """A virtual topic that messages are sent to.
 
     Args:
-        broker: the broker.
+        core: the core.
         topics: knows the queues.
         name: the topic's name.
         own: the topic itself.
@@ -74,10 +71,10 @@ class VirtualTopicTarget(FanOut):
     """
 
     def __init__(
-        self, broker: "Broker", topics: VirtualTopics, name: str, own: "Target",
+        self, destinations: Destinations, topics: VirtualTopics, name: str, own: "Target",
         target_of: "Callable[[Destination], Target]",
     ) -> None:  # fmt: skip
-        self._destinations = broker.destinations
+        self._destinations = destinations
         self._topics = topics
         self._name = name
         self._own = own

@@ -7,19 +7,16 @@ and a cumulative acknowledgement covers what any of them was given before.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
+from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
+from quire.broker.core.subscription import Subscription
+from quire.broker.destinations import Destinations
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.addresses import Address
-from quire.broker.shared_prefetch import ChildSubscription, SharedPrefetch
-from quire.broker.subscription import Subscription
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import QuireError, StoreError
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-
 
 STEP = 100
 """How many destinations come to a subscription, or leave it, at once."""
@@ -34,7 +31,7 @@ class WildcardSubscription(SharedPrefetch):
     Its children come and go in steps: there may be ten thousand of them.
 
     Args:
-        broker: the broker.
+        core: the core.
         addresses: the patterns; a name without wildcards is one destination, which is made if it is not there.
         prefetch: how many messages all children together may have in flight.
         make: makes the child of a destination, whose parent this is, and puts it there.
@@ -45,10 +42,11 @@ class WildcardSubscription(SharedPrefetch):
     """
 
     def __init__(
-        self, broker: "Broker", addresses: Sequence[Address], prefetch: int,
+        self, core: Core, destinations: Destinations, addresses: Sequence[Address], prefetch: int,
         make: "Callable[[Destination, WildcardSubscription], ChildSubscription]", fail: Callable[[QuireError], None],
     ) -> None:  # fmt: skip
-        super().__init__(broker, prefetch)
+        super().__init__(core, prefetch)
+        self._destinations = destinations
         self.children: dict[Destination, ChildSubscription] = {}
         self._being_made: set[Destination] = set()
         self._patterns = [(address.kind, Pattern(address.name)) for address in addresses]
@@ -70,11 +68,11 @@ class WildcardSubscription(SharedPrefetch):
             QuireError: a child cannot be made; ``end`` ends those that were.
         """
         for pattern in self._topic_wildcards():
-            self._broker.advisories.watch(pattern)
-        self._broker.destinations.created.append(self._created)
+            self._core.advisories.watch(pattern)
+        self._destinations.created.append(self._created)
         self._coming = self._matching()
         if self._come():
-            self._broker.steps.add(self._come_on, "a subscription to many destinations", stores=False)
+            self._core.steps.add(self._come_on, "a subscription to many destinations", stores=False)
 
     def when_started(self, call: Callable[[], None]) -> bool:
         """Make a call when it is subscribed to everything; False if it is already."""
@@ -86,7 +84,7 @@ class WildcardSubscription(SharedPrefetch):
 
     def _matching(self) -> "Iterator[Destination | None]":
         """What matches and is there when its time has come; None for what does not."""
-        destinations = self._broker.destinations
+        destinations = self._destinations
         for kind, pattern in self._patterns:
             if not pattern.is_wildcard:
                 yield Destination(kind, pattern.text)
@@ -125,7 +123,7 @@ class WildcardSubscription(SharedPrefetch):
             try:
                 self._add(destination)
             except QuireError as error:  # it is this subscription's, not that of whoever makes the destination
-                self._broker.after_commit(partial(self._fail, error))
+                self._core.after_commit(partial(self._fail, error))
 
     def _add(self, destination: Destination) -> None:
         if destination in self.children or destination in self._being_made:
@@ -155,9 +153,9 @@ class WildcardSubscription(SharedPrefetch):
         self._is_over = True
         self._cause = cause
         self._end_child = partial(self._end_one, cause, gone, lost=lost)
-        self._broker.destinations.created.remove(self._created)
+        self._destinations.created.remove(self._created)
         for pattern in self._topic_wildcards():
-            self._broker.advisories.unwatch(pattern)
+            self._core.advisories.unwatch(pattern)
         for child in self.children.values():
             source, holds = child.source, bool(child.in_flight)
             self._leaving[child] = holds
@@ -166,9 +164,9 @@ class WildcardSubscription(SharedPrefetch):
         self.children.clear()
         self._in_flight.clear()
         self._waiting.clear()
-        self._broker.leaving[self] = None
+        self._core.leaving[self] = None
         if self._go():
-            self._broker.steps.add(self._go, "the end of a subscription to many destinations", stores=False)
+            self._core.steps.add(self._go, "the end of a subscription to many destinations", stores=False)
 
     def _go(self) -> bool:
         """Take a step; whether there are more."""
@@ -190,7 +188,7 @@ class WildcardSubscription(SharedPrefetch):
                 child.source.awaited -= 1
             self._end_child(child)
             if not self._leaving:
-                self._broker.leaving.pop(self, None)
+                self._core.leaving.pop(self, None)
 
     def _end_one(
         self, cause: str, gone: Callable[[ChildSubscription], None], child: ChildSubscription, *, lost: bool

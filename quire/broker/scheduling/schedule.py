@@ -10,10 +10,11 @@ and sending are work in steps: a million that are due at once hold nobody up.
 """
 
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
-from quire.broker.commit import Commit
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.core.services import Target
 from quire.broker.dead_letter import CAUSE, ORIGIN, dead_letter_destination
 from quire.broker.scheduling.due_soon import DueSoon
 from quire.broker.scheduling.schedule_page import SchedulePage
@@ -26,9 +27,6 @@ from quire.logs import event
 from quire.message import Message, with_headers
 from quire.scheduler import Timer
 from quire.store.base import StoredDestination
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 KIND = "schedule"
 """The kind of the schedule's destination in the store."""
@@ -56,7 +54,7 @@ class Schedule:
     """The schedule of a broker.
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         depth: how many messages it has; exact.
@@ -67,8 +65,12 @@ class Schedule:
 
     ledger = None
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self, core: Core, create_stored: Callable[[str, str], StoredDestination], target: Callable[[str], Target]
+    ) -> None:
+        self._core = core
+        self._create_stored = create_stored
+        self._target = target
         self._stored: StoredDestination | None = None
         self.depth = self.bytes = self.sent = 0
         self.soon = DueSoon()
@@ -78,15 +80,18 @@ class Schedule:
         self._damaged: set[int] = set()
         self._timer: Timer | None = None
         self._is_busy = self._stopped = False
-        for stored in broker.store.destinations():
+
+    def load(self) -> None:
+        """Take what the store has."""
+        for stored in self._core.store.destinations():
             if stored.kind == KIND:
                 self._load(stored)
 
     def _load(self, stored: StoredDestination) -> None:
         self._stored = stored
-        state = self._broker.store.lane_state(self._lane)
+        state = self._core.store.lane_state(self._lane)
         self.depth, self.bytes, self._next_sequence = state.count, state.bytes, state.next_sequence
-        self._broker.stored_bytes += state.bytes
+        self._core.charge_stored(state.bytes)
         self._wake_in(0.0)
 
     @property
@@ -96,7 +101,7 @@ class Schedule:
 
     def now_ms(self) -> int:
         """The time that due times are on, in milliseconds since the epoch."""
-        return self._broker.clock.now_ms()
+        return self._core.clock.now_ms()
 
     # A message comes in.
 
@@ -118,15 +123,15 @@ class Schedule:
     def _bring_again(self, id: str, content: bytes, due: int, priority: int) -> None:
         """Take the record for the next time of a message that has an id already, and note where it is."""
         record = self._open.again[id] = self._append(content, due, priority)
-        self._broker.set_mark(_mark(id), b"%d" % record.sequence)
+        self._core.set_mark(_mark(id), b"%d" % record.sequence)
 
     def _append(self, content: bytes, due: int, priority: int) -> Message:
         if self._stored is None:
-            self._stored = self._broker.destinations.create_internal(KIND, NAME)
+            self._stored = self._create_stored(KIND, NAME)
         record = Message(self._next_sequence, content, due, priority)
         self._next_sequence += 1
-        self._broker.open_bytes += record.size
-        self._broker.list_part(self._open)
+        self._core.charge_open(record.size)
+        self._core.list_part(self._open)
         return record
 
     # Commits.
@@ -144,7 +149,7 @@ class Schedule:
         grown = sum([record.size for record in part.written]) - sum(part.removals.values())
         self.depth += len(part.written) - len(part.removals)
         self.bytes += grown
-        self._broker.stored_bytes += grown
+        self._core.charge_stored(grown)
         for record in part.written:
             if record.sequence not in self._open.removals:
                 self.soon.add(record)
@@ -164,7 +169,7 @@ class Schedule:
             else:
                 self._bring_again(id, record.content, record.expiration, record.priority)
         if following.removals:
-            self._broker.list_part(following)
+            self._core.list_part(following)
 
     def stop(self) -> None:
         """Before a clean stop: nothing more is sent."""
@@ -177,20 +182,20 @@ class Schedule:
     def _wake_in(self, seconds: float) -> None:
         if self._timer:
             self._timer.cancel()
-        self._timer = self._broker.scheduler.call_later(seconds, self._wake)
+        self._timer = self._core.scheduler.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         """Something may be due, or due soon."""
         if not (self._is_busy or self._stopped):
             self._is_busy = True
-            self._broker.steps.add(self._step, "the schedule")
+            self._core.steps.add(self._step, "the schedule")
 
     def _step(self) -> bool:
         """Send some of what is due, or read what is due next; whether there is more to do at once."""
         if self._stopped or self.depth == 0:
             self._is_busy, self._timer = False, None
             return False
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         self._send_due(now)
         if not self.soon:
             self._look_ahead(now)
@@ -203,7 +208,7 @@ class Schedule:
 
     def _send_due(self, now: int) -> None:
         """Send what is due, for a while."""
-        clock = self._broker.clock
+        clock = self._core.clock
         end = clock.monotonic() + BUDGET
         while (record := self.soon.pop(now)) is not None:
             self._send(record, now)
@@ -217,7 +222,7 @@ class Schedule:
         except StoreCorrupt as damage:
             self._note_damage(record.sequence, damage)
             return
-        new_id = self._broker.id_prefix + b"%d" % self._broker.next_message_id()
+        new_id = self._core.id_prefix + b"%d" % self._core.next_message_id()
         content, expiration = sent_content(record, scheduled, now, new_id)
         self._deliver(scheduled, content, expiration)
         following = scheduled.timing.following(scheduled.due, scheduled.left, now)
@@ -226,17 +231,17 @@ class Schedule:
             self._bring_again(scheduled.id, following_record(record, scheduled, left), due, record.priority)
         self._remove(scheduled, recurs=following is not None)
         self.sent += 1
-        self._broker.hurry()
+        self._core.hurry()
 
     def _deliver(self, scheduled: ScheduledMessage, content: bytes, expiration: int) -> None:
         """Give a message to its destination; to the dead letters if there is no such destination any more."""
-        with self._broker.limits.own_work():
+        with self._core.limits.own_work():
             try:
-                target = self._broker.target(scheduled.destination)
+                target = self._target(scheduled.destination)
             except QuireError as error:
                 origin = Destination(DestinationKind.QUEUE, NAME)
-                letters = dead_letter_destination(origin, self._broker.settings.policies.of(origin))
-                target = self._broker.target(f"/{letters.kind}/{letters.name}")
+                letters = dead_letter_destination(origin, self._core.settings.policies.of(origin))
+                target = self._target(f"/{letters.kind}/{letters.name}")
                 content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
                 expiration = 0
         target.bring(content, expiration, scheduled.priority, scheduled.persistent)
@@ -244,8 +249,8 @@ class Schedule:
     def _remove(self, scheduled: ScheduledMessage, *, recurs: bool) -> None:
         self._open.removals[scheduled.sequence] = scheduled.size
         if not recurs and scheduled.id != str(scheduled.sequence):
-            self._broker.set_mark(_mark(scheduled.id), None)
-        self._broker.list_part(self._open)
+            self._core.set_mark(_mark(scheduled.id), None)
+        self._core.list_part(self._open)
 
     def _note_damage(self, sequence: int, damage: StoreCorrupt) -> None:
         """A record cannot be read: it stays where it is, and the others go on."""
@@ -263,7 +268,7 @@ class Schedule:
         if self._under_way:  # the store may have it already, while it is not announced
             passed |= self._under_way.removals.keys() | {record.sequence for record in self._under_way.written}
         try:
-            with self._broker.store.snapshot() as reader:
+            with self._core.store.snapshot() as reader:
                 self.soon.read(reader, self._lane, now + AHEAD, passed)
         except StoreCorrupt as damage:  # it is passed over by the next look
             self._note_damage(damage.data["sequence"], damage)
@@ -282,7 +287,7 @@ class Schedule:
         """
         if self._stored is None:
             return SchedulePage([], None)
-        page = self._broker.store.page(self._lane, after + 1, PAGE_BYTES, limit)
+        page = self._core.store.page(self._lane, after + 1, PAGE_BYTES, limit)
         messages = [ScheduledMessage.of(record) for record in page.messages if not self._is_leaving(record.sequence)]
         return SchedulePage(messages, None if page.end else page.messages[-1].sequence)
 
@@ -298,10 +303,10 @@ class Schedule:
         """
         for part in (self._open, self._under_way):
             if part is not None and (record := part.again.pop(id, None)) is not None:
-                self._broker.set_mark(_mark(id), None)
+                self._core.set_mark(_mark(id), None)
                 if part is self._under_way:
                     self._open.removals[record.sequence] = record.size
-                    self._broker.list_part(self._open)
+                    self._core.list_part(self._open)
                 return
         self._take_out(self._stored_message(id))
 
@@ -333,10 +338,10 @@ class Schedule:
     def _stored_message(self, id: str) -> ScheduledMessage:
         found: list[Message] = []
         if self._stored is not None and id.isascii() and id.isdecimal() and len(id) < 19:
-            mark = self._broker.store.mark(_mark(id))
+            mark = self._core.store.mark(_mark(id))
             sequence = int(mark or id)
             if not self._is_leaving(sequence):
-                found = self._broker.store.load(self._lane, [sequence])
+                found = self._core.store.load(self._lane, [sequence])
         scheduled = ScheduledMessage.of(found[0]) if found else None
         if scheduled is None or scheduled.id != id:
             raise UnknownMessage(f"the schedule has no message {id[:60]!r}", id=id[:60])

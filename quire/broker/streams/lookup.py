@@ -56,7 +56,7 @@ class Lookup:
     def __init__(self, stream: "Stream") -> None:
         self.damaged: list[tuple[int, int]] = []
         self._stream = stream
-        self._store = stream.broker.store
+        self._store = stream.core.store
 
     def at(self, partition: int, offset: int) -> Found | None:
         """The message at an offset; None if there is none, or not any more.

@@ -14,13 +14,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from quire.broker.browsing import read
+from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import ORIGIN
+from quire.broker.queues.queue import Queue
 from quire.broker.streams.groups.member_subscription import MemberSubscription
-from quire.broker.subscription import Subscription
 from quire.store.base import Delivery
 
 if TYPE_CHECKING:
-    from quire.broker.queues.queue import Queue
     from quire.broker.streams.groups.group import Group
     from quire.broker.streams.stream import Stream
 
@@ -112,7 +112,7 @@ def _state_in(group: "Group", partition: int, offset: int) -> GroupState:
 
 def _leased(group: "Group", consumers: list[Subscription], sequence: int) -> GroupState | None:
     """The state of a message that a member has in flight."""
-    clock = group.broker.clock
+    clock = group.core.clock
     for consumer in consumers:
         if message := consumer.in_flight.get(sequence):
             assert isinstance(consumer, MemberSubscription)
@@ -134,7 +134,7 @@ def _waiting(group: "Group", queue: "Queue", sequence: int) -> GroupState:
 
 def _delivery(queue: "Queue", sequence: int) -> Delivery | None:
     """What is known of a message's deliveries, in the commit under way or stored."""
-    for part in queue.broker.parts_of(queue):
+    for part in queue.core.parts_of(queue):
         if sequence in part.deliveries:
             delivery: Delivery = part.deliveries[sequence][1]
             return delivery
@@ -143,11 +143,12 @@ def _delivery(queue: "Queue", sequence: int) -> Delivery | None:
     return found[0][1] if found and found[0][0] == sequence else None
 
 
-def dead_letters(group: "Group", places: set[Place]) -> Iterator[set[Place]]:
+def dead_letters(group: "Group", queue: Queue | None, places: set[Place]) -> Iterator[set[Place]]:
     """Look for the dead letters of some messages of a stream, a step after the other.
 
     Args:
         group: whose dead letters.
+        queue: where they go.
         places: of the messages.
 
     Yields:
@@ -157,12 +158,11 @@ def dead_letters(group: "Group", places: set[Place]) -> Iterator[set[Place]]:
     Raises:
         StoreCorrupt: a dead letter is damaged.
     """
-    broker, stream = group.broker, group.stream.destination.name
-    queue = broker.queues.get(group.policy.dead_letter_queue)
+    core, stream = group.core, group.stream.destination.name
     wanted = {"group": group.name, ORIGIN: f"/stream/{stream}"}
     start: int | None = 0
-    while queue is not None and start is not None and broker.queues.get(queue.destination.name) is queue:
-        messages, start = read(broker, queue, start, STEP_BYTES, STEP)
+    while queue is not None and start is not None and not queue.is_deleted:
+        messages, start = read(core, queue, start, STEP_BYTES, STEP)
         found: set[Place] = set()
         for message in messages:
             headers = message.headers()

@@ -6,7 +6,7 @@ versions stored need not be so: ``ordered_from`` says where that ends.
 
 from typing import TYPE_CHECKING
 
-from quire.broker.commit import Commit
+from quire.broker.core.commit import Commit
 from quire.broker.queues.lane_records import LaneKeys, read_finished
 from quire.broker.streams.partition_part import PartitionPart
 from quire.cursors.ack_set import AckSet
@@ -50,18 +50,18 @@ class Partition:
 
     def __init__(self, stream: "Stream", index: int, lane: int, ordered_from: int | None, *, new: bool = False) -> None:
         self.stream = stream
-        self.broker = stream.broker
+        self.core = stream.core
         self.index = index
         self.lane = lane
         self.subscribers: list[GroupPartition] = []
         self._keys = LaneKeys(progress="", pages=f"stream/{lane}/gone/", states="")
-        state = LaneState() if new else self.broker.store.lane_state(lane)
+        state = LaneState() if new else self.core.store.lane_state(lane)
         self.gone = AckSet() if new else self._read_gone()
         self.count, self.bytes, self.head = state.count, state.bytes, state.head
         self.next_sequence = state.next_sequence
         self.announced = state.next_sequence - 1
         self.start_after(self.gone.highest)
-        last = time_from(self.broker.store, lane, state.tail) if state.count else 0
+        last = time_from(self.core.store, lane, state.tail) if state.count else 0
         self._stamp, self._stamp_at = b"%b%d\n" % (_TIMESTAMP, last or 0), slice(0, 0)
         self.ordered_from = self.next_sequence if ordered_from is None or last is None else ordered_from
         self._open = PartitionPart(self)
@@ -69,10 +69,10 @@ class Partition:
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
-        self.ledger = self.broker.ledger.of(self.stream.destination, lane=self.index)
+        self.ledger = self.core.ledger.of(self.stream.destination, lane=self.index)
 
     def _read_gone(self) -> AckSet:
-        with self.broker.store.snapshot() as reader:
+        with self.core.store.snapshot() as reader:
             known = reader.marks(self._keys.pages, limit=1)
             return read_finished(reader, self._keys) if known else AckSet()
 
@@ -119,11 +119,11 @@ class Partition:
         self.next_sequence += 1
         part = self._open
         part.appends.append(message)
-        self.broker.open_bytes += message.size
+        self.core.charge_open(message.size)
         if self.ledger is not None:
-            self.ledger.sent(self.broker.sender)
+            self.ledger.sent(self.core.sender)
         if not part.listed:
-            self.broker.list_part(part)
+            self.core.list_part(part)
 
     def _stamped(self, content: bytes) -> bytes:
         """The content of a message with a time that does not go back; mostly that is the time it has.
@@ -169,7 +169,7 @@ class Partition:
         grown = sum([message.size for message in appends]) - sum([link.size for link in removals])
         self.count += len(appends) - len(removals)
         self.bytes += grown
-        self.broker.stored_bytes += grown
+        self.core.charge_stored(grown)
         if appends:
             self.announced = appends[-1].sequence
             self.head = self.head or appends[0].sequence
@@ -197,11 +197,11 @@ class Partition:
         self._open.removals += part.removals
         for message in part.brought:
             self.bring(message.content, message.expiration, message.priority)
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     def write(self) -> None:
         """Have the open commit write what has changed."""
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     # Records go.
 
@@ -216,7 +216,7 @@ class Partition:
         self.gone.add_all(sequences)
         for subscriber in self.subscribers:
             subscriber.records_gone(sequences)
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """None: a stream keeps its records, whoever has finished them."""
@@ -225,4 +225,4 @@ class Partition:
     def forget_marks(self) -> None:
         """The stream is deleted: remove what the partition remembers besides its messages."""
         for page in self.gone.page_keys():
-            self.broker.set_mark(self._keys.page(page), None)
+            self.core.set_mark(self._keys.page(page), None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from quire.broker.commit import Commit
+from quire.broker.core.commit import Commit
 from quire.errors import InvalidArgument, LimitExceeded
 from quire.message import Message
 from quire.store.marks import walk_marks
@@ -79,12 +79,12 @@ class Pins:
 
     def __init__(self, stream: "Stream", *, new: bool = False) -> None:
         self._stream = stream
-        self._broker = stream.broker
+        self._core = stream.core
         self._open = PinsPart(self)
         self._prefix = f"stream/{stream.partitions[0].lane}/pin/"
         self.by_name: dict[str, Pin] = {}
         if not new:
-            with self._broker.store.snapshot() as reader:
+            with self._core.store.snapshot() as reader:
                 for key, value in walk_marks(reader, self._prefix):
                     self.by_name[key.removeprefix(self._prefix)] = msgspec.msgpack.decode(value, type=Pin)
 
@@ -114,7 +114,7 @@ class Pins:
         self.expire()
         if name not in self.by_name and len(self.by_name) >= MAX_PINS:
             raise LimitExceeded(f"the stream has {MAX_PINS} pins: release some", limit=MAX_PINS)
-        pin = Pin(dict(offsets), self._broker.clock.now_ms() + time_to_live_ms)
+        pin = Pin(dict(offsets), self._core.clock.now_ms() + time_to_live_ms)
         self._change(name, pin)
         return pin
 
@@ -127,7 +127,7 @@ class Pins:
 
     def _change(self, name: str, pin: Pin | None) -> None:
         self._open.before.setdefault(name, self.by_name.get(name))
-        self._broker.list_part(self._open)
+        self._core.list_part(self._open)
         self._put(name, pin)
 
     def _put(self, name: str, pin: Pin | None) -> None:
@@ -136,25 +136,25 @@ class Pins:
             self.by_name.pop(name, None)
         else:
             self.by_name[name] = pin
-        self._broker.set_mark(self._prefix + name, None if pin is None else msgspec.msgpack.encode(pin))
+        self._core.set_mark(self._prefix + name, None if pin is None else msgspec.msgpack.encode(pin))
 
     def expire(self) -> None:
         """Take away the pins whose time is up."""
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         for name in [name for name, pin in self.by_name.items() if pin.until <= now]:
             self._put(name, None)
 
     def clear(self) -> None:
         """Take all away: the stream is deleted."""
-        self._broker.forget(self)
+        self._core.forget(self)
         self._open = PinsPart(self)
         for name in list(self.by_name):
             self._put(name, None)
 
     def first(self, partition: int) -> int:
         """The first offset of a partition that is pinned; ``NOTHING_PINNED`` if there is none."""
-        now, pins = self._broker.clock.now_ms(), list(self.by_name.values())
-        for part in (self._open, *self._broker.parts_of(self)):
+        now, pins = self._core.clock.now_ms(), list(self.by_name.values())
+        for part in (self._open, *self._core.parts_of(self)):
             pins += [pin for pin in part.before.values() if pin is not None]
         pinned = [pin.offsets[partition] for pin in pins if partition in pin.offsets and pin.until > now]
         return min(pinned, default=NOTHING_PINNED)

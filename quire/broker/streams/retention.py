@@ -83,11 +83,11 @@ class Retention:
 
     def __init__(self, stream: "Stream") -> None:
         self._stream = stream
-        self._broker = stream.broker
+        self._core = stream.core
         self._places: dict[int, _Place] = {}
         self._turn = 0
         self._is_busy = False
-        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
 
     # When there is something to do.
 
@@ -110,7 +110,7 @@ class Retention:
     def _check(self) -> None:
         if not self._is_there:
             return
-        self._broker.scheduler.call_later(CHECK_PERIOD, self._check)
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
         self._stream.pins.expire()
         for place in self._places.values():
             place.is_again_due = place.is_done_due = True
@@ -122,15 +122,15 @@ class Retention:
             self._plan()
 
     def _plan(self) -> None:
-        self._broker.scheduler.call_later(PAUSE, self._begin)
+        self._core.scheduler.call_later(PAUSE, self._begin)
 
     def _begin(self) -> None:
-        self._broker.steps.add(self._step, f"retention of {self._stream.destination.name}")
+        self._core.steps.add(self._step, f"retention of {self._stream.destination.name}")
 
     @property
     def _is_there(self) -> bool:
         """Whether the stream was not deleted."""
-        return self._broker.destinations.streams.get(self._stream.destination.name) is self._stream
+        return not self._stream.is_deleted
 
     def _place(self, index: int) -> _Place:
         place = self._places.get(index)
@@ -144,7 +144,7 @@ class Retention:
         """Look at the next partition that has something; if there is one, it goes on after the commit and a pause."""
         self._is_busy = self._is_there and self._look_at_all()
         if self._is_busy:
-            self._broker.after_commit(self._plan)
+            self._core.after_commit(self._plan)
         return False
 
     def _look_at_all(self) -> bool:
@@ -189,7 +189,7 @@ class Retention:
         if not place.partition.count or place.next >= (end if place.surplus > 0 else min(end, old_before)):
             return []
         due: list[Link] = []
-        for link in self._broker.store.links(place.partition.lane, place.next, STEP):
+        for link in self._core.store.links(place.partition.lane, place.next, STEP):
             if link.sequence >= end or (link.sequence >= old_before and place.surplus <= 0):
                 break
             due.append(link)
@@ -202,9 +202,9 @@ class Retention:
         kept_for = round(self._stream.policy.retention_time * 1000)
         if kept_for < 0:
             return 0
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         if now >= place.look_at:
-            with self._broker.store.snapshot() as reader:
+            with self._core.store.snapshot() as reader:
                 lane, young = place.partition.lane, now - kept_for + 1
                 if place.next < place.partition.ordered_from:
                     place.old_before, is_known = _walk(reader, place, young)
@@ -244,7 +244,7 @@ class Retention:
         if not (place.is_again_due and 0 < place.partition.head < place.passed):
             return []
         place.is_again_due = False
-        links = self._broker.store.links(place.partition.lane, place.again, STEP)
+        links = self._core.store.links(place.partition.lane, place.again, STEP)
         place.again = links[-1].sequence + 1 if len(links) == STEP else 0
         end = min(place.passed, self._end(place))
         return [link for link in links if link.sequence < end]
@@ -263,7 +263,7 @@ class Retention:
         if start >= end:
             place.done, place.is_done_due = 0, False
             return []
-        links = self._broker.store.links(partition.lane, start, STEP)
+        links = self._core.store.links(partition.lane, start, STEP)
         place.done = links[-1].sequence + 1 if links else end
         return [link for link in links if link.sequence < end and all([link.sequence in s for s in sets])]
 

@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from quire.broker.core.core import Core
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.pins import Pins
 from quire.broker.streams.retention import Retention
@@ -15,7 +16,6 @@ from quire.message import Message, escape
 from quire.store.base import StoredDestination
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.streams.groups.group import Group
 
 PARTITION = "partition"
@@ -29,7 +29,7 @@ class Stream:
     """One stream.
 
     Args:
-        broker: the broker it belongs to.
+        core: the core.
         stored: the destination as the store has it; a lane for each partition.
         new: whether it is made now: then nothing is read.
 
@@ -47,20 +47,23 @@ class Stream:
         enqueued: how many messages were sent to it.
     """
 
-    def __init__(self, broker: "Broker", stored: StoredDestination, *, new: bool = False) -> None:
-        self.broker = broker
+    is_deleted = False
+
+    def __init__(self, core: Core, stored: StoredDestination, *, new: bool = False) -> None:
+        self.core = core
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
-        self.policy = broker.settings.policies.of(self.destination)
-        self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
+        self.policy = core.settings.policies.of(self.destination)
+        self.memory = MemoryUsage(self.policy.memory_limit, core.memory)
         ordered: Any = [1] * len(stored.lanes) if new else stored.settings.get(ORDERED_FROM)
         self.partitions = [
             Partition(self, index, lane, ordered[index] if ordered else None, new=new)
             for index, lane in enumerate(stored.lanes)
         ]
         if self._note_order() and not new:
-            broker.change_destination(stored.id, self.stored)
+            core.change_destination(stored.id, self.stored)
         self.groups: dict[str, Group] = {}
+        self.readers: dict[Group, None] = {}
         self.enqueued = 0
         self.pins = Pins(self, new=new)
         self.retention = Retention(self)
@@ -78,7 +81,7 @@ class Stream:
 
     def policy_changed(self) -> None:
         """Another policy applies from now on; the number of partitions stays."""
-        self.policy = self.broker.settings.policies.of(self.destination)
+        self.policy = self.core.settings.policies.of(self.destination)
         self.memory.limit = self.policy.memory_limit
         self.retention.policy_changed()
         for partition in self.partitions:
@@ -150,10 +153,10 @@ class Stream:
         self.stored = self.stored._replace(lanes=(*self.stored.lanes, *lanes))
         self.partitions += [Partition(self, first + index, lane, 1, new=True) for index, lane in enumerate(lanes)]
         self._note_order()
-        self.broker.change_destination(self.stored.id, self.stored)
+        self.core.change_destination(self.stored.id, self.stored)
         for group in self._groups_and_readers():
             group.partitions_added()
-            self.broker.groups.partitions += len(lanes)
+            self.core.limits.add_group_partitions(len(lanes))
 
     def _note_order(self) -> bool:
         """Put into what is stored from where on timestamps ascend; whether that is a change."""
@@ -162,8 +165,7 @@ class Stream:
         return settings != self.stored.settings
 
     def _groups_and_readers(self) -> "list[Group]":
-        readers = [reader for reader in self.broker.groups.readers if reader.stream is self]
-        return [*self.groups.values(), *readers]
+        return [*self.groups.values(), *self.readers]
 
     def forget_marks(self) -> None:
         """The stream is deleted: remove what it remembers besides its messages."""

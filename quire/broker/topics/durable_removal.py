@@ -6,10 +6,10 @@ nothing behind that the next start would not remove.
 
 from typing import TYPE_CHECKING
 
+from quire.broker.core.core import Core
 from quire.broker.topics.durable_subscription import definition_key, durable_keys
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.topics.topic import Topic
 
 STEP = 200
@@ -20,26 +20,26 @@ class DurableRemoval:
     """One removal. It begins after the open commit.
 
     Args:
-        broker: the broker.
+        core: the core.
         number: the subscription's.
         topic: its topic; None if that is gone, with all records.
         first: the first sequence that the subscription may have needed.
     """
 
-    def __init__(self, broker: "Broker", number: int, topic: "Topic | None", first: int) -> None:
-        self._broker = broker
+    def __init__(self, core: Core, number: int, topic: "Topic | None", first: int) -> None:
+        self._core = core
         self._number = number
         if topic is None:
-            broker.after_commit(self._begin)
+            core.after_commit(self._begin)
         else:
             topic.sweep(first, topic.next_sequence - 1, self._begin)
 
     def _begin(self) -> None:
-        self._broker.steps.add(self._step, "the removal of a durable subscription")
+        self._core.steps.add(self._step, "the removal of a durable subscription")
 
     def _step(self) -> bool:
-        broker, keys = self._broker, durable_keys(self._number)
-        found = [key for prefix in (keys.pages, keys.states) for key, _ in broker.store.marks(prefix, limit=STEP)]
+        core, keys = self._core, durable_keys(self._number)
+        found = [key for prefix in (keys.pages, keys.states) for key, _ in core.store.marks(prefix, limit=STEP)]
         for key in found or (keys.progress, definition_key(self._number)):
-            broker.set_mark(key, None)
+            core.set_mark(key, None)
         return bool(found)

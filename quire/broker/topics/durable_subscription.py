@@ -5,17 +5,18 @@ A record of the topic's lane goes when everybody is done with it.
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.core.commit import Commit
+from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import send_dead_letters
-from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.lane_records import LaneKeys
 from quire.broker.queues.lane_subscription import LaneSubscription
+from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.subscription_lane import shell
-from quire.broker.subscription import Subscription
 from quire.broker.topics.topic_part import Senders
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreError
@@ -89,10 +90,23 @@ def durable_keys(number: int) -> LaneKeys:
     return LaneKeys(progress=f"sub/c/{number}", pages=f"sub/a/{number}/", states=f"sub/d/{number}/")
 
 
+class Registry(Protocol):
+    """What a durable subscription needs of all of them."""
+
+    def watch(self, durable: "DurableSubscription") -> None:
+        """It has a consumer, or has none any more, or another policy."""
+        ...
+
+    def drop(self, durable: "DurableSubscription") -> None:
+        """Remove it; it has no consumer."""
+        ...
+
+
 class DurableSubscription(LaneSubscription):
     """One durable subscription.
 
     Args:
+        registry: all durable subscriptions.
         topic: its topic.
         number: tells its marks from those of others.
         definition: what it is. Its first commit fills in how many records the topic has had, if that is not known.
@@ -107,16 +121,23 @@ class DurableSubscription(LaneSubscription):
     """
 
     def __init__(
-        self, topic: "Topic", number: int, definition: Definition, progress: Progress | None, finished: AckSet
+        self,
+        registry: Registry,
+        topic: "Topic",
+        number: int,
+        definition: Definition,
+        progress: Progress | None,
+        finished: AckSet,
     ) -> None:
+        self.registry = registry
         self.topic = topic
         self.definition = definition
         self.number = number
         self._is_stored = progress is not None
         self._progress = progress or Progress()
-        self.offline_since = self._progress.offline_since or topic.broker.clock.now_ms()
+        self.offline_since = self._progress.offline_since or topic.core.clock.now_ms()
         wanted = None if definition.selector is None else selector(definition.selector)
-        super().__init__(topic.broker, topic, durable_keys(number), finished, self._state(), self._marks(), wanted)
+        super().__init__(topic.core, topic, durable_keys(number), finished, self._state(), self._marks(), wanted)
         self.policy = _own_policy(topic.policy)
 
     def _state(self) -> LaneState:
@@ -134,13 +155,13 @@ class DurableSubscription(LaneSubscription):
         return marks if len(marks) == count else (0,) * count
 
     def _ledger(self) -> DestinationLedger | None:
-        return self.broker.ledger.of(self.destination, subscriber=".".join(self.key))
+        return self.core.ledger.of(self.destination, subscriber=".".join(self.key))
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
         self.policy = _own_policy(self.topic.policy)
         self.ledger = self._ledger()
-        self.broker.durables.watch(self)
+        self.registry.watch(self)
         self.dispatcher.consumers_changed()
         self.wake()
 
@@ -229,7 +250,7 @@ class DurableSubscription(LaneSubscription):
         """
         self._remove(messages)
         self._release(messages)
-        send_dead_letters(self.broker, self, messages, reason, cause, subscriber=".".join(self.key))
+        send_dead_letters(self.core, self, messages, reason, cause, subscriber=".".join(self.key))
 
     def expire(self, records: list[Message]) -> tuple[int, int]:
         """Finish messages that have expired, but for those in flight.
@@ -252,26 +273,26 @@ class DurableSubscription(LaneSubscription):
         self.take_out(free)
         self.removed(messages)
         cause = "expired before it could be delivered"
-        send_dead_letters(self.broker, self, messages, "expired", cause, subscriber=".".join(self.key))
+        send_dead_letters(self.core, self, messages, "expired", cause, subscriber=".".join(self.key))
         return len(messages), len(wanted) - len(free)
 
     # It comes, its consumer comes and goes.
 
     def note_change(self) -> None:
         """Store what it is with the open commit."""
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     def add(self, subscription: Subscription) -> None:
         """Its consumer comes."""
         self.offline_since = 0
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
         super().add(subscription)
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
         """Its consumer goes; what it had in flight comes back."""
         super().remove(subscription, cause, lost=lost)
-        self.offline_since = self.broker.clock.now_ms()
-        self.broker.durables.watch(self)
+        self.offline_since = self.core.clock.now_ms()
+        self.registry.watch(self)
 
     def _tell_of(self, fault: StoreError) -> None:
         topic, (client, name) = self.destination.name, self.key

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import AckMode, Session, Subscription
+from quire.broker.destinations import Destinations
 from quire.broker.queues.lane_records import read_finished
-from quire.broker.session import Session
-from quire.broker.subscription import AckMode, Subscription
 from quire.broker.topics.durable_removal import DurableRemoval
 from quire.broker.topics.durable_subscription import (
     DEFINITIONS,
@@ -26,7 +27,6 @@ from quire.selectors import Selector
 from quire.store.marks import walk_marks
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.topics.topic import Topic
 
 
@@ -34,18 +34,20 @@ class Durables:
     """All durable subscriptions.
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, destinations: Destinations) -> None:
+        self._core = core
+        self._destinations = destinations
+        core.limits.count_subscriptions(self.__len__)
         self._by_key: dict[tuple[str, str], DurableSubscription] = {}
         self._timers: dict[DurableSubscription, Timer] = {}
         self._next_number = 1
 
     def load(self) -> None:
         """Take what the store has; the topics are there already."""
-        with self._broker.store.snapshot() as reader:
+        with self._core.store.snapshot() as reader:
             definitions = list(walk_marks(reader, DEFINITIONS))
         for key, value in definitions:
             number = int(key.removeprefix(DEFINITIONS))
@@ -53,15 +55,15 @@ class Durables:
             self._load(number, msgspec.msgpack.decode(value, type=Definition))
 
     def _load(self, number: int, definition: Definition) -> None:
-        store, keys = self._broker.store, durable_keys(number)
-        topic = self._broker.destinations.topics.get(definition.topic)
+        store, keys = self._core.store, durable_keys(number)
+        topic = self._destinations.topics.get(definition.topic)
         if definition.is_removed or topic is None:
-            DurableRemoval(self._broker, number, topic, definition.start + 1)
+            DurableRemoval(self._core, number, topic, definition.start + 1)
             return
         with store.snapshot() as reader:
             finished = read_finished(reader, keys)
             progress = msgspec.msgpack.decode(reader.mark(keys.progress) or b"", type=Progress)
-        self._enter(DurableSubscription(topic, number, definition, progress, finished))
+        self._enter(DurableSubscription(self, topic, number, definition, progress, finished))
 
     def _enter(self, durable: DurableSubscription) -> None:
         self._by_key[durable.key] = durable
@@ -125,13 +127,13 @@ class Durables:
             if known.topic is topic and (definition.selector, definition.no_local) == (text, no_local):
                 return known
         else:
-            self._broker.limits.check_subscriptions()
+            self._core.limits.check_subscriptions()
         wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to)
         if retroactive or topic.policy.always_retroactive:
             wanted = _with_kept(wanted, topic)
         if known is not None:
             self.drop(known)
-        durable = DurableSubscription(topic, self._next_number, wanted, None, AckSet(wanted.start))
+        durable = DurableSubscription(self, topic, self._next_number, wanted, None, AckSet(wanted.start))
         self._next_number += 1
         self._enter(durable)
         durable.note_change()
@@ -196,17 +198,17 @@ class Durables:
 
     def drop(self, durable: DurableSubscription) -> None:
         """Remove a subscription without a consumer, with what waits for it."""
-        broker, topic = self._broker, durable.topic
+        core, topic = self._core, durable.topic
         del self._by_key[durable.key]
+        durable.is_deleted = True
         self._forget_timer(durable)
         topic.remove_durable(durable)
-        for waiting in (broker.ready, broker.watched, broker.idle_residents):
-            waiting.pop(durable, None)
+        core.dispatch.forget(durable)
         durable.memory.release(durable.memory.used)
-        broker.forget(durable)
+        core.forget(durable)
         removed = msgspec.structs.replace(durable.definition, is_removed=True)
-        broker.set_mark(definition_key(durable.number), msgspec.msgpack.encode(removed))
-        DurableRemoval(broker, durable.number, topic, durable.start + 1)
+        core.set_mark(definition_key(durable.number), msgspec.msgpack.encode(removed))
+        DurableRemoval(core, durable.number, topic, durable.start + 1)
 
     # Offline for too long.
 
@@ -215,8 +217,8 @@ class Durables:
         self._forget_timer(durable)
         seconds = durable.policy.offline_durable_subscriber_timeout
         if seconds >= 0 and not durable.subscriptions:
-            gone = (self._broker.clock.now_ms() - durable.offline_since) / 1000
-            end = self._broker.scheduler.call_later(max(seconds - gone, 0.0), lambda: self._end(durable))
+            gone = (self._core.clock.now_ms() - durable.offline_since) / 1000
+            end = self._core.scheduler.call_later(max(seconds - gone, 0.0), lambda: self._end(durable))
             self._timers[durable] = end
 
     def _forget_timer(self, durable: DurableSubscription) -> None:

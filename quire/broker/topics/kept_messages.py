@@ -87,7 +87,7 @@ class KeptMessages:
         """Messages up to a sequence have come; those that come soon after are let go together with them."""
         policy = self._topic.policy
         if policy.subscription_recovery_policy == "timed":
-            until = self._topic.broker.clock.now_ms() + round(policy.recovery_duration * 1000)
+            until = self._topic.core.clock.now_ms() + round(policy.recovery_duration * 1000)
             step = policy.recovery_duration * 1000 / TIME_STEPS
             if self._times and self._times[-1][0] // step == until // step:
                 self._times.pop()
@@ -98,9 +98,9 @@ class KeptMessages:
         """Trim when the first of them are to go."""
         if self._times and not self._is_timed:
             self._is_timed = True
-            broker = self._topic.broker
-            delay = max(self._times[0][0] - broker.clock.now_ms(), 1) / 1000
-            broker.scheduler.call_later(delay, self._time_is_up)
+            core = self._topic.core
+            delay = max(self._times[0][0] - core.clock.now_ms(), 1) / 1000
+            core.scheduler.call_later(delay, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self._is_timed = False
@@ -114,7 +114,7 @@ class KeptMessages:
         """Let go in steps what the policy does not keep any more."""
         if not self._is_trimming:
             self._is_trimming = True
-            self._topic.broker.steps.add(self._step, f"letting go of what topic {self._topic.destination.name} kept")
+            self._topic.core.steps.add(self._step, f"letting go of what topic {self._topic.destination.name} kept")
 
     def _step(self) -> bool:
         """Let go of some; whether there is more."""
@@ -155,7 +155,7 @@ class KeptMessages:
         return found
 
     def _note_late(self) -> None:
-        now = self._topic.broker.clock.now_ms()
+        now = self._topic.core.clock.now_ms()
         while self._times and self._times[0][0] <= now:
             self._late = self._times.popleft()[1]
 

@@ -32,10 +32,10 @@ class LaneSweep:
         self._position = first
         self._last = last
         self._done = done
-        topic.broker.after_commit(self._begin)
+        topic.core.after_commit(self._begin)
 
     def _begin(self) -> None:
-        self._topic.broker.steps.add(self._step, f"the removal of records of the topic {self._topic.destination.name}")
+        self._topic.core.steps.add(self._step, f"the removal of records of the topic {self._topic.destination.name}")
 
     def _step(self) -> bool:
         topic = self._topic

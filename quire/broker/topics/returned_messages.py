@@ -4,13 +4,11 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from quire.broker.core.core import Core
 from quire.broker.queues.delayed_messages import DelayedMessages
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 _sequence = attrgetter("sequence")
 
@@ -23,7 +21,7 @@ class ReturnedMessages:
     """What came back and was not given out again yet.
 
     Args:
-        broker: the broker.
+        core: the core.
         wake: called when one becomes due.
         prioritized: whether those of higher priority come first.
 
@@ -32,10 +30,10 @@ class ReturnedMessages:
         delayed: those that have to wait.
     """
 
-    def __init__(self, broker: "Broker", wake: Callable[[], None], *, prioritized: bool) -> None:
+    def __init__(self, core: Core, wake: Callable[[], None], *, prioritized: bool) -> None:
         self.ready: deque[Message] = deque()
         self.delayed = DelayedMessages()
-        self._broker = broker
+        self._core = core
         self._wake = wake
         self._order: Callable[[Message], Any] = _by_priority if prioritized else _sequence
         self._due_at = 0
@@ -49,24 +47,24 @@ class ReturnedMessages:
 
     def delay(self, message: Message, delay_ms: int) -> None:
         """A message came back that has to wait for so many milliseconds."""
-        message.not_before = self._broker.clock.now_ms() + delay_ms
+        message.not_before = self._core.clock.now_ms() + delay_ms
         self.delayed.add(message, None)
         self._wake_when_due()
 
     def recall_due(self) -> None:
         """Those whose time has come can be given out."""
         if self.delayed:
-            sequences, _ = self.delayed.due(self._broker.clock.now_ms(), len(self.delayed), set())
+            sequences, _ = self.delayed.due(self._core.clock.now_ms(), len(self.delayed), set())
             due = [self.delayed.kept.pop(sequence) for sequence in sequences]
             self.delayed.drop(len(due))
             self.add(due)
             self._wake_when_due()
 
     def _wake_when_due(self) -> None:
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         if self.delayed and (self.delayed.earliest < self._due_at or self._due_at <= now):
             self._due_at = max(self.delayed.earliest, now + 1)
-            self._broker.scheduler.call_later((self._due_at - now) / 1000, self._wake)
+            self._core.scheduler.call_later((self._due_at - now) / 1000, self._wake)
 
     def clear(self) -> list[Message]:
         """Forget all, and say which they were."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from quire.broker.commit import Commit
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue
-from quire.broker.session import Session
-from quire.broker.subscription import AckMode, Subscription
 from quire.broker.topics.kept_messages import KeptMessages
 from quire.broker.topics.lane_sweep import LaneSweep
 from quire.broker.topics.recovery import Recovery
@@ -29,7 +29,6 @@ from quire.selectors import Selector
 from quire.store.base import LaneBatch, LaneState, StoredDestination
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.topics.durable_subscription import DurableSubscription
 
 
@@ -45,7 +44,7 @@ class Topic:
     """One topic.
 
     Args:
-        broker: the broker it belongs to.
+        core: the core.
         stored: the destination as the store has it.
         new: whether it is made now: then nothing is read, and nothing can fail.
         counts: what it remembers, if it is known already: it has got other lanes.
@@ -77,24 +76,26 @@ class Topic:
         dead_lettered: how many of those of plain subscriptions became dead letters.
     """
 
+    is_deleted = False
+
     def __init__(
-        self, broker: "Broker", stored: StoredDestination, *, new: bool = False, counts: Counts | None = None
+        self, core: Core, stored: StoredDestination, *, new: bool = False, counts: Counts | None = None
     ) -> None:  # fmt: skip
-        self.broker = broker
+        self.core = core
         self.stored = stored
         self.destination = Destination(DestinationKind(stored.kind), stored.name)
-        self.policy = broker.settings.policies.of(self.destination)
-        self.ledger = broker.ledger.of(self.destination)
+        self.policy = core.settings.policies.of(self.destination)
+        self.ledger = core.ledger.of(self.destination)
         self.lanes = stored.lanes
-        self.records = TopicRecords(broker, stored.lanes)
-        self.memory = MemoryUsage(self.policy.memory_limit, broker.memory)
+        self.records = TopicRecords(core, stored.lanes)
+        self.memory = MemoryUsage(self.policy.memory_limit, core.memory)
         self.shared = SharedMessages(self.memory)
         self.durables: list[DurableSubscription] = []
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = 0
         self.expired = self.dead_lettered = 0
         self.discarded = {PENDING_LIMIT: 0, MEMORY_LIMIT: 0}
-        self._states = {lane: LaneState() if new else broker.store.lane_state(lane) for lane in stored.lanes}
-        counts = counts or (Counts() if new else read_counts(broker.store, stored))
+        self._states = {lane: LaneState() if new else core.store.lane_state(lane) for lane in stored.lanes}
+        counts = counts or (Counts() if new else read_counts(core.store, stored))
         states = self._states.values()
         self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.appended, self.appended_bytes = counts.appended, counts.appended_bytes
@@ -126,7 +127,7 @@ class Topic:
     @property
     def is_there(self) -> bool:
         """Whether it was not deleted."""
-        return self.broker.destinations.topics.get(self.destination.name) is self
+        return not self.is_deleted
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -135,8 +136,8 @@ class Topic:
 
     def policy_changed(self) -> None:
         """Another policy applies from now on, to present plain subscriptions too, but for their limits."""
-        self.policy = self.broker.settings.policies.of(self.destination)
-        self.ledger = self.broker.ledger.of(self.destination)
+        self.policy = self.core.settings.policies.of(self.destination)
+        self.ledger = self.core.ledger.of(self.destination)
         self.memory.limit = self.policy.memory_limit
         self.kept.policy_changed()
         for source in self._plain:
@@ -161,12 +162,12 @@ class Topic:
         part = self._open
         part.appends.append(message)
         if self.ledger is not None:
-            self.ledger.sent(self.broker.sender)
+            self.ledger.sent(self.core.sender)
         if self._notes_senders:
-            part.senders[message.sequence] = self.broker.sender
-        self.broker.open_bytes += message.size
+            part.senders[message.sequence] = self.core.sender
+        self.core.charge_open(message.size)
         if not part.listed:
-            self.broker.list_part(part)
+            self.core.list_part(part)
 
     def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one.
@@ -227,14 +228,14 @@ class Topic:
             for source in list(self._plain):
                 source.offer(part.appends, part.senders)
             if not self.is_subscribed:
-                self.broker.advisories.no_consumer(self.destination, self.policy, part.appends)
+                self.core.advisories.no_consumer(self.destination, self.policy, part.appends)
 
     def recount(self, lanes: dict[int, LaneBatch]) -> None:
         """A commit has changed its records, and says how many there are now in some of its lanes."""
         for lane, batch in lanes.items():
             before, state = self._states[lane], batch.state
             self._states[lane] = state
-            self.broker.stored_bytes += state.bytes - before.bytes
+            self.core.charge_stored(state.bytes - before.bytes)
             self.depth += state.count - before.count
             self.bytes += state.bytes - before.bytes
 
@@ -253,7 +254,7 @@ class Topic:
             self.bring(message.content, message.expiration, message.priority, message.persistent)
         if part.stored:  # the failed commit's mark, which will be tried again, counts what is refused
             self._counts_changed = True
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     # Records are done with.
 
@@ -265,7 +266,7 @@ class Topic:
         """
         if done := self.done_by_all(list(lanes)):
             self._open.removals.update([(sequence, lanes[sequence]) for sequence in done])
-            self.broker.list_part(self._open)
+            self.core.list_part(self._open)
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """Those of some sequences that nobody needs.
@@ -283,7 +284,7 @@ class Topic:
     def write_counts(self) -> None:
         """What its mark says has changed: store it with the open commit."""
         self._counts_changed = True
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     def sweep(self, first: int, last: int, done: Callable[[], None] | None = None) -> None:
         """Many records may be needed no more: look at them step by step (``LaneSweep``)."""
@@ -299,12 +300,12 @@ class Topic:
         for holder in [holder for holder in self._holders if holder is not self.kept]:
             sequences = holder.done_of(sequences) if sequences else []
         free = set(sequences)
-        for part in (self._open, *self.broker.parts_of(self)):
+        for part in (self._open, *self.core.parts_of(self)):
             free.difference_update(free & part.removals.keys())
         if free:
             gone = [record for record in records if record.sequence in free]
             self._open.removals.update([(record.sequence, self.lane_of(record.priority)) for record in gone])
-            self.broker.list_part(self._open)
+            self.core.list_part(self._open)
             self.kept.expired(gone)
 
     # Subscriptions come and go.

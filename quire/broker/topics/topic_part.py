@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from quire.broker.session import Session
+from quire.broker.core.subscription import Session
 from quire.message import Message
 from quire.store.base import LaneBatch, StoredDestination, StoreReader, WriteBatch
 

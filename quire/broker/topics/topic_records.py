@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from quire.broker.core.core import Core
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Page, StoreReader
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 _sequence = attrgetter("sequence")
 
@@ -33,12 +31,12 @@ class TopicRecords:
     """The records of one topic. A read sees one moment of the store, however many lanes there are.
 
     Args:
-        broker: the broker.
+        core: the core.
         lanes: the ids of the topic's lanes: one, or ten by priority.
     """
 
-    def __init__(self, broker: "Broker", lanes: tuple[int, ...]) -> None:
-        self._broker = broker
+    def __init__(self, core: Core, lanes: tuple[int, ...]) -> None:
+        self._core = core
         self._lanes = lanes
 
     def places(self, start: int, limit: int) -> list[Place]:
@@ -48,7 +46,7 @@ class TopicRecords:
             start: the first sequence wanted; it need not be there.
             limit: how many at the most.
         """
-        with self._broker.store.snapshot() as reader:
+        with self._core.store.snapshot() as reader:
             return self._places(reader, start, limit)
 
     def _places(self, reader: StoreReader, start: int, limit: int) -> list[Place]:
@@ -58,8 +56,8 @@ class TopicRecords:
     def page(self, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order; arguments and errors are those of ``StoreReader.page``."""
         if len(self._lanes) == 1:
-            return self._broker.store.page(self._lanes[0], start, byte_budget, limit)
-        with self._broker.store.snapshot() as reader:
+            return self._core.store.page(self._lanes[0], start, byte_budget, limit)
+        with self._core.store.snapshot() as reader:
             found = self._places(reader, start, limit + 1)
             wanted: list[Place] = []
             for place in found[:limit]:

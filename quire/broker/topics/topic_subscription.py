@@ -7,10 +7,10 @@ subscription keeps nobody waiting, neither the publisher nor the others.
 import logging
 from typing import TYPE_CHECKING
 
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.queue import READ_AGAIN
 from quire.broker.queues.redelivery_delay import redelivery_delay
-from quire.broker.subscription import AckMode, Subscription
 from quire.broker.topics.eviction import pending_messages
 from quire.broker.topics.returned_messages import ReturnedMessages
 from quire.broker.topics.topic_part import Senders
@@ -44,7 +44,7 @@ class TopicSubscription:
         recovery: the kept messages that it gets first; None for none.
 
     Attributes:
-        broker: the broker.
+        core: the core.
         topic: as given.
         destination: the topic's address.
         policy: what applies to the topic.
@@ -61,7 +61,7 @@ class TopicSubscription:
     def __init__(
         self, topic: "Topic", start: int, *, no_local: bool, maximum_pending: int | None, recovery: "Recovery | None"
     ) -> None:
-        self.broker = topic.broker
+        self.core = topic.core
         self.topic = topic
         self.destination = topic.destination
         self.policy = topic.policy
@@ -73,7 +73,7 @@ class TopicSubscription:
         self._start = start
         self._maximum_pending = topic.policy.maximum_pending_messages if maximum_pending is None else maximum_pending
         self._recovery = recovery
-        self._returned = ReturnedMessages(topic.broker, self.wake, prioritized=topic.policy.prioritized_messages)
+        self._returned = ReturnedMessages(topic.core, self.wake, prioritized=topic.policy.prioritized_messages)
         self._held = 0
         self._is_refused = self._has_fault = False
 
@@ -110,7 +110,7 @@ class TopicSubscription:
                 self._await(message)
             self.dispatch()
             self._keep_limit()
-            self.broker.watched[self] = None
+            self.core.dispatch.watched[self] = None
 
     def _wanted(self, messages: list[Message], senders: Senders) -> list[Message]:
         if messages[0].sequence < self._start:
@@ -166,7 +166,7 @@ class TopicSubscription:
             event("subscription.discards", text, logging.WARNING, cause=cause, **facts)
         self.discarded[cause] += 1
         self.topic.discarded[cause] += 1
-        self.broker.advisories.message_discarded(self.subscription, message, sum(self.discarded.values()))
+        self.core.advisories.message_discarded(self.subscription, message, sum(self.discarded.values()))
 
     # Memory.
 
@@ -191,8 +191,7 @@ class TopicSubscription:
     def wake(self) -> None:
         """Dispatch at the end of this turn, if there may be something to dispatch."""
         if self.subscriptions and not self._is_caught_up:
-            self.broker.ready[self] = None
-            self.broker.ask_turn()
+            self.core.dispatch.wake(self)
 
     def dispatch(self) -> None:
         """Give out what the consumer has credit for: what came back, then kept messages, then what waits.
@@ -246,7 +245,7 @@ class TopicSubscription:
 
     def _report(self, fault: StoreError) -> None:
         """Kept messages cannot be read: they are read again a second later. Say so once."""
-        self.broker.scheduler.call_later(READ_AGAIN, self.wake)
+        self.core.scheduler.call_later(READ_AGAIN, self.wake)
         if not self._has_fault:
             name = self.destination.name
             text = f"a retroactive subscription of topic {name} waits: {fault} {fault.entry.advice}"
@@ -282,7 +281,7 @@ class TopicSubscription:
         """What of some messages has not expired, and what has."""
         if not any([message.expiration for message in messages]):
             return messages, []
-        now = self.broker.clock.now_ms()
+        now = self.core.clock.now_ms()
         expired = [message for message in messages if 0 < message.expiration <= now]
         self._count_expired(expired)
         return [message for message in messages if not 0 < message.expiration <= now], expired
@@ -290,7 +289,7 @@ class TopicSubscription:
     def _count_expired(self, messages: list[Message]) -> None:
         self.topic.expired += len(messages)
         for message in messages:
-            self.broker.advisories.expired(self.destination, self.policy, message)
+            self.core.advisories.expired(self.destination, self.policy, message)
 
     # They are settled.
 
@@ -312,7 +311,7 @@ class TopicSubscription:
         if reason == "expired":
             self._count_expired(messages)
         else:
-            send_dead_letters(self.broker, self.topic, messages, reason, cause)
+            send_dead_letters(self.core, self.topic, messages, reason, cause)
         self.wake()
 
     # Or they come back.
@@ -351,7 +350,7 @@ class TopicSubscription:
     def _delay_of(self, message: Message, delay_ms: int | None) -> int:
         if delay_ms is not None:
             return delay_ms
-        return round(redelivery_delay(self.policy, message.failures, self.broker.random) * 1000)
+        return round(redelivery_delay(self.policy, message.failures, self.core.random) * 1000)
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Nothing of a plain subscription is stored."""
@@ -375,8 +374,7 @@ class TopicSubscription:
             self._recovery.close()
             self._recovery = None
         self.topic.memory.stop_waiting(self._memory_released)
-        self.broker.ready.pop(self, None)
-        self.broker.watched.pop(self, None)
+        self.core.dispatch.forget(self)
         self.topic.leave(self)
 
 

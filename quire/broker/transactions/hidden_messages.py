@@ -8,7 +8,6 @@ from typing import Self
 
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.message import Message
 from quire.store.base import Delivery
 
@@ -93,10 +92,7 @@ class HiddenMessages:
 
 def is_there(queue: Queue) -> bool:
     """Whether a queue was not deleted meanwhile, with all its messages."""
-    name, broker = queue.destination.name, queue.broker
-    if isinstance(queue, DurableSubscription):
-        return broker.durables.find(*queue.key) is queue
-    return queue in (broker.queues.get(name), broker.routing.temporaries.queues.get(name))
+    return not queue.is_deleted
 
 
 def _without_content(message: Message) -> Message:

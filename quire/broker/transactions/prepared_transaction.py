@@ -4,21 +4,19 @@ The mark has the messages it sends and the sequences of those it has acknowledge
 leaves nothing, here as elsewhere.
 """
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
+from quire.broker.core.subscription import Source
 from quire.broker.queues.queue import Queue
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic_subscription import TopicSubscription
 from quire.broker.transactions.hidden_messages import HiddenMessages, is_there
 from quire.broker.transactions.transaction import HeldSend, Transaction, know_producers
+from quire.broker.transactions.transaction_services import TransactionServices
 from quire.errors import StoreCorrupt
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.subscription import Source
 
 ROLLED_BACK = "its prepared transaction was rolled back"
 
@@ -31,11 +29,11 @@ class _Acknowledged(msgspec.Struct, array_like=True):
     subscription: tuple[str, str] | None
     lanes: dict[int, list[int]]
 
-    def queue(self, broker: "Broker") -> Queue | None:
+    def queue(self, services: TransactionServices) -> Queue | None:
         """Where they are; None if it was deleted."""
         if self.subscription is None:
-            return broker.queues.get(self.name)
-        return broker.durables.find(*self.subscription)
+            return services.destinations.queues.get(self.name)
+        return services.durables.find(*self.subscription)
 
 
 class _Mark(msgspec.Struct, array_like=True):
@@ -52,7 +50,7 @@ class PreparedTransaction:
     """One prepared transaction.
 
     Args:
-        broker: the broker.
+        core: the core.
         key: the key of its mark.
         prepared_at: when it was prepared, in milliseconds since the epoch.
 
@@ -64,24 +62,26 @@ class PreparedTransaction:
         bytes: the sizes of the messages that it sends.
     """
 
-    def __init__(self, broker: "Broker", key: str, prepared_at: int) -> None:
+    def __init__(self, services: TransactionServices, key: str, prepared_at: int) -> None:
         self.prepared_at = prepared_at
         self.outcome = ""
         self.messages = self.acknowledgements = self.bytes = 0
-        self._broker = broker
+        self._services = services
+        self._core = services.core
         self._key = key
         self._unstored: bytes | None = None
         self._hidden: list[HiddenMessages] = []
         self._kept: list[tuple[Source, list[Message]]] = []
 
     @classmethod
-    def prepare(cls, broker: "Broker", key: str, transaction: Transaction) -> Self:
+    def prepare(cls, services: TransactionServices, key: str, transaction: Transaction) -> Self:
         """Prepare a transaction with the open commit. What it has rejected comes back now.
 
         Raises:
             StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
         """
-        prepared = cls(broker, key, broker.clock.now_ms())
+        core = services.core
+        prepared = cls(services, key, core.clock.now_ms())
         transaction.gather_all()
         for source, messages in transaction.take_acknowledged():
             prepared._hide(source, messages)
@@ -94,8 +94,8 @@ class PreparedTransaction:
         prepared._unstored = msgspec.msgpack.encode(
             _Mark(prepared.prepared_at, "", sends, [_acknowledged(hidden) for hidden in prepared._hidden])
         )
-        broker.open_bytes += len(prepared._unstored)
-        broker.set_mark(key, prepared._unstored)
+        core.charge_open(len(prepared._unstored))
+        core.set_mark(key, prepared._unstored)
         return prepared
 
     def _hide(self, source: "Source", messages: list[Message]) -> None:
@@ -121,19 +121,19 @@ class PreparedTransaction:
             self._kept.append((source, messages))
 
     @classmethod
-    def load(cls, broker: "Broker", key: str, value: bytes) -> Self:
+    def load(cls, services: TransactionServices, key: str, value: bytes) -> Self:
         """Take one from the store at the start of the broker, and hide what it has acknowledged.
 
         Raises:
             StoreCorrupt: the mark cannot be read.
         """
         mark = _decode(key, value)
-        prepared = cls(broker, key, mark.prepared_at)
+        prepared = cls(services, key, mark.prepared_at)
         prepared.outcome = mark.outcome
         prepared.messages, prepared.bytes = len(mark.sends), sum([len(send.content) for send in mark.sends])
         for acknowledged in mark.acknowledged:
             prepared.acknowledgements += sum([len(sequences) for sequences in acknowledged.lanes.values()])
-            if (queue := acknowledged.queue(broker)) is not None:
+            if (queue := acknowledged.queue(services)) is not None:
                 prepared._hidden.append(HiddenMessages.find(queue, acknowledged.lanes))
         return prepared
 
@@ -153,15 +153,15 @@ class PreparedTransaction:
             StoreError: its mark cannot be read. Nothing is done, here and with the other.
             InvalidDestination: a destination cannot be sent to any more.
         """
-        value = self._unstored or self._broker.store.mark(self._key)
+        value = self._unstored or self._core.store.mark(self._key)
         if value is None:
             raise StoreCorrupt(f"the mark {self._key} of a prepared transaction is gone", key=self._key)
-        routing, sends = self._broker.routing, _decode(self._key, value).sends
-        with self._broker.limits.own_work():
+        routing, sends = self._services.routing, _decode(self._key, value).sends
+        with self._core.limits.own_work():
             targets = [routing.target_of(send.destination, send.content) for send in sends]
-        know_producers(self._broker, sends)
+        know_producers(self._services.producers, sends)
         for send, target in zip(sends, targets, strict=True):
-            if send.is_new(self._broker):
+            if send.is_new(self._services.producers):
                 target.bring(send.content, send.expiration, send.priority, send.persistent)
         for hidden in self._hidden:
             hidden.remove()
@@ -193,12 +193,12 @@ class PreparedTransaction:
 
     def forget(self) -> None:
         """Remember nothing of it any more."""
-        self._broker.set_mark(self._key, None)
+        self._core.set_mark(self._key, None)
 
     def _end(self, outcome: str) -> None:
         self.outcome = outcome
         value = msgspec.msgpack.encode(_Mark(self.prepared_at, outcome)) if outcome else None
-        self._broker.set_mark(self._key, value)
+        self._core.set_mark(self._key, value)
 
 
 def _acknowledged(hidden: HiddenMessages) -> _Acknowledged:

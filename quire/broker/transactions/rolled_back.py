@@ -6,7 +6,7 @@ again, the acknowledgement of that delivery counts. A late rejection says nothin
 
 from itertools import islice
 
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.transactions.waiting_messages import find_waiting, settle_waiting, take_waiting
 
 LIMIT = 1000

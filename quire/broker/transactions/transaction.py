@@ -5,16 +5,15 @@ It belongs to one session. What it promises about order stands in ``docs/transac
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from quire.broker.core.services import Target
+from quire.broker.core.subscription import Source, Subscription
+from quire.broker.producer_ids import ProducerIds
+from quire.broker.transactions.transaction_services import TransactionServices
 from quire.broker.transactions.waiting_messages import RUN, find_waiting, put_back, settle_waiting, take_waiting
 from quire.errors import TransactionTimedOut, TransactionTooLarge
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.routing.routing import Target
-    from quire.broker.subscription import Source, Subscription
 
 
 class Sending(Protocol):
@@ -50,12 +49,12 @@ class HeldSend(NamedTuple):
     producer: str | None = None
     producer_sequence: int = 0
 
-    def is_new(self, broker: "Broker") -> bool:
+    def is_new(self, producers: ProducerIds) -> bool:
         """Whether it was not sent before, as far as its producer numbers its sends; it counts as sent from now on."""
-        return self.producer is None or broker.take_producer_sequence(self.producer, self.producer_sequence)
+        return self.producer is None or producers.take(self.producer, self.producer_sequence)
 
 
-def know_producers(broker: "Broker", sends: list[HeldSend]) -> None:
+def know_producers(producers: ProducerIds, sends: list[HeldSend]) -> None:
     """Before any of some sends is made: read what must be known of the producers that number theirs.
 
     Raises:
@@ -63,14 +62,14 @@ def know_producers(broker: "Broker", sends: list[HeldSend]) -> None:
     """
     for send in sends:
         if send.producer is not None:
-            broker.producer_sequence(send.producer)
+            producers.sequence(send.producer)
 
 
 class Transaction:
     """One transaction, from its begin to its commit or rollback.
 
     Args:
-        broker: the broker.
+        services: what it needs of the broker.
 
     Attributes:
         sends: what was sent in it, in order.
@@ -78,8 +77,9 @@ class Transaction:
         settled: after the commit, what was acknowledged, with where it was: what to restore if the store refuses.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, services: TransactionServices) -> None:
+        self._services = services
+        self._core = services.core
         self._targets: list[tuple[Target, int]] = []  # of the sends, and the version of the destinations then
         self._held: dict[Subscription, dict[int, bool]] = {}  # by sequence: acknowledged, or else rejected
         self._late: deque[tuple[Source, list[int]]] = deque()  # acknowledged and not in flight; to be looked for
@@ -89,7 +89,7 @@ class Transaction:
         self.sends: list[HeldSend] = []
         self.size = 0
         self.settled: list[tuple[Source, list[Message]]] = []
-        broker.transaction_timeouts.add(self)
+        services.timeouts.add(self)
 
     @property
     def is_empty(self) -> bool:
@@ -118,9 +118,9 @@ class Transaction:
                 sending.producer, sending.producer_sequence,
             )
         )  # fmt: skip
-        self._targets.append((sending.target, self._broker.destinations.version))
+        self._targets.append((sending.target, self._services.destinations.version))
         self.size += len(content)
-        self._broker.transaction_bytes += len(content)
+        self._core.charge_transaction(len(content))
 
     def acknowledge(self, subscription: "Subscription", sequences: list[int]) -> None:
         """Hold acknowledgements back until the commit; meanwhile they take no credit, if the policy says so.
@@ -152,24 +152,24 @@ class Transaction:
             TransactionTimedOut: it was open for too long, and is rolled back.
         """
         if self._has_timed_out:
-            seconds = self._broker.settings.transaction.max_age
+            seconds = self._core.settings.transaction.max_age
             raise TransactionTimedOut(
                 f"the transaction was open for more than {seconds:g} s and is rolled back", seconds=seconds
             )
 
     def _check_count(self, more: int) -> None:
-        limit = self._broker.settings.transaction.max_messages
+        limit = self._core.settings.transaction.max_messages
         if len(self.sends) + self._acknowledgements + more > limit:
             text = f"a transaction sends and acknowledges {limit} messages at most (transaction.max_messages)"
             raise TransactionTooLarge(text, limit=limit)
 
     def _check_size(self, more: int) -> None:
-        memory = self._broker.settings.memory.limit
-        limit = self._broker.settings.transaction.max_size or memory
+        memory = self._core.settings.memory.limit
+        limit = self._core.settings.transaction.max_size or memory
         if self.size + more > limit:
             text = f"a transaction sends {limit} bytes of messages at most (transaction.max_size)"
             raise TransactionTooLarge(text, limit=limit)
-        if self._broker.transaction_bytes + more > memory:
+        if self._core.transaction_bytes + more > memory:
             text = f"all open transactions together hold {memory} bytes of messages at most (memory.limit)"
             raise TransactionTooLarge(text, limit=memory)
 
@@ -184,12 +184,12 @@ class Transaction:
             StoreError: what it needs of the store cannot be read. Nothing is done either.
         """
         self.check_open()
-        broker = self._broker
+        core, producers = self._core, self._services.producers
         targets = self._find_targets()
         self.gather_all()
-        know_producers(broker, self.sends)
+        know_producers(producers, self.sends)
         for target, send in zip(targets, self.sends, strict=True):
-            if send.is_new(broker):
+            if send.is_new(producers):
                 target.send(send.content, send.expiration, send.priority, send.persistent)
         for source, messages in self.take_acknowledged():
             source.acknowledge(messages)
@@ -199,11 +199,11 @@ class Transaction:
                 self.settled.append((source, messages))
         self.give_back_rejected()
         self.close()
-        broker.list_transaction(self)
+        core.list_transaction(self)
 
     def _find_targets(self) -> "list[Target]":
         """What takes the sends now, all of it before the first send. Destinations may have come and gone since."""
-        routing, now = self._broker.routing, self._broker.destinations.version
+        routing, now = self._services.routing, self._services.destinations.version
         return [
             target if version == now else routing.target_of(send.destination, send.content)
             for send, (target, version) in zip(self.sends, self._targets, strict=True)
@@ -300,10 +300,10 @@ class Transaction:
 
     def close(self) -> None:
         """It is over: nothing of it is held any more."""
-        self._broker.transaction_timeouts.discard(self)
-        self._broker.transaction_bytes -= self.size
-        if self._broker.flow.holds:  # what it held may be the room that a producer waits for
-            self._broker.ask_turn()
+        self._services.timeouts.discard(self)
+        self._core.charge_transaction(-self.size)
+        if self._core.flow.holds:  # what it held may be the room that a producer waits for
+            self._core.ask_turn()
         self.size = self._acknowledgements = 0
         self.sends, self._targets = [], []
         self._held = {}

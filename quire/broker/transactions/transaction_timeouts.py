@@ -1,13 +1,18 @@
 """Rolls back transactions that are open for too long: they keep messages from everybody else."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from quire.broker.core.core import Core
 from quire.logs import event
 
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.transactions.transaction import Transaction
+
+class Timed(Protocol):
+    """What has a limit of time."""
+
+    def time_out(self) -> None:
+        """The time is up."""
+        ...
 
 
 class TransactionTimeouts:
@@ -16,34 +21,34 @@ class TransactionTimeouts:
     A timer for each would stay in the scheduler's heap long after its transaction ended.
 
     Args:
-        broker: the broker; ``transaction.max_age`` of its settings is the limit, 0 for none.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._max_age = broker.settings.transaction.max_age
-        self._deadlines: dict[Transaction, float] = {}
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._max_age = core.settings.transaction.max_age
+        self._deadlines: dict[Timed, float] = {}
         self._is_armed = False
 
-    def add(self, transaction: "Transaction") -> None:
+    def add(self, transaction: Timed) -> None:
         """A transaction begins."""
         if self._max_age:
-            self._deadlines[transaction] = self._broker.clock.monotonic() + self._max_age
+            self._deadlines[transaction] = self._core.clock.monotonic() + self._max_age
             self._arm()
 
-    def discard(self, transaction: "Transaction") -> None:
+    def discard(self, transaction: Timed) -> None:
         """A transaction is over, or prepared. It need not be here."""
         self._deadlines.pop(transaction, None)
 
     def _arm(self) -> None:
         if self._deadlines and not self._is_armed:
             self._is_armed = True
-            delay = next(iter(self._deadlines.values())) - self._broker.clock.monotonic()
-            self._broker.scheduler.call_later(delay, self._look)
+            delay = next(iter(self._deadlines.values())) - self._core.clock.monotonic()
+            self._core.scheduler.call_later(delay, self._look)
 
     def _look(self) -> None:
         self._is_armed = False
-        now = self._broker.clock.monotonic()
+        now = self._core.clock.monotonic()
         late = [transaction for transaction, deadline in self._deadlines.items() if deadline <= now]
         for transaction in late:
             transaction.time_out()

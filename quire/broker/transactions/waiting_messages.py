@@ -3,8 +3,8 @@
 They are found without their contents, and hidden until they are settled: nobody is given them meanwhile.
 """
 
+from quire.broker.core.subscription import Source
 from quire.broker.queues.queue import Queue
-from quire.broker.subscription import Source
 from quire.broker.transactions.hidden_messages import is_there
 from quire.message import Message
 

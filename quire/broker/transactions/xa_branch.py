@@ -3,14 +3,14 @@
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from quire.broker.session import Session
+from quire.broker.core.subscription import Session
 from quire.broker.transactions.prepared_transaction import PreparedTransaction
 from quire.broker.transactions.transaction import Transaction
+from quire.broker.transactions.transaction_services import TransactionServices
 from quire.broker.transactions.xid import Xid
 from quire.errors import HeuristicOutcome, TransactionTimedOut, WrongTransactionState
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.transactions.xa_registry import XaRegistry
 
 
@@ -38,7 +38,7 @@ class XaBranch:
     ``Broker.confirm``).
 
     Args:
-        broker: the broker.
+        core: the core.
         registry: the branch's registry.
         xid: its name.
         session: whose it is until it is prepared; None after a restart.
@@ -51,18 +51,18 @@ class XaBranch:
     """
 
     def __init__(
-        self, broker: "Broker", registry: "XaRegistry", xid: Xid, session: Session | None = None,
+        self, services: TransactionServices, registry: "XaRegistry", xid: Xid, session: Session | None = None,
         prepared: PreparedTransaction | None = None,
     ) -> None:  # fmt: skip
         self.xid = xid
         self.session = session
-        self._broker = broker
+        self._services = services
         self._registry = registry
         self._prepared = prepared
         self._transaction: Transaction | None = None
         if prepared is None:
             self.state = XaState.ACTIVE
-            self._transaction = Transaction(broker)
+            self._transaction = Transaction(services)
         else:
             self.state = XaState.DECIDED if prepared.outcome else XaState.PREPARED
 
@@ -129,7 +129,7 @@ class XaBranch:
             transaction.close()
             self._registry.remove(self)
             return False
-        self._prepared = PreparedTransaction.prepare(self._broker, self._registry.key(self.xid), transaction)
+        self._prepared = PreparedTransaction.prepare(self._services, self._registry.key(self.xid), transaction)
         self._transaction = self.session = None
         self._change(XaState.PREPARED)
         return True

@@ -3,9 +3,10 @@
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.broker.commit import Commit
-from quire.broker.session import Session
+from quire.broker.core.commit import Commit
+from quire.broker.core.subscription import Session
 from quire.broker.transactions.prepared_transaction import PreparedTransaction
+from quire.broker.transactions.transaction_services import TransactionServices
 from quire.broker.transactions.xa_branch import XaBranch, XaState
 from quire.broker.transactions.xid import Xid
 from quire.errors import InvalidArgument, StoreCorrupt, UnknownXid
@@ -14,7 +15,7 @@ from quire.message import Message
 from quire.store.marks import walk_marks
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
+    pass
 
 PREFIX = "xa/"
 """What the keys of their marks begin with."""
@@ -65,28 +66,29 @@ class XaRegistry:
     """The branches of a broker, by xid.
 
     Args:
-        broker: the broker, with its destinations loaded.
+        core: the core.
     """
 
     ledger = None
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, services: TransactionServices) -> None:
+        self._services = services
+        core = self._core = services.core
         self._branches: dict[Xid, XaBranch] = {}
         self._open = XaPart(self)
-        with broker.store.snapshot() as reader:
+        with core.store.snapshot() as reader:
             for key, value in walk_marks(reader, PREFIX, step=1):
                 self._load(key, value)
 
     def _load(self, key: str, value: bytes) -> None:
         try:
             xid = Xid.parse(key.removeprefix(PREFIX))
-            prepared = PreparedTransaction.load(self._broker, key, value)
+            prepared = PreparedTransaction.load(self._services, key, value)
         except (InvalidArgument, StoreCorrupt) as damage:
             text = f"a prepared transaction is not known any more: {damage} Its mark {key} stays where it is."
             event("xa.damaged", text, logging.ERROR, key=key)
             return
-        self._branches[xid] = XaBranch(self._broker, self, xid, prepared=prepared)
+        self._branches[xid] = XaBranch(self._services, self, xid, prepared=prepared)
 
     # Its coordinator.
 
@@ -103,7 +105,7 @@ class XaRegistry:
         """
         branch = self._branches.get(xid)
         if branch is None:
-            branch = self._branches[xid] = XaBranch(self._broker, self, xid, session)
+            branch = self._branches[xid] = XaBranch(self._services, self, xid, session)
         else:
             branch.resume(session)
         return branch
@@ -133,7 +135,7 @@ class XaRegistry:
 
     def prepared(self) -> list[PreparedEntry]:
         """What is prepared, the oldest first."""
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         entries = [
             PreparedEntry(
                 branch.xid, str(branch.state), branch.prepared.outcome,
@@ -170,8 +172,8 @@ class XaRegistry:
     def note(self, branch: XaBranch, state: XaState) -> None:
         """A branch has come into a state that the open commit stores."""
         self._open.changes.append((branch, state))
-        self._broker.list_part(self._open)
-        self._broker.hurry()
+        self._core.list_part(self._open)
+        self._core.hurry()
 
     def remove(self, branch: XaBranch) -> None:
         """A branch is over."""

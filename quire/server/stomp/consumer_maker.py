@@ -4,17 +4,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from quire.broker.core.shared_prefetch import ChildSubscription
+from quire.broker.core.subscription import Subscription
 from quire.broker.queues.departure import Departure
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.wildcard import WildcardSubscription
-from quire.broker.shared_prefetch import ChildSubscription
 from quire.broker.streams.groups.group_definition import Mode
 from quire.broker.streams.groups.group_member import GroupMember
 from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.offsets import Start, StartKind
-from quire.broker.subscription import Subscription
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader, LimitExceeded, QuireError
 from quire.message import header_lines
@@ -95,7 +95,10 @@ class ConsumerMaker:
             assert isinstance(child, ChildSubscription)
             return child
 
-        whole = WildcardSubscription(self._broker, request.addresses, self._prefetch(request), make, self._session.fail)
+        whole = WildcardSubscription(
+            self._broker.core, self._broker.destinations, request.addresses, self._prefetch(request), make,
+            self._session.fail,
+        )  # fmt: skip
         try:
             whole.start()
         except QuireError:
@@ -178,7 +181,7 @@ class ConsumerMaker:
             selector=request.selector, ended=ended,
         )  # fmt: skip
         subscription = self._entered(browser.subscription, request, str(address))
-        self._broker.after_commit(browser.begin)  # by then everything is in the queue that was sent before
+        self._broker.core.after_commit(browser.begin)  # by then everything is in the queue that was sent before
         return subscription
 
     def remove_durable(self, name: str) -> None:
@@ -196,7 +199,7 @@ class ConsumerMaker:
         del self._subscriptions[subscription.number]
         source, gone = subscription.source, partial(self._tell_gone, subscription)
         if isinstance(source, Queue):
-            Departure(self._broker, source, subscription, cause, gone, lost=lost).begin()
+            Departure(self._broker.core, source, subscription, cause, gone, lost=lost).begin()
         else:
             source.remove(subscription, cause, lost=lost)
             gone()
@@ -274,7 +277,7 @@ class ConsumerMaker:
         if request.prefetch is not None:
             return request.prefetch
         kind, name, _ = request.addresses[0]
-        policy: Policy = self._broker.settings.policies.of(Destination(kind, name))
+        policy: Policy = self._broker.core.settings.policies.of(Destination(kind, name))
         return policy.queue_prefetch if kind is DestinationKind.QUEUE else policy.topic_prefetch
 
     def _number(self) -> int:

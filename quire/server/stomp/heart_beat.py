@@ -21,10 +21,10 @@ class HeartBeat:
     """
 
     def __init__(self, broker: "Broker", session: "StompSession", send_every: float, expect_every: float) -> None:
-        self._scheduler = broker.scheduler
-        self._clock = broker.clock
+        self._scheduler = broker.core.scheduler
+        self._clock = broker.core.clock
         self._session = session
-        self._patience = expect_every * broker.settings.stomp.heart_beat_grace
+        self._patience = expect_every * broker.core.settings.stomp.heart_beat_grace
         self._last_received = self._clock.monotonic()
         self._unread = 0
         self._timers: dict[str, Timer] = {}

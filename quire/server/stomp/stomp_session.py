@@ -11,11 +11,10 @@ from itertools import groupby
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.broker.flow import HoldCause
+from quire.broker.core.flow import HoldCause
+from quire.broker.core.subscription import Session, Subscription
 from quire.broker.routing.own_temporaries import OwnTemporaries
 from quire.broker.routing.route import Route, route_of
-from quire.broker.session import Session
-from quire.broker.subscription import Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import (
     ConnectionTimeout,
@@ -81,10 +80,10 @@ class StompSession(Session):
     """
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
-        settings = broker.settings.stomp
+        settings = broker.core.settings.stomp
         self.name = connection.peer
         self.version = Version.V1_2
-        self.connected_at = broker.clock.now_ms()
+        self.connected_at = broker.core.clock.now_ms()
         self.temporaries = OwnTemporaries(broker.routing.temporaries)
         self.consumers = StompConsumers(broker, self)
         self.client_id: str | None = None
@@ -102,7 +101,7 @@ class StompSession(Session):
         self._partial = 0
         self._has_connected = False
         self._heart_beat: HeartBeat | None = None
-        self._connect_timer = broker.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
+        self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
         self._handlers: dict[bytes, Callable[[Head], None]] = {
             b"CONNECT": self._connect, b"STOMP": self._connect, b"SUBSCRIBE": self.consumers.subscribe,
             b"UNSUBSCRIBE": self.consumers.unsubscribe, b"ACK": self._ack, b"NACK": self._nack, b"BEGIN": self._begin,
@@ -138,9 +137,9 @@ class StompSession(Session):
         """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
         broker, buffered = self._broker, self._decoder.buffered
         grown, self._partial = buffered - self._partial, buffered
-        broker.partial_bytes += grown
-        if grown > 0 and broker.partial_bytes > broker.partial_limit:
-            held, limit = broker.partial_bytes, broker.partial_limit
+        broker.core.partial_bytes += grown
+        if grown > 0 and broker.core.partial_bytes > broker.core.partial_limit:
+            held, limit = broker.core.partial_bytes, broker.core.partial_limit
             self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
 
     def resume(self) -> None:
@@ -164,16 +163,16 @@ class StompSession(Session):
         if self._routes_version != broker.destinations.version:
             self._forget_routes()
             self._routes_version = broker.destinations.version
-        broker.sender = self
-        restricted = broker.is_restricted
-        stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
+        broker.core.sender = self
+        restricted = broker.core.is_restricted
+        stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
         receipts: list[bytes] = []
         sent, others = False, 0
-        routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
-        end = broker.clock.monotonic() + INPUT_BUDGET if len(events) > LOOK else 0.0
+        routes, prefix, next_id, join = self._routes, broker.core.id_prefix, broker.core.next_message_id, b"".join
+        end = broker.core.clock.monotonic() + INPUT_BUDGET if len(events) > LOOK else 0.0
         try:
             for index, (head, receipt, body) in enumerate(events):
-                if not index & LOOK and index and broker.clock.monotonic() > end:
+                if not index & LOOK and index and broker.core.clock.monotonic() > end:
                     self._put_off(events[index:])
                     break
                 route = routes.get(head)
@@ -207,17 +206,17 @@ class StompSession(Session):
             self.fail(QuireError(f"the broker failed: {defect!r}"))
             raise
         finally:
-            broker.sender = None
+            broker.core.sender = None
             if sent:
-                broker.sent(self)
+                broker.core.sent(self)
             if receipts:
-                broker.confirm(self, receipts)
+                broker.core.confirm(self, receipts)
 
     def _put_off(self, events: list[Event]) -> None:
         """Go on with the input in the next turn: others are to have their turn too."""
         self._waiting = events
         self._connection.pause_reading("held")
-        self._broker.steps.add(self._go_on, "input that was put off", stores=False)
+        self._broker.core.steps.add(self._go_on, "input that was put off", stores=False)
 
     def _go_on(self) -> bool:
         if self._waiting:
@@ -245,7 +244,7 @@ class StompSession(Session):
             elif not self.consumers.when_subscribed(head, lambda: self.confirmed([receipt])):
                 # Before what was written meanwhile: the receipt comes before the first message, and before events.
                 self._output.insert(written, encode_receipts([receipt]))
-                self._broker.unwritten(self)
+                self._broker.core.unwritten(self)
         return True
 
     # Output.
@@ -254,13 +253,13 @@ class StompSession(Session):
         """Have something written at the end of the turn."""
         self._output.append(data)
         self._output_size += len(data)
-        self._broker.unwritten(self)
+        self._broker.core.unwritten(self)
 
     def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Write messages to a consumer."""
         self._output += self.consumers.frames(subscription, messages, extra)
         self._output_size += sum([message.size for message in messages])
-        self._broker.unwritten(self)
+        self._broker.core.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
             self.writable = False
 
@@ -290,7 +289,7 @@ class StompSession(Session):
         """The transport takes output again."""
         self.writable = True
         self.consumers.wake()
-        self._broker.ask_turn()
+        self._broker.core.ask_turn()
 
     # A connection's life.
 
@@ -315,19 +314,19 @@ class StompSession(Session):
             self._heart_beat = HeartBeat(self._broker, self, wants / 1000, can_send / 1000)
 
     def _connect_timed_out(self) -> None:
-        seconds = self._broker.settings.stomp.connect_timeout
+        seconds = self._broker.core.settings.stomp.connect_timeout
         self.fail(ConnectionTimeout(f"no CONNECT frame within {seconds:g} s", seconds=seconds))
 
     def _disconnect(self, head: Head) -> None:
         self._leave("the consumer disconnected", lost=False)
-        self._broker.after_commit(self._goodbye)
+        self._broker.core.after_commit(self._goodbye)
 
     def _goodbye(self) -> None:
         """Everything the client sent is durable, and its receipts are written; or it is tried again."""
         broker = self._broker
-        if broker.store_error is not None and self._state is not State.CLOSED:
+        if broker.core.store_error is not None and self._state is not State.CLOSED:
             # Not at once: commits without anything to store end at once, and this would go on without end.
-            broker.scheduler.call_later(GOODBYE_AGAIN, lambda: broker.after_commit(self._goodbye))
+            broker.core.scheduler.call_later(GOODBYE_AGAIN, lambda: broker.core.after_commit(self._goodbye))
             return
         self.flush()
         self._connection.close()
@@ -347,14 +346,14 @@ class StompSession(Session):
 
     def closed(self) -> None:
         """The connection is gone, with or without a DISCONNECT before."""
-        self._broker.ended += 1
+        self._broker.core.ended += 1
         self._state = State.CLOSED
         self.writable = False
         self._connect_timer.cancel()
         if self._heart_beat:
             self._heart_beat.stop()
         self._waiting = []
-        self._broker.partial_bytes -= self._partial
+        self._broker.core.partial_bytes -= self._partial
         self._partial = 0
         self._leave("the consumer's connection was lost", lost=True)
         if self._has_connected:
@@ -370,7 +369,7 @@ class StompSession(Session):
         if self.client_id is not None:
             self._broker.routing.client_ids.release(self.client_id, self)
         self._forget_routes()
-        self._broker.flow.forget(self)
+        self._broker.core.flow.forget(self)
 
     # SEND.
 
@@ -380,16 +379,16 @@ class StompSession(Session):
         if head.headers["destination"].startswith(PULL):
             self.consumers.pull(head)
             return True
-        route = route_of(broker, head.headers, self.temporaries)
+        route = route_of(broker.routing, head.headers, self.temporaries)
         if self._must_wait(route):
             return False
-        stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
-        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, route.lines, body))
+        stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
+        content = b"".join((broker.core.id_prefix, b"%d" % broker.core.next_message_id(), stamp, route.lines, body))
         if route.transaction is not None:
             self._transaction(route.transaction).send(route, content)
             return True
-        broker.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
-        if route.producer is not None and not broker.take_producer_sequence(route.producer, route.producer_sequence):
+        broker.core.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
+        if route.producer is not None and not broker.producers.take(route.producer, route.producer_sequence):
             return True
         route.target.send(content, route.expiration, route.priority, route.persistent)
         if route.producer is None:
@@ -405,7 +404,7 @@ class StompSession(Session):
         """Others may come that are like a head, as one just did."""
         if len(self._patterns) >= MAX_ROUTES:
             self._patterns.clear()
-        route = route_of(self._broker, base.headers, self.temporaries)
+        route = route_of(self._broker.routing, base.headers, self.temporaries)
         self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
 
     def _send_like(self, head: Head, stamp: bytes, body: bytes) -> bool:
@@ -413,12 +412,13 @@ class StompSession(Session):
         pattern = self._patterns.get(head.base)
         if pattern is None:
             return False
-        lines, expiration = pattern.lines(head), pattern.expiration(head)
-        if lines is None or expiration is None:
-            return False
         route, broker = pattern.route, self._broker
-        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, lines, body))
-        route.target.send(content, expiration, route.priority, route.persistent)
+        target = pattern.target(head, broker.routing)
+        lines, expiration = pattern.lines(head), pattern.expiration(head)
+        if target is None or lines is None or expiration is None:
+            return False
+        content = b"".join((broker.core.id_prefix, b"%d" % broker.core.next_message_id(), stamp, lines, body))
+        target.send(content, expiration, route.priority, route.persistent)
         return True
 
     def _forget_routes(self) -> None:
@@ -428,18 +428,18 @@ class StompSession(Session):
     def _must_wait(self, route: Route) -> bool:
         """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
         broker = self._broker
-        if route.stored and broker.store_error is not None:
-            raise broker.store_error
-        cause = broker.hold_cause(stored=route.stored)
+        if route.stored and broker.core.store_error is not None:
+            raise broker.core.store_error
+        cause = broker.core.hold_cause(stored=route.stored)
         if cause is None:
             return False
-        limit = broker.settings.store.limit
-        if cause is HoldCause.STORE and route.transaction is not None and broker.transaction_bytes >= limit:
+        limit = broker.core.settings.store.limit
+        if cause is HoldCause.STORE and route.transaction is not None and broker.core.transaction_bytes >= limit:
             # Consumers cannot make room, and this producer's COMMIT would wait behind its SEND.
             text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
             raise TransactionTooLarge(text, limit=limit)
         self._connection.pause_reading("held")
-        broker.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
+        broker.core.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
         return True
 
     # ACK, NACK and transactions.
@@ -481,7 +481,7 @@ class StompSession(Session):
             raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
         if name in self._transactions:
             raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
-        self._transactions[name] = Transaction(self._broker)
+        self._transactions[name] = self._broker.begin_transaction()
 
     def _must_gather(self, head: Head) -> bool:
         """Whether a COMMIT has to wait until what it is about is found: it is much, and found in steps."""
@@ -489,7 +489,7 @@ class StompSession(Session):
         if not transaction.gather():
             return False
         self._connection.pause_reading("held")
-        self._broker.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
+        self._broker.core.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
         return True
 
     def _gather(self, transaction: Transaction) -> bool:
@@ -506,7 +506,7 @@ class StompSession(Session):
     def _commit(self, head: Head) -> None:
         self._transaction(head.headers["transaction"]).commit()
         del self._transactions[head.headers["transaction"]]
-        self._broker.sent(self)
+        self._broker.core.sent(self)
 
     def _abort(self, head: Head) -> None:
         self.consumers.rolled_back.note(self._transaction(head.headers["transaction"]).roll_back())

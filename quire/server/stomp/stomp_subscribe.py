@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address, read_destination
 from quire.broker.routing.route import whole_number
-from quire.broker.subscription import AckMode
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidHeader

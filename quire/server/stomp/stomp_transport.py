@@ -47,7 +47,7 @@ class StompTransport(asyncio.Protocol):
             self.close()
             return
         self.peer = f"{peer[0]}:{peer[1]}"
-        limit = self._broker.settings.stomp.max_connections
+        limit = self._broker.core.settings.stomp.max_connections
         if len(self._connections) >= limit:
             refusal = TooManyConnections(f"{limit} connections are open, which is the limit", limit=limit)
             self._transport.write(error_frame(refusal, Version.V1_2, None))
@@ -60,7 +60,7 @@ class StompTransport(asyncio.Protocol):
         """Bytes have come."""
         if self._session is None or self._closing:
             return
-        meter = self._broker.meter
+        meter = self._broker.core.meter
         meter.begin()
         try:
             self._session.receive(data)
@@ -68,9 +68,9 @@ class StompTransport(asyncio.Protocol):
             failure = {"message": f"the input of {self.peer} met a defect", "exception": defect, "protocol": self}
             asyncio.get_running_loop().call_exception_handler(failure)
         meter.end("input of", self.peer)
-        if self._broker.is_full:
+        if self._broker.core.is_full:
             self.pause_reading("commit")
-            self._broker.after_commit(self._commit_done)
+            self._broker.core.after_commit(self._commit_done)
 
     def pause_writing(self) -> None:
         """The client reads more slowly than we write."""
@@ -84,18 +84,18 @@ class StompTransport(asyncio.Protocol):
         self.is_writable = True
         self.resume_reading("output")
         if self._session:
-            self._broker.meter.begin()
+            self._broker.core.meter.begin()
             self._session.output_drained()
-            self._broker.meter.end("drained output of", self.peer)
+            self._broker.core.meter.end("drained output of", self.peer)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         self._closing = True
         self._connections.pop(self, None)
         if self._session:
-            self._broker.meter.begin()
+            self._broker.core.meter.begin()
             self._session.closed()
-            self._broker.meter.end("the end of", self.peer)
+            self._broker.core.meter.end("the end of", self.peer)
 
     # The session calls these.
 
@@ -109,7 +109,7 @@ class StompTransport(asyncio.Protocol):
         if not self._closing:
             self._closing = True
             self._transport.close()
-            self._broker.scheduler.call_later(CLOSE_LIMIT, self._transport.abort)
+            self._broker.core.scheduler.call_later(CLOSE_LIMIT, self._transport.abort)
 
     @property
     def unread(self) -> int:

@@ -34,8 +34,10 @@ def check_memory(world: "StreamWorld") -> None:
             held += in_hands
             if source.memory.used > max(source.memory.limit, in_hands) + GREATEST:
                 raise Broken(Rule.MEMORY, f"{group.name} has {source.memory.used} bytes resident of one lane")
-    if broker.memory.used > max(broker.memory.limit, held) + GREATEST * lanes:
-        raise Broken(Rule.MEMORY, f"{broker.memory.used} bytes are resident, {broker.memory.limit} are allowed")
+    if broker.core.memory.used > max(broker.core.memory.limit, held) + GREATEST * lanes:
+        raise Broken(
+            Rule.MEMORY, f"{broker.core.memory.used} bytes are resident, {broker.core.memory.limit} are allowed"
+        )
 
 
 def check_counts(world: "StreamWorld", truths: dict[str, Truth]) -> None:
@@ -56,8 +58,8 @@ def check_counts(world: "StreamWorld", truths: dict[str, Truth]) -> None:
         if (partition.count, partition.bytes) != (len(known), sum([record.size for record in known.values()])):
             raise Broken(Rule.LAG, f"partition {partition.index} counts {partition.count} of {len(known)} records")
     counted = sum([queue.bytes for queue in broker.queues.values()]) + sum([record.size for record in records])
-    if broker.stored_bytes != counted:
-        raise Broken(Rule.LAG, f"the broker counts {broker.stored_bytes} bytes, there are {counted}")
+    if broker.core.stored_bytes != counted:
+        raise Broken(Rule.LAG, f"the broker counts {broker.core.stored_bytes} bytes, there are {counted}")
 
 
 def _check_lag(world: "StreamWorld", group: Group, truth: Truth) -> None:
@@ -111,12 +113,12 @@ def check_going_on(world: "StreamWorld") -> None:
         Broken: somebody waits for nothing.
     """
     broker = world.stepped.broker
-    if broker.store_error is not None:
+    if broker.core.store_error is not None:
         return  # it is tried again after a time
-    for session, hold in broker.flow.holds.items():
-        if not broker.is_over(hold.cause):
+    for session, hold in broker.core.flow.holds.items():
+        if not broker.core.is_over(hold.cause):
             raise Broken(Rule.STALL, f"{session.name} is held for {hold.cause}, and there is room")
-    held = {session.name for session in broker.flow.holds}
+    held = {session.name for session in broker.core.flow.holds}
     for client in world.clients.values():
         if client.receipts and client.connection.connection.peer not in held:
             raise Broken(Rule.STALL, f"{client.name} waits for {list(client.receipts)}")

@@ -273,7 +273,7 @@ class StreamClient:
         self._world.note(f"{self.name} {'commits' if commit else 'aborts'}")
         held, self._held = self._held, []
         done = [done for grip in held if (done := self._end(grip, outcome, commit=commit)) is not None]
-        self._world.commits.append((self._world.stepped.broker.open_commit_number, done))
+        self._world.commits.append((self._world.stepped.broker.core.open_commit_number, done))
         headers = {"transaction": "t"}
         if commit:
             headers |= self.receipt(lambda: outcome.decide(True, f"{self.name} has the receipt"))

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from quire.broker.core.shared_prefetch import SharedPrefetch
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.shared_prefetch import SharedPrefetch
 from quire.broker.streams.groups.coordinator import Coordinator
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_member import GroupMember
@@ -126,7 +126,7 @@ def _(right: Method) -> Method:
 @_bug("a partition reads its lane when a commit is done", Partition, "committed")
 def _(right: Method) -> Method:
     def committed(self: Partition, part: PartitionPart) -> None:
-        self.broker.store.lane_state(self.lane)
+        self.core.store.lane_state(self.lane)
         right(self, part)
 
     return committed

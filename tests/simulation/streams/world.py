@@ -108,7 +108,9 @@ class StreamWorld(Life):
                 lookout.check_order()
             self._forget_readers()
             check_memory(self)
-        self.commits = [(number, done) for number, done in self.commits if number > self.stepped.broker.commits_done]
+        self.commits = [
+            (number, done) for number, done in self.commits if number > self.stepped.broker.core.commits_done
+        ]
 
     def look_at_log(self) -> None:
         """Know what has come into the stream and what is gone."""
@@ -160,9 +162,9 @@ class StreamWorld(Life):
 
     def end_commit(self, *, fails: bool) -> None:
         """End the commit under way; what transactions acknowledged comes back if it fails."""
-        done = self.stepped.broker.commits_done
+        done = self.stepped.broker.core.commits_done
         super().end_commit(fails=fails)
-        if fails and self.stepped.broker.commits_done > done:
+        if fails and self.stepped.broker.core.commits_done > done:
             for number, acknowledged in self.commits:
                 if number > done:
                     self._restore(acknowledged)
@@ -180,7 +182,7 @@ class StreamWorld(Life):
     def check_rest(self, *, verify: bool) -> None:
         """Everything is where it should be, and nothing waits that could go on."""
         broker = self.stepped.broker
-        if broker.store_error is None:
+        if broker.core.store_error is None:
             self.moments.confirm(self.moments.now)
             found = truths(self.store)
             for consumption in self.groups.values():
@@ -220,7 +222,7 @@ class StreamWorld(Life):
             stepped_client.session.stop(BrokerStopping("the broker stops"))
         self.stepped.broker.stop()
         self.stepped.run()
-        if self.stepped.broker.store_error is None:
+        if self.stepped.broker.core.store_error is None:
             self.moments.confirm(self.moments.now)
         with self.points.muted():
             self.died()
@@ -345,8 +347,8 @@ class StreamWorld(Life):
             check_links(self.store)
             if late := self.keeping.late(self.log):
                 raise Broken(Rule.RETENTION, f"{late} are due and not gone")
-            if broker.memory.used or broker.transaction_bytes or broker.flow.holds:
-                raise Broken(Rule.MEMORY, f"nobody is there, and {broker.memory.used} bytes are resident")
+            if broker.core.memory.used or broker.core.transaction_bytes or broker.core.flow.holds:
+                raise Broken(Rule.MEMORY, f"nobody is there, and {broker.core.memory.used} bytes are resident")
             for group in list(self.stream.groups.values()):
                 broker.groups.delete(group)
             broker.destinations.delete_stream(self.stream)
@@ -356,5 +358,5 @@ class StreamWorld(Life):
             if kinds or marks:
                 raise Broken(Rule.LEFT, f"the stream is deleted, and there are {kinds} and {marks}")
             counted = sum([queue.bytes for queue in broker.queues.values()])
-            if broker.stored_bytes != counted:
-                raise Broken(Rule.LAG, f"the broker counts {broker.stored_bytes} bytes, its queues {counted}")
+            if broker.core.stored_bytes != counted:
+                raise Broken(Rule.LAG, f"the broker counts {broker.core.stored_bytes} bytes, its queues {counted}")

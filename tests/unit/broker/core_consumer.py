@@ -1,6 +1,6 @@
 """A consumer of a queue without any protocol: for tests of acknowledgements, pulls and XA transactions."""
 
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.message import Message
 from quire.selectors import selector
 from quire.testing.stepped import SteppedBroker

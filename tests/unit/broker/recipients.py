@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from quire.broker.session import Session
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.errors import QuireError, StoreCorrupt
 from quire.message import Message, header_lines
@@ -108,13 +107,17 @@ def publish(stepped: SteppedBroker, *bodies: bytes | str, topic: str = "t", **fi
 def put(stepped: SteppedBroker, *bodies: bytes | str, topic: str = "t", **fields: Any) -> None:
     """As ``publish``, and nothing more: it is in the open commit."""
     broker = stepped.broker
-    broker.sender = fields.pop("sender", None)
+    broker.core.sender = fields.pop("sender", None)
     how = {name: fields.pop(name) for name in ("priority", "expiration", "persistent") if name in fields}
     for body in bodies:
-        headers = {"message-id": f"m{broker.next_message_id()}", "timestamp": str(stepped.clock.now_ms()), **fields}
+        headers = {
+            "message-id": f"m{broker.core.next_message_id()}",
+            "timestamp": str(stepped.clock.now_ms()),
+            **fields,
+        }
         plain = body if isinstance(body, bytes) else body.encode()
         broker.topic(topic).send(header_lines(headers) + b"\n" + plain, **how)
-    broker.sender = None
+    broker.core.sender = None
 
 
 def accept(subscription: Subscription, *messages: Message) -> None:

@@ -25,7 +25,7 @@ class Rig:
         self, body: bytes = b"m", destination: str = "/queue/q", send: dict[str, Any] | None = None, **timing: Any
     ) -> None:
         """Schedule a message, without a turn."""
-        number = self.stepped.broker.next_message_id()
+        number = self.stepped.broker.core.next_message_id()
         content = b"message-id:ID\\c%d\ntimestamp:%d\ncolour:red\n\n%b" % (number, self.now, body)
         ScheduledSend(self.schedule, destination, **timing).send(content, **(send or {}))
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.transactions.transaction import Transaction
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
@@ -131,7 +130,7 @@ def test_the_window_is_strict_if_the_policy_says_so() -> None:
     acknowledge(receiver.subscription, AckType.DELIVERED, 1, 2)
     stepped.run()
     assert receiver.bodies() == numbers(0, 1)
-    acknowledge(receiver.subscription, AckType.STANDARD, 1, 1, transaction=Transaction(stepped.broker))
+    acknowledge(receiver.subscription, AckType.STANDARD, 1, 1, transaction=stepped.broker.begin_transaction())
     stepped.run()
     assert receiver.bodies() == []
 
@@ -227,7 +226,7 @@ def test_an_individual_acknowledgement_is_about_one_message() -> None:
 @pytest.mark.parametrize("type", DONE)
 def test_in_a_transaction_a_message_is_done_with_when_that_is_committed(type: AckType) -> None:
     stepped, receiver = given(2)
-    transaction = Transaction(stepped.broker)
+    transaction = stepped.broker.begin_transaction()
     acknowledge(receiver.subscription, type, 1, 1, count=1, transaction=transaction)
     stepped.run()
     assert stepped.queue("q").depth == 2
@@ -238,7 +237,7 @@ def test_in_a_transaction_a_message_is_done_with_when_that_is_committed(type: Ac
 
 def test_a_range_may_cover_what_its_transaction_has_acknowledged_already() -> None:
     stepped, receiver = given(4)
-    transaction = Transaction(stepped.broker)
+    transaction = stepped.broker.begin_transaction()
     acknowledge(receiver.subscription, AckType.STANDARD, 1, 2, count=2, transaction=transaction)
     acknowledge(receiver.subscription, AckType.STANDARD, None, 4, count=2, transaction=transaction)
     transaction.commit()
@@ -248,7 +247,7 @@ def test_a_range_may_cover_what_its_transaction_has_acknowledged_already() -> No
 @pytest.mark.parametrize("type", [AckType.DELIVERED, AckType.REDELIVERED, AckType.EXPIRED])
 def test_what_is_so_whatever_becomes_of_a_transaction_takes_effect_at_once(type: AckType) -> None:
     stepped, receiver = given(1)
-    transaction = Transaction(stepped.broker)
+    transaction = stepped.broker.begin_transaction()
     acknowledge(receiver.subscription, type, 1, 1, transaction=transaction)
     assert transaction.is_empty
     assert stepped.queue("q").depth == (0 if type is AckType.EXPIRED else 1)
@@ -257,13 +256,13 @@ def test_what_is_so_whatever_becomes_of_a_transaction_takes_effect_at_once(type:
 def test_a_message_cannot_be_given_up_in_a_transaction() -> None:
     stepped, receiver = given(1)
     with pytest.raises(InvalidArgument):
-        acknowledge(receiver.subscription, AckType.POISON, 1, 1, transaction=Transaction(stepped.broker))
+        acknowledge(receiver.subscription, AckType.POISON, 1, 1, transaction=stepped.broker.begin_transaction())
     assert stepped.queue("q").in_flight == 1
 
 
 def test_an_abandoned_transaction_leaves_everything_in_flight() -> None:
     stepped, receiver = given(3, prefetch=2)
-    transaction = Transaction(stepped.broker)
+    transaction = stepped.broker.begin_transaction()
     acknowledge(receiver.subscription, AckType.STANDARD, 1, 2, transaction=transaction)
     stepped.run()
     assert len(receiver.take()) == 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.destination import queue, topic
 from quire.destination_pattern import Pattern
 from quire.testing.stepped import SteppedBroker

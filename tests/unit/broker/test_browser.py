@@ -48,7 +48,7 @@ def test_browsing_moves_no_cursor_and_keeps_nothing_in_memory() -> None:
     stepped = filled(50)
     cursor = stepped.queue("q").lanes[0].cursor
     assert len(shown(browsing(stepped))) == 50
-    assert (cursor.position, stepped.broker.memory.used, stepped.queue("q").dispatched) == (0, 0, 0)
+    assert (cursor.position, stepped.broker.core.memory.used, stepped.queue("q").dispatched) == (0, 0, 0)
     frames = consumer(stepped).take("MESSAGE")
     assert bodies(frames) == numbers(*range(50))
     assert not any(is_flagged(frame) for frame in frames)

@@ -9,7 +9,7 @@ def test_the_memory_of_a_queue_without_consumers_is_given_back() -> None:
     receiver = consumer(stepped, prefetchSize="10")
     assert stepped.queue("q").memory.used > 0
     receiver.vanish()
-    assert stepped.queue("q").memory.used == stepped.broker.memory.used == 0
+    assert stepped.queue("q").memory.used == stepped.broker.core.memory.used == 0
 
 
 def test_the_next_consumer_waits_for_what_the_last_one_settled() -> None:
@@ -74,7 +74,7 @@ def test_messages_that_come_while_nobody_consumes_wait_in_the_store() -> None:
     for number in range(1, 4):
         producer.send("q", b"%d" % number)
     stepped.run()
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
     assert consumer(stepped).messages() == numbers(0, 1, 2, 3)
 
 

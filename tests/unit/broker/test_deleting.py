@@ -20,7 +20,7 @@ def test_a_deleted_queue_is_gone_with_its_messages() -> None:
     stepped = filled(3)
     delete(stepped)
     assert stepped.store.destinations() == []
-    assert stepped.store.size() == stepped.broker.stored_bytes == 0
+    assert stepped.store.size() == stepped.broker.core.stored_bytes == 0
     assert not stepped.reopen().broker.queues
 
 
@@ -46,7 +46,7 @@ def test_what_was_under_way_to_it_is_gone_too() -> None:
     stepped.broker.destinations.delete_queue(stepped.queue("q"))
     stepped.run()
     assert producer.receipts() == ["1", "2"]
-    assert (stepped.store.size(), stepped.broker.stored_bytes, stepped.broker.memory.used) == (0, 0, 0)
+    assert (stepped.store.size(), stepped.broker.core.stored_bytes, stepped.broker.core.memory.used) == (0, 0, 0)
 
 
 def test_its_non_persistent_messages_give_memory_and_spool_back() -> None:
@@ -57,7 +57,7 @@ def test_its_non_persistent_messages_give_memory_and_spool_back() -> None:
     stepped.run()
     assert stepped.spool.used > 0
     delete(stepped)
-    assert (stepped.broker.memory.used, stepped.spool.used, stepped.broker.stored_bytes) == (0, 0, 0)
+    assert (stepped.broker.core.memory.used, stepped.spool.used, stepped.broker.core.stored_bytes) == (0, 0, 0)
 
 
 def test_a_deletion_is_tried_again_when_the_store_failed() -> None:
@@ -79,7 +79,7 @@ def test_a_deletion_behind_a_failed_commit_is_done() -> None:
     stepped.advance(1)
     stepped.run()
     assert stepped.store.destinations() == []
-    assert stepped.broker.stored_bytes == 0
+    assert stepped.broker.core.stored_bytes == 0
 
 
 # A large one goes in steps.
@@ -120,7 +120,7 @@ def test_a_large_one_is_removed_in_steps(kind: str) -> None:
     assert most.removals <= lane_removal.STEP
     assert most.bytes == 0
     assert "q" not in [stored.name for stored in stepped.store.destinations()]
-    assert stepped.store.size() == stepped.broker.stored_bytes == 0
+    assert stepped.store.size() == stepped.broker.core.stored_bytes == 0
 
 
 def test_a_step_of_a_removal_has_a_budget_of_bytes() -> None:
@@ -147,7 +147,7 @@ def test_a_removal_that_a_crash_ends_is_finished_at_the_next_start(kind: str, co
         crashed.broker.queue("q").send(b"message-id:1\ntimestamp:1\n\nnew")  # a new one of its name
         crashed.run()
         assert (crashed.store.size(), crashed.queue("q").depth) == (crashed.queue("q").bytes, 1)
-        assert crashed.broker.stored_bytes == crashed.queue("q").bytes
+        assert crashed.broker.core.stored_bytes == crashed.queue("q").bytes
 
 
 def test_a_removal_goes_on_when_the_store_failed() -> None:
@@ -174,5 +174,5 @@ def test_many_spooled_messages_go_in_steps() -> None:
     stepped.broker.destinations.delete_queue(stepped.queue("q"))
     assert stepped.spool.used > 0
     stepped.run()
-    assert (stepped.broker.memory.used, stepped.spool.used, stepped.broker.stored_bytes) == (0, 0, 0)
+    assert (stepped.broker.core.memory.used, stepped.spool.used, stepped.broker.core.stored_bytes) == (0, 0, 0)
     assert marks(stepped) == []

@@ -46,7 +46,7 @@ def test_a_turn_takes_a_bounded_number_of_messages_back(destination: str, lost: 
     stepped.run()
     assert stepped.queue("q").in_flight == 9
     assert most_at_once(stepped, receiver.vanish if lost else lambda: unsubscribe(receiver)) == 2
-    assert (stepped.queue("q").redelivered, stepped.broker.memory.used, stepped.broker.leaving) == (9, 0, {})
+    assert (stepped.queue("q").redelivered, stepped.broker.core.memory.used, stepped.broker.core.leaving) == (9, 0, {})
     again = consumer(stepped).take("MESSAGE")
     assert bodies(again) == numbers(*range(9))
     assert all(is_flagged(message) for message in again)
@@ -113,13 +113,17 @@ def test_a_temporary_queue_ends_with_its_connection() -> None:
     client.vanish()
     stepped.run()
     assert stepped.broker.routing.temporaries.queues == {}
-    assert (stepped.broker.leaving, stepped.broker.stored_bytes, stepped.broker.memory.used) == ({}, 0, 0)
+    assert (stepped.broker.core.leaving, stepped.broker.core.stored_bytes, stepped.broker.core.memory.used) == (
+        {},
+        0,
+        0,
+    )
 
 
 def test_a_clean_stop_finishes_it() -> None:
     stepped = filled(9)
     consumer(stepped)
     stepped.stop(BrokerStopping("the broker is going down"))
-    assert (stepped.broker.leaving, stepped.queue("q").in_flight) == ({}, 0)
+    assert (stepped.broker.core.leaving, stepped.queue("q").in_flight) == ({}, 0)
     again = consumer(stepped.reopen()).take("MESSAGE")
     assert (bodies(again), {message.headers["JMSXDeliveryCount"] for message in again}) == (numbers(*range(9)), {"2"})

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from quire.broker.core.flow import HoldCause
 from quire.broker.disk_watch import INTERVAL
-from quire.broker.flow import HoldCause
 from quire.errors import ProducerHeld, StoreFull
 from quire.management.draft import Draft
 from quire.management.management import Management
@@ -60,7 +60,7 @@ class Rig:
 
     def causes(self) -> list[str]:
         """Why producers are held."""
-        return [hold.cause for hold in self.broker.flow.holds.values()]
+        return [hold.cause for hold in self.broker.core.flow.holds.values()]
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_commit_that_finds_no_space_gets_the_reserve_and_is_tried_again_at_onc
     assert rig.causes() == []
     rig.stepped.advance(0)
     rig.stepped.run()
-    assert rig.broker.store_error is None
+    assert rig.broker.core.store_error is None
     assert rig.stepped.store.lane_state(rig.stepped.queue("q").lanes[0].id).count == 0
     assert events(caplog).count("disk.reserve-used") == 2
     refused = rig.stepped.connect()
@@ -171,7 +171,7 @@ def test_while_the_store_fails_nothing_is_taken_back_into_the_reserve(rig: Rig) 
     rig.stepped.advance(1)
     rig.stepped.run()
     rig.look()
-    assert (rig.broker.store_error, rig.store.disk.reserved) == (None, RESERVE)
+    assert (rig.broker.core.store_error, rig.store.disk.reserved) == (None, RESERVE)
 
 
 def test_when_no_reserve_is_left_the_store_is_tried_once_a_second(rig: Rig) -> None:

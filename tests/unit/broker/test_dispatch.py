@@ -129,7 +129,7 @@ def test_a_paused_queue_dispatches_nothing() -> None:
     assert receiver.messages() == []
     stepped.queue("q").paused = False
     stepped.queue("q").wake()
-    stepped.broker.ask_turn()
+    stepped.broker.core.ask_turn()
     stepped.run()
     assert receiver.messages() == numbers(0, 1)
 

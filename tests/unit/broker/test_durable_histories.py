@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.broker.subscription import Subscription
+from quire.broker.core.subscription import Subscription
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic import Holder
-from quire.broker.transactions.transaction import Transaction
 from quire.errors import QuireError, StoreFull
 from quire.message import Message
 from quire.store.base import Store, Sync, walk
@@ -49,8 +48,8 @@ class Client(Recipient):
         receipt = b"%d" % len(self.pending)
         self.pending[receipt] = done
         if sends:
-            self._stepped.broker.sent(self)
-        self._stepped.broker.confirm(self, [receipt])
+            self._stepped.broker.core.sent(self)
+        self._stepped.broker.core.confirm(self, [receipt])
 
     def confirmed(self, receipts: list[bytes]) -> None:
         """Something is durable."""
@@ -149,7 +148,7 @@ class History:
         if how == "accept":
             accept(consumer.subscription, message)
         else:
-            transaction = Transaction(self.stepped.broker)
+            transaction = self.stepped.broker.begin_transaction()
             transaction.acknowledge(consumer.subscription, [message.sequence])
             transaction.commit()
         consumer.accepted.add(message.body)
@@ -200,7 +199,7 @@ class History:
         topic = self.stepped.broker.topic("t")
         links = sorted([link for lane in topic.lanes for link in walk(self.stepped.store, lane)])
         assert (topic.depth, topic.bytes) == (len(links), sum([link.size for link in links]))
-        assert topic.bytes == self.stepped.broker.stored_bytes
+        assert topic.bytes == self.stepped.broker.core.stored_bytes
         for name in NAMES:
             found = self.durable(name)
             left = [link for link in links if not found.done_of([link.sequence])]
@@ -223,7 +222,7 @@ class History:
             assert consumer.owed <= consumer.accepted, "lost"
         self.check_counts()
         assert records(self.stepped) == self.stepped.broker.topic("t").kept.count
-        assert self.stepped.broker.memory.used == 0
+        assert self.stepped.broker.core.memory.used == 0
         assert not self.stepped.store.marks("sub/d/")
 
     def calm(self) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from quire.broker.topics.durable_subscription import DurableSubscription
-from quire.broker.transactions.transaction import Transaction
 from quire.errors import StoreFull
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -46,7 +45,7 @@ def test_a_selector_that_finds_many_holes_waits_with_the_rest_until_its_turn_com
         accept(subscription, *messages)
         again.run()
     assert got == [b"0", b"5", b"10", b"15"]
-    assert (durable(again).depth, records(again), again.broker.memory.used) == (0, 0, 0)
+    assert (durable(again).depth, records(again), again.broker.core.memory.used) == (0, 0, 0)
 
 
 def test_too_many_holes_pause_it_visibly_until_they_are_closed(monkeypatch: Any) -> None:
@@ -113,7 +112,7 @@ def test_an_acknowledgement_in_a_transaction_that_failed_is_undone() -> None:
     subscription = receiver.subscribe_durably()
     publish(stepped, "1", "2")
     first, _ = receiver.take()
-    transaction = Transaction(stepped.broker)
+    transaction = stepped.broker.begin_transaction()
     transaction.acknowledge(subscription, [first.sequence])
     transaction.commit()
     stepped.turn()
@@ -122,7 +121,7 @@ def test_an_acknowledgement_in_a_transaction_that_failed_is_undone() -> None:
     stepped.run()
     (again,) = receiver.take()
     assert (again.body, again.redelivered, durable(stepped).depth, records(stepped)) == (b"1", True, 2, 2)
-    assert stepped.broker.stored_bytes == stepped.broker.topic("t").bytes
+    assert stepped.broker.core.stored_bytes == stepped.broker.topic("t").bytes
     reopened = stepped.reopen()
     receiver = Recipient(reopened)
     receiver.subscribe_durably()
@@ -179,5 +178,5 @@ def test_memory_stays_bounded_with_a_large_backlog() -> None:
             left[receiver.name] -= len(messages)
             accept(subscription, *messages)
             stepped.run()
-    assert stepped.broker.memory.peak <= 20_000 + len(names) * 1500  # and one message each
-    assert (records(stepped), stepped.broker.memory.used) == (0, 0)
+    assert stepped.broker.core.memory.peak <= 20_000 + len(names) * 1500  # and one message each
+    assert (records(stepped), stepped.broker.core.memory.used) == (0, 0)

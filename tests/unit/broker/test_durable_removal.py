@@ -53,7 +53,7 @@ def test_removing_it_removes_what_only_it_needed() -> None:
     leave(subscription)
     stepped.broker.durables.remove("c", "b")
     settle(stepped)
-    assert (records(stepped), marks(stepped), stepped.broker.stored_bytes) == (0, [], 0)
+    assert (records(stepped), marks(stepped), stepped.broker.core.stored_bytes) == (0, [], 0)
     publish(stepped, "nobody's")
     assert records(stepped) == 0
 
@@ -76,7 +76,7 @@ def test_a_removal_that_a_crash_ended_is_finished_at_the_next_start() -> None:
     again = stepped.reopen()
     assert list(again.broker.durables) == []
     settle(again)
-    assert (records(again), marks(again), again.broker.stored_bytes) == (0, [], 0)
+    assert (records(again), marks(again), again.broker.core.stored_bytes) == (0, [], 0)
 
 
 def test_a_removal_waits_for_a_store_that_fails() -> None:
@@ -144,4 +144,4 @@ def test_deleting_the_topic_deletes_its_subscriptions() -> None:
     stepped.broker.destinations.delete_topic(stepped.broker.topic("t"))
     settle(stepped)
     assert (marks(stepped), list(stepped.broker.durables), stepped.store.marks("topic/")) == ([], [], [])
-    assert (stepped.broker.stored_bytes, stepped.broker.memory.used) == (0, 0)
+    assert (stepped.broker.core.stored_bytes, stepped.broker.core.memory.used) == (0, 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.subscription import AckMode
+from quire.broker.core.subscription import AckMode
 from quire.errors import BrokerStopping, DestinationInUse
 from quire.selectors import selector
 from quire.testing.stepped import SteppedBroker
@@ -35,7 +35,7 @@ def test_what_is_sent_while_the_consumer_is_away_waits_for_it() -> None:
     accept(subscription, *messages)
     stepped.run()
     assert (durable(stepped).depth, durable(stepped).bytes, records(stepped)) == (0, 0, 0)
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_it_begins_when_it_is_made() -> None:
@@ -76,7 +76,7 @@ def test_the_body_is_stored_once_and_goes_with_the_last_subscription() -> None:
         stepped.run()
         assert records(stepped) == expected
         assert durable(stepped, name).depth == 2
-    assert stepped.broker.stored_bytes == stepped.store.lane_state(stepped.broker.topic("t").lanes[0]).bytes
+    assert stepped.broker.core.stored_bytes == stepped.store.lane_state(stepped.broker.topic("t").lanes[0]).bytes
 
 
 def test_acknowledgements_out_of_order_remove_records_out_of_order() -> None:
@@ -148,7 +148,7 @@ def test_what_a_selector_does_not_match_is_finished_once_though_the_consumer_com
     stepped.commit()
     stepped.run()
     assert (receiver.bodies(), durable(stepped).depth, records(stepped)) == ([b"1", b"3"], 2, 2)
-    assert stepped.broker.stored_bytes == stepped.store.lane_state(topic.lanes[0]).bytes
+    assert stepped.broker.core.stored_bytes == stepped.store.lane_state(topic.lanes[0]).bytes
 
 
 def test_no_local_finishes_what_its_own_session_sends() -> None:

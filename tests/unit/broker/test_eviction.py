@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.topics.eviction import (
     EvictionStrategy,
     LowestPriorityFirst,
@@ -56,7 +56,7 @@ def test_the_oldest_go_when_too_many_wait() -> None:
     assert rest(stepped, receiver, subscription) == [b"0", b"3", b"4"]
     assert source(subscription).discarded == {PENDING_LIMIT: 2, MEMORY_LIMIT: 0}
     assert stepped.broker.topic("t").discarded == {PENDING_LIMIT: 2, MEMORY_LIMIT: 0}
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_the_limit_of_the_subscription_comes_before_that_of_the_policy() -> None:
@@ -113,7 +113,7 @@ def test_without_memory_messages_are_discarded_and_the_publisher_goes_on() -> No
     for number in b"123456":
         publish(stepped, large(bytes([number])))
     assert first_bytes(fast.bodies()) == b"123456"
-    assert stepped.broker.memory.peak <= 3 * CHARGE
+    assert stepped.broker.core.memory.peak <= 3 * CHARGE
     discarded = source(subscription).discarded
     assert discarded[MEMORY_LIMIT] > 0
     got = first_bytes(rest(stepped, receiver, subscription))
@@ -129,19 +129,19 @@ def test_a_lone_giant_is_delivered() -> None:
     publish(stepped, b"x" * 5 * SIZE)
     assert receiver.bodies() == [b"x" * 5 * SIZE]
     leave(subscription)
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_what_several_subscriptions_have_counts_once() -> None:
     stepped = SteppedBroker()
     receivers = [slow(stepped) for _ in range(3)]
-    before = stepped.broker.memory.used
+    before = stepped.broker.core.memory.used
     publish(stepped, large(b"1"))
-    once = stepped.broker.memory.used - before
+    once = stepped.broker.core.memory.used - before
     assert SIZE < once < 2 * SIZE
     for _, subscription in receivers:
         leave(subscription)
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_one_that_lost_messages_for_want_of_memory_leaves_others_theirs() -> None:
@@ -154,7 +154,7 @@ def test_one_that_lost_messages_for_want_of_memory_leaves_others_theirs() -> Non
         publish(stepped, large(bytes([number])))
     assert first_bytes(rest(stepped, late, late_subscription))[:1] == b"2"
     assert first_bytes(rest(stepped, receiver, subscription))[:1] == b"0"
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 @pytest.mark.parametrize(

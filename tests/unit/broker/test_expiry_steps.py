@@ -73,7 +73,7 @@ def test_a_record_is_read_once_for_all_durable_subscriptions() -> None:
     stepped.run()
     store_of(stepped).loads = 0
     most = advance_counted(stepped, 1)
-    assert (records(stepped), stepped.broker.stored_bytes - stepped.queue(DLQ).bytes) == (0, 0)
+    assert (records(stepped), stepped.broker.core.stored_bytes - stepped.queue(DLQ).bytes) == (0, 0)
     assert stepped.queue(DLQ).depth == 20 * 50
     assert [found.depth for found in stepped.broker.durables] == [0] * 20
     assert store_of(stepped).loads <= 5
@@ -136,7 +136,7 @@ def test_a_queue_that_is_deleted_while_it_is_swept_is_left_alone() -> None:
     assert 0 < queue.depth < 9000
     stepped.broker.destinations.delete_queue(queue)
     stepped.run()
-    assert stepped.broker.stored_bytes == 0
+    assert stepped.broker.core.stored_bytes == 0
     assert stepped.store.expired(1 << 60, 10) == []
 
 

@@ -6,9 +6,9 @@ from unittest.mock import patch
 import pytest
 
 from quire.broker.acknowledgement import Pull
-from quire.broker.announcement import Announcement
+from quire.broker.core.announcement import Announcement
+from quire.broker.core.subscription import AckMode
 from quire.broker.queues.queue import READ_AGAIN, Queue
-from quire.broker.subscription import AckMode
 from quire.broker.topics.topic import Topic
 from quire.errors import StoreError, StoreFull
 from quire.store.memory import MemoryStore
@@ -45,7 +45,7 @@ def test_topic_is_counted_and_receipts_are_sent_though_nothing_can_be_read() -> 
     topic = stepped.broker.topic("t")
     faulty.mend()
     assert (topic.depth, records(stepped)) == (1, 1)
-    assert stepped.broker.stored_bytes == topic.bytes + stepped.queue("q").bytes
+    assert stepped.broker.core.stored_bytes == topic.bytes + stepped.queue("q").bytes
 
 
 @pytest.mark.parametrize("error", [None, StoreFull("full")])
@@ -55,7 +55,7 @@ def test_everybody_hears_what_has_become_of_a_commit_though_one_fails(error: Sto
     called: list[str] = []
     first.send("a", b"1", {"receipt": "1"})
     second.send("b", b"2", {"receipt": "2"})
-    stepped.broker.after_commit(lambda: called.append("call"))
+    stepped.broker.core.after_commit(lambda: called.append("call"))
     stepped.turn()
     with (
         patch.object(Queue, "commit_failed" if error else "committed", side_effect=KeyError("a defect")),
@@ -79,7 +79,7 @@ def test_announcement_that_nobody_fails_ends_without_a_word() -> None:
 def test_stepped_broker_refuses_reads_while_a_commit_is_announced() -> None:
     """So every test that uses it proves that there are none."""
     stepped = SteppedBroker()
-    stepped.broker.after_commit(lambda: stepped.broker.store.lane_state(1))  # type: ignore[arg-type]
+    stepped.broker.core.after_commit(lambda: stepped.broker.core.store.lane_state(1))  # type: ignore[arg-type]
     with pytest.raises(ExceptionGroup) as raised:
         stepped.run()
     assert isinstance(raised.value.exceptions[0], AssertionError)
@@ -179,7 +179,7 @@ def test_broker_stops_cleanly_though_nothing_can_be_read() -> None:
 def test_pull_that_does_not_wait_has_its_answer_while_commits_fail() -> None:
     stepped = SteppedBroker()
     receiver = CoreConsumer(stepped, prefetch=0)
-    Pull(receiver.subscription, timeout_ms=-1)
+    Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
     stepped.connect().send("other", b"1")
     stepped.turn()
     stepped.commit(StoreFull("full"))
@@ -197,4 +197,4 @@ def test_defect_in_a_session_s_input_is_told_and_the_broker_goes_on() -> None:
         client.send("q", b"1", {"receipt": "r"})
     assert client.errors() == ["internal-error"]
     assert client.connection.closed
-    assert stepped.broker.sender is None
+    assert stepped.broker.core.sender is None

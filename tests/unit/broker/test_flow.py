@@ -30,7 +30,7 @@ def test_a_producer_over_the_store_limit_is_held_and_not_read() -> None:
     assert producer.receipts() == producer.errors() == []
     assert producer.connection.paused == {"held"}
     assert producer.session.held
-    (hold,) = stepped.broker.flow.holds.values()
+    (hold,) = stepped.broker.core.flow.holds.values()
     assert (hold.cause, hold.destination, hold.since) == ("store-limit", "q", 0.0)
 
 
@@ -45,7 +45,7 @@ def test_a_held_producer_goes_on_when_there_is_room_and_loses_nothing() -> None:
     stepped.run()
     assert producer.receipts() == ["r5", "r6", "r7"]
     assert producer.connection.paused == set()
-    assert not stepped.broker.flow.holds
+    assert not stepped.broker.core.flow.holds
     assert [text.strip() for text in receiver.messages()] == numbers(5, 6, 7)
 
 
@@ -81,7 +81,7 @@ def test_a_producer_that_is_held_too_long_gets_an_error(caplog: pytest.LogCaptur
     assert b"store-limit" in error.body
     assert producer.connection.closed
     assert stepped.queue("q").depth == 5
-    assert not stepped.broker.flow.holds
+    assert not stepped.broker.core.flow.holds
 
 
 def test_a_held_producer_that_leaves_is_forgotten() -> None:
@@ -89,7 +89,7 @@ def test_a_held_producer_that_leaves_is_forgotten() -> None:
     producer = stepped.connect()
     producer.send("q", body(5))
     producer.vanish()
-    assert not stepped.broker.flow.holds
+    assert not stepped.broker.core.flow.holds
     stepped.advance(60)
     stepped.run()
     assert stepped.queue("q").depth == 5
@@ -120,7 +120,7 @@ def test_non_persistent_messages_go_to_the_spool_when_memory_is_short_and_keep_t
         producer.send("q", body(number), {"persistent": "false"} if number % 4 else {})
     stepped.run()
     assert stepped.spool.used > 10 * SIZE
-    assert stepped.broker.memory.peak <= 3 * (SIZE + MESSAGE_OVERHEAD)
+    assert stepped.broker.core.memory.peak <= 3 * (SIZE + MESSAGE_OVERHEAD)
     receiver = consumer(stepped, prefetchSize="1")
     got = []
     while messages := receiver.take("MESSAGE"):
@@ -128,7 +128,7 @@ def test_non_persistent_messages_go_to_the_spool_when_memory_is_short_and_keep_t
         receiver.ack(messages[-1])
         stepped.run()
     assert got == numbers(*range(20))
-    assert stepped.spool.used == stepped.broker.memory.used == stepped.queue("q").depth == 0
+    assert stepped.spool.used == stepped.broker.core.memory.used == stepped.queue("q").depth == 0
 
 
 def test_a_sender_of_non_persistent_messages_is_held_for_the_spool() -> None:
@@ -138,7 +138,7 @@ def test_a_sender_of_non_persistent_messages_is_held_for_the_spool() -> None:
         sender.send("q", body(number), {"persistent": "false"})
         stepped.run()
     assert stepped.queue("q").depth == 3
-    (hold,) = stepped.broker.flow.holds.values()
+    (hold,) = stepped.broker.core.flow.holds.values()
     assert hold.cause == "spool-limit"
     stored = stepped.connect()
     stored.send("q", b"persistent", {"receipt": "r"})
@@ -146,7 +146,7 @@ def test_a_sender_of_non_persistent_messages_is_held_for_the_spool() -> None:
     assert stored.receipts() == ["r"]
     receiver = consumer(stepped, ack="auto")
     assert len(receiver.messages()) == 6
-    assert not stepped.broker.flow.holds
+    assert not stepped.broker.core.flow.holds
 
 
 def test_memory_stays_under_its_limit_and_a_giant_still_flows() -> None:
@@ -165,7 +165,7 @@ def test_memory_stays_under_its_limit_and_a_giant_still_flows() -> None:
             receiver.ack(message)
         stepped.run()
     assert [len(message.body) for message in got] == [len(body(1))] * 10 + [50_000] + [len(body(11))]
-    assert stepped.broker.memory.peak < 5 * (SIZE + MESSAGE_OVERHEAD) + 51_000
+    assert stepped.broker.core.memory.peak < 5 * (SIZE + MESSAGE_OVERHEAD) + 51_000
 
 
 def test_a_cursor_that_was_refused_goes_on_when_another_queue_gives_memory_back() -> None:

@@ -59,7 +59,7 @@ def test_a_turn_reads_a_bounded_number_of_links_and_no_bodies_and_all_is_in_one_
     most = Most(bytes=store.bytes, entries=store.entries)
     run_counted(stepped, most)
     assert (most.bytes, most.entries, most.removals) == (0, RUN, count)
-    assert (receiver.receipts(), stepped.queue("q").depth, stepped.broker.stored_bytes) == (["done"], 0, 0)
+    assert (receiver.receipts(), stepped.queue("q").depth, stepped.broker.core.stored_bytes) == (["done"], 0, 0)
     assert stepped.queue("q").dequeued == count
 
 
@@ -105,7 +105,7 @@ def test_a_client_that_vanishes_meanwhile_has_committed_nothing(headers: dict[st
         other = consumer(stepped, prefetchSize="1")
     assert stepped.queue("q").depth == 7
     assert sorted(drain(stepped, other)) == numbers(*range(7))
-    assert (stepped.queue("q").depth, stepped.broker.memory.used) == (0, 0)
+    assert (stepped.queue("q").depth, stepped.broker.core.memory.used) == (0, 0)
 
 
 @pytest.mark.usefixtures("small_runs")
@@ -144,7 +144,7 @@ def test_a_commit_that_fails_gives_everything_back(consumed: bool) -> None:
     stepped.run()
     other = other or consumer(stepped)
     assert sorted(drain(stepped, other)) == numbers(*range(7))
-    assert (stepped.queue("q").depth, stepped.broker.stored_bytes, stepped.broker.memory.used) == (0, 0, 0)
+    assert (stepped.queue("q").depth, stepped.broker.core.stored_bytes, stepped.broker.core.memory.used) == (0, 0, 0)
 
 
 @pytest.mark.usefixtures("small_runs")
@@ -169,7 +169,7 @@ def test_a_queue_that_is_deleted_meanwhile_is_left_alone() -> None:
     assert is_half_found(stepped, receiver)
     stepped.broker.destinations.delete_queue(stepped.queue("q"))
     stepped.run()
-    assert (receiver.receipts(), stepped.broker.stored_bytes) == (["done"], 0)
+    assert (receiver.receipts(), stepped.broker.core.stored_bytes) == (["done"], 0)
 
 
 def test_what_a_prepared_transaction_acknowledged_late_stays_hidden() -> None:

@@ -2,10 +2,9 @@
 
 import pytest
 
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.transactions import rolled_back
 from quire.broker.transactions.rolled_back import RolledBack
-from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.waiting_messages import find_waiting, settle_waiting, take_waiting
 from quire.errors import StoreFull
 from quire.store.memory import MemoryStore
@@ -142,7 +141,7 @@ def test_a_durable_subscription_settles_what_waits_in_it() -> None:
     stepped = SteppedBroker(settings(policy=LATER))
     subscription = Recipient(stepped).subscribe_durably()
     publish(stepped, "1", "2")
-    transaction = Transaction(stepped.broker)
+    transaction = stepped.broker.begin_transaction()
     transaction.acknowledge(subscription, list(subscription.in_flight))
     known = RolledBack()
     known.note(transaction.roll_back())
@@ -156,7 +155,7 @@ def test_a_plain_subscription_gets_its_messages_again() -> None:
     receiver = Recipient(stepped)
     subscription = receiver.subscribe(ack=AckMode.CLIENT)
     publish(stepped, "1")
-    transaction = Transaction(stepped.broker)
+    transaction = stepped.broker.begin_transaction()
     transaction.acknowledge(subscription, list(subscription.in_flight))
     known = RolledBack()
     known.note(transaction.roll_back())
@@ -209,7 +208,7 @@ def test_one_in_a_transaction_that_the_store_refuses_is_undone(headers: dict[str
     assert message.body == b"0"
     again.ack(message)
     stepped.run()
-    assert (stepped.queue("q").depth, stepped.broker.memory.used) == (0, 0)
+    assert (stepped.queue("q").depth, stepped.broker.core.memory.used) == (0, 0)
 
 
 def test_one_in_a_transaction_that_is_rolled_back_too_is_forgotten() -> None:

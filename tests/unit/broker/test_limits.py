@@ -30,7 +30,7 @@ def errors(stepped: SteppedBroker, command: str, **headers: str) -> list[str]:
 def test_a_send_makes_no_more_than_the_limit(name: str) -> None:
     stepped = broker()
     assert errors(stepped, "SEND", destination=name) == ["too-many-destinations"]
-    assert stepped.broker.limits.destinations == 2
+    assert stepped.broker.core.limits.destinations == 2
     assert errors(stepped, "SEND", destination="/queue/q") == []
 
 
@@ -61,7 +61,7 @@ def test_partitions_count() -> None:
     stepped = SteppedBroker(settings(broker={"max_destinations": 6}))
     destinations = stepped.broker.destinations
     stream = destinations.create_stream("s", 4)
-    assert stepped.broker.limits.destinations == 4
+    assert stepped.broker.core.limits.destinations == 4
     destinations.add_partitions(stream, 5)
     with pytest.raises(TooManyDestinations):
         destinations.add_partitions(stream, 7)
@@ -69,9 +69,9 @@ def test_partitions_count() -> None:
         destinations.create_stream("other", 2)
     stepped.run()
     again = stepped.reopen()
-    assert again.broker.limits.destinations == 5
+    assert again.broker.core.limits.destinations == 5
     again.broker.destinations.delete_stream(again.broker.stream("s"))
-    assert again.broker.limits.destinations == 0
+    assert again.broker.core.limits.destinations == 0
 
 
 def test_temporary_destinations_count_until_they_end() -> None:
@@ -86,7 +86,7 @@ def test_temporary_destinations_count_until_they_end() -> None:
 def test_what_is_stored_is_there_at_a_start_though_the_limit_is_lower() -> None:
     stepped = broker()
     again = stepped.reopen(settings(broker={"max_destinations": 1}))
-    assert again.broker.limits.destinations == 2
+    assert again.broker.core.limits.destinations == 2
     assert errors(again, "SEND", destination="/topic/t") == []
 
 
@@ -98,7 +98,7 @@ def test_a_dead_letter_is_never_lost_for_a_limit() -> None:
     stepped.run()
     assert stepped.queue("q").dead_lettered == 1
     assert sum(queue.depth for name, queue in stepped.broker.queues.items() if name != "q") == 1
-    assert stepped.broker.limits.destinations == 3
+    assert stepped.broker.core.limits.destinations == 3
     assert errors(stepped, "SEND", destination="/queue/new") == ["too-many-destinations"]
 
 
@@ -174,17 +174,17 @@ def test_a_group_counts_once_for_each_partition() -> None:
     stepped = subscribing(7, partitions=3)
     member(stepped, group="g")
     reader = member(stepped)
-    assert stepped.broker.limits.subscriptions == 6
+    assert stepped.broker.core.limits.subscriptions == 6
     assert member(stepped, group="h").errors() == ["too-many-subscriptions"]
     reader.vanish()
-    assert stepped.broker.limits.subscriptions == 3
+    assert stepped.broker.core.limits.subscriptions == 3
     stepped.broker.destinations.add_partitions(stepped.broker.stream("s"), 6)
-    assert stepped.broker.limits.subscriptions == 6
+    assert stepped.broker.core.limits.subscriptions == 6
     with pytest.raises(TooManySubscriptions):
         stepped.broker.destinations.add_partitions(stepped.broker.stream("s"), 8)
     assert len(stepped.broker.stream("s").partitions) == 6
     stepped.run()
     again = stepped.reopen()
-    assert again.broker.limits.subscriptions == 6
+    assert again.broker.core.limits.subscriptions == 6
     again.broker.destinations.delete_stream(again.broker.stream("s"))
-    assert again.broker.limits.subscriptions == 0
+    assert again.broker.core.limits.subscriptions == 0

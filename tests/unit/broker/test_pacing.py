@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.core.commit import Commit
+from quire.broker.core.subscription import Session
 from quire.broker.pacing import LINGER, UNHURRIED, CommitPacing
-from quire.broker.session import Session
+from quire.broker.queues.queue_part import QueuePart
 from quire.clock import ManualClock
 from quire.testing.stepped import SteppedBroker
 

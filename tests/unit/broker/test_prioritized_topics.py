@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.topics.durable_subscription import Progress
 from quire.errors import QuireError, StoreFull
 from quire.management.management import Management
@@ -67,9 +67,9 @@ def drained(stepped: SteppedBroker, name: str = "d", prefetch: int = 1, **option
 def is_clean(stepped: SteppedBroker) -> bool:
     """Whether nothing is left of messages, in the store or in memory."""
     topic = stepped.broker.topic("t")
-    assert (topic.depth, topic.bytes, stepped.broker.stored_bytes) == (0, 0, 0)
+    assert (topic.depth, topic.bytes, stepped.broker.core.stored_bytes) == (0, 0, 0)
     assert not stepped.store.marks("sub/d/")
-    return records(stepped) == 0 and stepped.broker.memory.used == 0
+    return records(stepped) == 0 and stepped.broker.core.memory.used == 0
 
 
 # The order.
@@ -297,7 +297,7 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
     stepped.broker.destinations.delete_topic(stepped.broker.topic("t"))
     settle(stepped)
     assert [stepped.store.lane_state(lane).count for lane in lanes] == [0] * 10
-    assert (marks(stepped), stepped.store.marks("topic/"), stepped.broker.stored_bytes) == ([], [], 0)
+    assert (marks(stepped), stepped.store.marks("topic/"), stepped.broker.core.stored_bytes) == ([], [], 0)
 
 
 def test_an_operator_browses_in_the_order_of_sending_and_purges() -> None:
@@ -480,7 +480,7 @@ def test_any_read_may_fail(policy: dict[str, Any], keeps: dict[str, Any]) -> Non
         left = stepped.broker.topic("t").kept.count
         assert records(stepped) == left, f"read {nth}"
         assert (durable(stepped, "x").depth, durable(stepped, "y").depth) == (0, 0), f"read {nth}"
-        assert stepped.broker.memory.used == 0, f"read {nth}"
+        assert stepped.broker.core.memory.used == 0, f"read {nth}"
         nth += 1
     assert reads > 40
 
@@ -556,7 +556,7 @@ def test_what_is_finished_is_passed_over_a_bounded_part_in_a_turn_and_the_order_
     stepped.run()
     first = ["9-0"] * but_first + ["9-last"]
     assert take_all(stepped, receiver, subscription).split() == first + [f"1-{n}" for n in range(1, 600, 2)]
-    assert (durable(stepped).depth, durable(stepped, "behind").depth, broker.memory.used) == (0, 601, 0)
+    assert (durable(stepped).depth, durable(stepped, "behind").depth, broker.core.memory.used) == (0, 601, 0)
 
 
 def test_what_comes_back_behind_what_is_finished_keeps_its_place() -> None:
@@ -606,7 +606,7 @@ def test_a_look_at_the_oldest_message_is_short_and_the_next_one_goes_on(monkeypa
         heads.append(found.lanes[0].head())
     assert heads == [None] * 6 + [201]  # 150 records before it, 20 or 21 in a look
     assert found.lanes[0].head() == 201
-    door = TopicManagement(Management(found.broker))
+    door = TopicManagement(Management(stepped.broker))
     assert door.durable("c", "d").oldest_message_age_seconds == 10
 
 
@@ -624,7 +624,7 @@ def test_memory_stays_bounded_with_a_large_backlog() -> None:
         accept(subscription, *messages)
         stepped.run()
     assert [message.priority for message in got] == [priority for priority in range(9, -1, -1) for _ in range(20)]
-    assert stepped.broker.memory.peak <= 20_000 + 10 * 1500  # and one message of each priority
+    assert stepped.broker.core.memory.peak <= 20_000 + 10 * 1500  # and one message of each priority
     assert is_clean(stepped)
 
 
@@ -703,7 +703,7 @@ def test_what_waits_for_a_plain_subscription_comes_by_priority() -> None:
     send(stepped, "4a")
     send(stepped, "1a", "9a", "1b", "9b", "4b")
     assert take_all(stepped, receiver, subscription) == "4a 9a 9b 4b 1a 1b"
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_what_comes_back_to_a_plain_subscription_waits_within_its_priority() -> None:
@@ -714,7 +714,7 @@ def test_what_comes_back_to_a_plain_subscription_waits_within_its_priority() -> 
     reject(subscription, *receiver.take())
     stepped.run()
     assert take_all(stepped, receiver, subscription) == "9a 4a 4b 1a 1b"
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_what_waits_for_a_plain_subscription_comes_in_order_without_the_policy() -> None:
@@ -738,7 +738,7 @@ def test_what_goes_from_a_slow_one_is_what_its_strategy_says(strategy: str) -> N
     send(stepped, "5d", p="2")
     expected = {"oldest": "4a 5d 1c", "oldest-with-lowest-priority": "4a 9b 5d", "unique-property": "4a 9b 5d"}
     assert take_all(stepped, receiver, subscription) == expected[strategy]
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_superseded_messages_that_were_given_out_are_forgotten() -> None:

@@ -139,7 +139,7 @@ def test_what_is_forgotten_in_a_commit_that_fails_stays_forgotten() -> None:
     stepped.advance(1)
     stepped.run()
     assert [id for id, _ in stepped.store.producers()] == []
-    assert stepped.broker.producer_sequence("b") == 0
+    assert stepped.broker.producers.sequence("b") == 0
     send(stepped, "b", number=7)
     assert known(stepped) == ["b"]
 

@@ -67,7 +67,7 @@ def test_the_delay_and_the_counts_survive_a_restart() -> None:
 
 def test_a_message_that_waits_takes_no_memory() -> None:
     stepped, _ = rejecting(1)
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_a_message_that_waits_expires() -> None:

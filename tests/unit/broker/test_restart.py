@@ -72,7 +72,7 @@ def test_the_mark_is_written_once_in_many_messages() -> None:
     assert len(receiver.messages()) == 2 * MARK_STEP
     mark = stepped.store.lane_state(stepped.queue("q").lanes[0].id).dispatch_mark
     assert 2 * MARK_STEP <= mark <= 3 * MARK_STEP
-    assert stepped.broker.commits_done < 20
+    assert stepped.broker.core.commits_done < 20
 
 
 @pytest.mark.parametrize("prefetch", [1, 10])

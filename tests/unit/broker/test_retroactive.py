@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.broker.subscription import AckMode
+from quire.broker.core.subscription import AckMode
 from quire.errors import StoreFull
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -110,7 +110,7 @@ def test_live_messages_come_after_the_kept_ones_and_none_comes_twice() -> None:
         accept(subscription, *messages)
         stepped.run()
     assert got == [b"1", b"2", b"3", b"under way", b"open", b"live"]
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_a_slow_retroactive_consumer_gets_all_that_was_kept_when_it_came() -> None:
@@ -154,7 +154,7 @@ def test_kept_messages_wait_for_memory_and_are_not_lost() -> None:
     receiver = Recipient(stepped)
     subscription = receiver.subscribe(ack=AckMode.INDIVIDUAL, retroactive=True)
     stepped.run()
-    assert stepped.broker.memory.peak <= 6000
+    assert stepped.broker.core.memory.peak <= 6000
     got = 0
     while messages := receiver.take():
         got += len(messages)
@@ -256,7 +256,7 @@ def test_when_the_policy_ends_what_was_kept_goes_step_by_step(restarts: bool, mo
     else:
         stepped.broker.reload(settings())
     settle(stepped)
-    assert (records(stepped), recovered(stepped), stepped.broker.stored_bytes) == (0, [], 0)
+    assert (records(stepped), recovered(stepped), stepped.broker.core.stored_bytes) == (0, [], 0)
 
 
 def test_when_a_policy_begins_what_comes_from_then_on_is_kept() -> None:

@@ -23,7 +23,7 @@ def test_a_scheduled_message_survives_a_crash() -> None:
     rig = Rig()
     rig.stored(delay=1000)
     rig = rig.crash()
-    assert (rig.schedule.depth, rig.stepped.broker.stored_bytes) == (1, rig.schedule.bytes)
+    assert (rig.schedule.depth, rig.stepped.broker.core.stored_bytes) == (1, rig.schedule.bytes)
     rig.passes(1)
     assert bodies(rig.received()) == [b"m"]
 
@@ -122,7 +122,7 @@ def test_what_the_store_has_and_is_not_announced_yet_is_not_sent_twice() -> None
     rig.stepped.turn()
     batch = rig.stepped.writer.apply()
     rig.stepped.advance(1)
-    rig.stepped.broker.committed(batch, None)
+    rig.stepped.broker.turns.committed(batch, None)
     rig.passes(2)
     assert sorted(bodies(rig.received())) == [b"first", b"second"]
 

@@ -49,7 +49,7 @@ def test_messages_of_many_senders_share_one_commit_and_one_write_each() -> None:
         producer.send("q", b"a", {"receipt": f"a{number}"})
         producer.send("q", b"b", {"receipt": f"b{number}"})
     stepped.run()
-    assert stepped.broker.commits_done == 1
+    assert stepped.broker.core.commits_done == 1
     assert [producer.connection.writes for producer in producers] == [1] * 5
     assert producers[3].receipts() == ["a3", "b3"]
 

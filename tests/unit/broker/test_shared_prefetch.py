@@ -1,6 +1,6 @@
 """One prefetch for several sources: whoever waits for credit is woken when there is some."""
 
-from quire.broker.subscription import Dispatching
+from quire.broker.core.subscription import Dispatching
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, settings
 
@@ -62,13 +62,13 @@ def waiting(count: int, each: int) -> tuple[SteppedBroker, SteppedClient, list[F
 def test_an_acknowledgement_is_no_work_for_all_the_queues_that_wait() -> None:
     stepped, consumer, frames = waiting(200, 2)
     dispatched: list[object] = []
-    right = stepped.broker.dispatch.serve
+    right = stepped.broker.core.dispatch.serve
 
     def serve(queue: Dispatching) -> None:
         dispatched.append(queue)
         right(queue)
 
-    stepped.broker.dispatch.serve = serve  # type: ignore[method-assign]
+    stepped.broker.core.dispatch.serve = serve  # type: ignore[method-assign]
     for _ in range(20):
         consumer.ack(frames.pop(0))
         stepped.run()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.steps import BUDGET, RETRY
+from quire.broker.core.steps import BUDGET, RETRY
 from quire.clock import ManualClock
 from quire.errors import StoreError, StoreFull
 from quire.testing.stepped import SteppedBroker
@@ -13,11 +13,11 @@ def test_next_step_comes_after_the_commit_of_the_last() -> None:
     commits: list[int] = []
 
     def step() -> bool:
-        stepped.broker.set_mark(f"m{len(commits)}", b"")
-        commits.append(stepped.broker.commits_done)
+        stepped.broker.core.set_mark(f"m{len(commits)}", b"")
+        commits.append(stepped.broker.core.commits_done)
         return len(commits) < 3
 
-    stepped.broker.steps.add(step, "counting")
+    stepped.broker.core.steps.add(step, "counting")
     stepped.run()
     assert commits == [0, 1, 2]
 
@@ -33,7 +33,7 @@ def test_steps_of_one_turn_have_a_budget_of_time_and_the_others_go_first_next_ti
         return True
 
     for name in ("a", "b"):
-        stepped.broker.steps.add(lambda name=name: step_of(name), name)  # type: ignore[misc]
+        stepped.broker.core.steps.add(lambda name=name: step_of(name), name)  # type: ignore[misc]
     stepped.turn()
     assert taken == ["a"]
     stepped.turn()
@@ -50,7 +50,7 @@ def test_failed_read_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixtu
             raise StoreError("cannot read")
         return False
 
-    stepped.broker.steps.add(step, "a sweep")
+    stepped.broker.core.steps.add(step, "a sweep")
     stepped.run()
     assert len(calls) == 1
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_nothing_is_done_while_the_store_refuses_commits() -> None:
     stepped.turn()
     stepped.commit(StoreFull("full"))
     calls = []
-    stepped.broker.steps.add(lambda: bool(calls.append(1)), "a sweep")  # type: ignore[func-returns-value]
+    stepped.broker.core.steps.add(lambda: bool(calls.append(1)), "a sweep")  # type: ignore[func-returns-value]
     stepped.turn()
     assert calls == []
     for _ in range(2):  # the store takes writes again, and then the step is taken

@@ -39,7 +39,7 @@ def test_senders_get_an_error_and_are_closed() -> None:
     assert producer.connection.closed
     assert not idle.connection.closed
     stepped.run()
-    assert (stepped.queue("q").depth, stepped.broker.memory.used) == (0, 0)
+    assert (stepped.queue("q").depth, stepped.broker.core.memory.used) == (0, 0)
 
 
 def test_persistent_sends_are_refused_until_the_store_works_again_and_then_taken() -> None:
@@ -51,7 +51,7 @@ def test_persistent_sends_are_refused_until_the_store_works_again_and_then_taken
     refused.send("q", b"2", {"receipt": "r"})
     assert refused.errors() == ["store-full"]
     recover(stepped)
-    assert stepped.broker.store_error is None
+    assert stepped.broker.core.store_error is None
     taken = stepped.connect()
     taken.send("q", b"3", {"receipt": "r"})
     stepped.run()
@@ -98,7 +98,7 @@ def test_consumers_go_on_while_the_store_refuses() -> None:
     before = drain(stepped, receiver)  # no further than the dispatch mark: after a crash all of it would be flagged
     assert before == numbers(*range(len(before)))
     assert len(before) >= 2
-    assert stepped.broker.store_error is not None
+    assert stepped.broker.core.store_error is not None
     recover(stepped)
     assert before + drain(stepped, receiver) == numbers(*range(10))
     assert receiver.errors() == []
@@ -135,9 +135,9 @@ def test_non_persistent_messages_of_a_failed_commit_give_their_memory_and_spool_
         sender.send("q", b"x" * 600, {"persistent": "false"})
     stepped.turn()
     assert stepped.spool.used > 0
-    assert stepped.broker.memory.used > 0
+    assert stepped.broker.core.memory.used > 0
     stepped.commit(FULL)
-    assert (stepped.broker.memory.used, stepped.queue("q").depth) == (0, 0)
+    assert (stepped.broker.core.memory.used, stepped.queue("q").depth) == (0, 0)
     recover(stepped)
     assert stepped.spool.used == 0
     fresh = stepped.connect()
@@ -160,7 +160,7 @@ def test_rejections_of_a_failed_commit_are_counted_once() -> None:
 
 def test_the_failure_of_a_sync_between_commits_refuses_sends_for_a_while() -> None:
     stepped = filled(0)
-    stepped.broker.committed(WriteBatch(), StoreError("cannot sync"))
+    stepped.broker.turns.committed(WriteBatch(), StoreError("cannot sync"))
     producer = stepped.connect()
     producer.send("q", b"1")
     assert producer.errors() == ["store-failed"]
@@ -237,7 +237,7 @@ def test_sends_are_taken_again_though_nobody_else_has_anything_to_write() -> Non
     fail_commit(stepped)
     stepped.run()
     recover(stepped)
-    assert stepped.broker.store_error is None
+    assert stepped.broker.core.store_error is None
     producer = stepped.connect()
     producer.send("q", b"taken", {"receipt": "1"})
     stepped.run()
@@ -251,11 +251,11 @@ def test_the_store_is_tried_again_as_often_as_it_takes() -> None:
     for _ in range(3):
         stepped.commit(FULL)
         stepped.run_turns()
-        assert stepped.broker.store_error is FULL
+        assert stepped.broker.core.store_error is FULL
         stepped.advance(1)
         stepped.run_turns()
     stepped.run()
-    assert stepped.broker.store_error is None
+    assert stepped.broker.core.store_error is None
 
 
 def test_a_dead_letter_of_a_failed_commit_is_in_one_of_both_queues() -> None:

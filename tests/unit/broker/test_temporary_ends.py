@@ -20,7 +20,7 @@ def test_it_ends_with_its_connection_and_leaves_nothing(leaving: str, kind: str)
     for number in range(6):
         send_to(client, f"/temp-{kind}/unread", b"%d" % number)
     stepped.run()
-    assert stepped.broker.memory.used > 0
+    assert stepped.broker.core.memory.used > 0
     assert (stepped.spool.used > 0) == (kind == "queue")
     if leaving == "disconnect":
         client.frame("DISCONNECT")
@@ -28,8 +28,8 @@ def test_it_ends_with_its_connection_and_leaves_nothing(leaving: str, kind: str)
         client.vanish()
     stepped.run()
     assert temporaries(stepped) == 0
-    assert (stepped.broker.memory.used, stepped.broker.stored_bytes, stepped.spool.used) == (0, 0, 0)
-    assert not stepped.broker.ready
+    assert (stepped.broker.core.memory.used, stepped.broker.core.stored_bytes, stepped.spool.used) == (0, 0, 0)
+    assert not stepped.broker.core.dispatch.ready
 
 
 def test_its_consumer_may_leave_and_come_back() -> None:
@@ -60,7 +60,7 @@ def test_an_answer_to_one_who_is_gone_is_dropped_and_harms_nobody(known: bool) -
     stepped.run()
     assert (service.receipts(), service.errors()) == (["r"], [])
     assert stepped.broker.routing.temporaries.dropped == 1
-    assert (stepped.broker.memory.used, stepped.spool.used) == (0, 0)
+    assert (stepped.broker.core.memory.used, stepped.spool.used) == (0, 0)
 
 
 def test_an_answer_that_is_committed_too_late_is_dropped() -> None:
@@ -87,7 +87,7 @@ def test_a_commit_under_way_when_it_ends_is_done() -> None:
     client.vanish()
     stepped.commit()
     stepped.run()
-    assert (stepped.queue("work").depth, stepped.broker.memory.used) == (1, stepped.queue("work").memory.used)
+    assert (stepped.queue("work").depth, stepped.broker.core.memory.used) == (1, stepped.queue("work").memory.used)
     sender.send("work", b"more")
     stepped.run()
     assert consumer(stepped, "work").messages() == [b"stored", b"more"]
@@ -109,7 +109,7 @@ def test_a_commit_that_fails_when_it_is_gone_concerns_nobody(under_way: bool) ->
     stepped.advance(2)
     stepped.run()
     assert sender.errors() == ["store-full"]
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 # Nothing of it is in the store.
@@ -140,7 +140,7 @@ def test_nothing_of_it_is_ever_in_the_store() -> None:
     assert sorted(got) == numbers(0, 1, 2, 3, 4, 5)
     client.vanish()
     stepped.run()
-    assert (stepped.store.destinations(), stepped.spool.used, stepped.broker.memory.used) == ([], 0, 0)
+    assert (stepped.store.destinations(), stepped.spool.used, stepped.broker.core.memory.used) == ([], 0, 0)
 
 
 def test_what_came_back_of_it_is_in_no_commit_that_others_are_in() -> None:
@@ -204,7 +204,7 @@ def test_what_fails_too_often_is_dropped() -> None:
         client.nack(message)
         stepped.run()
     assert client.take("MESSAGE") == []
-    assert (stepped.broker.queues, stepped.broker.memory.used) == ({}, 0)
+    assert (stepped.broker.queues, stepped.broker.core.memory.used) == ({}, 0)
 
 
 def test_a_part_of_a_list_may_be_temporary() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.acknowledgement import Pull
-from quire.broker.subscription import AckMode
+from quire.broker.core.subscription import AckMode
 from quire.destination import Destination
 from quire.errors import StoreFull, UnknownDestination
 from quire.testing.stepped import SteppedBroker
@@ -26,7 +26,7 @@ def test_nothing_is_given_out_before_its_commit_is_done() -> None:
     receiver.subscribe()
     stepped.run()
     put(stepped, "1")
-    stepped.broker.set_mark("other", b"")  # something that has to be stored is in the same commit
+    stepped.broker.core.set_mark("other", b"")  # something that has to be stored is in the same commit
     stepped.run_turns()
     assert receiver.bodies() == []
     stepped.commit()
@@ -39,7 +39,7 @@ def test_what_is_in_a_commit_that_fails_is_given_to_nobody() -> None:
     receiver.subscribe()
     stepped.run()
     put(stepped, "refused")
-    stepped.broker.set_mark("other", b"")
+    stepped.broker.core.set_mark("other", b"")
     stepped.turn()
     stepped.commit(StoreFull("full"))
     stepped.advance(1)
@@ -54,7 +54,7 @@ def test_without_durable_subscriptions_nothing_is_stored() -> None:
     commits = stepped.store.size()
     publish(stepped, "1", persistent=True)
     assert (records(stepped), stepped.store.size()) == (0, commits)
-    assert stepped.broker.stored_bytes == 0
+    assert stepped.broker.core.stored_bytes == 0
 
 
 def test_a_subscription_gets_what_is_sent_after_it_came() -> None:
@@ -76,7 +76,7 @@ def test_a_subscription_that_left_gets_nothing_more() -> None:
     publish(stepped, "3")
     assert receiver.bodies() == [b"1"]
     assert stepped.broker.topic("t").subscriptions == []
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_a_selector_chooses() -> None:
@@ -132,12 +132,12 @@ def test_a_pull_gets_what_waits() -> None:
     stepped = SteppedBroker()
     receiver = Recipient(stepped)
     subscription = receiver.subscribe(ack=AckMode.INDIVIDUAL, prefetch=0)
-    Pull(subscription, 1, -1)
+    Pull(stepped.broker.core, subscription, 1, -1)
     stepped.run()
     assert receiver.errors == ["nothing-came"]
     publish(stepped, "1", "2")
     assert receiver.bodies() == []
-    Pull(subscription, 1)
+    Pull(stepped.broker.core, subscription, 1)
     stepped.run()
     assert receiver.bodies() == [b"1"]
 
@@ -207,7 +207,7 @@ def test_what_fails_too_often_becomes_a_dead_letter() -> None:
     assert receiver.take() == []
     assert stepped.queue("ActiveMQ.DLQ").depth == 1
     assert stepped.broker.topic("t").dead_lettered == 1
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_expired_message_is_not_delivered() -> None:
         stepped.run()
     assert got == [b"1", b"2", b"3"]
     assert stepped.broker.topic("t").expired == 1
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_what_was_acknowledged_in_a_transaction_that_failed_comes_again() -> None:
@@ -262,7 +262,7 @@ def test_what_was_acknowledged_in_a_transaction_that_failed_comes_again() -> Non
     (again,) = receiver.take()
     assert (again.body, again.redelivered) == (b"1", True)
     leave(subscription)
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_topics_are_there_after_a_restart_and_can_be_deleted() -> None:

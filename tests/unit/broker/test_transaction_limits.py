@@ -24,9 +24,9 @@ def test_transactions_that_do_not_fit_into_memory_together_are_refused() -> None
     other.send("q", b"x" * 3000, IN_T)
     assert other.errors() == ["transaction-too-large"]
     assert client.errors() == []
-    assert 3000 < stepped.broker.transaction_bytes < 4000
+    assert 3000 < stepped.broker.core.transaction_bytes < 4000
     client.vanish()
-    assert stepped.broker.transaction_bytes == 0
+    assert stepped.broker.core.transaction_bytes == 0
 
 
 def test_a_transaction_with_more_bytes_than_the_setting_allows_is_refused() -> None:
@@ -74,7 +74,7 @@ def test_what_open_transactions_hold_counts_against_the_limit_of_the_store() -> 
     plain.send("q", b"y" * 2000)
     plain.send("q", b"z", {"receipt": "r"})
     stepped.run()
-    assert [hold.cause for hold in stepped.broker.flow.holds.values()] == ["store-limit"]
+    assert [hold.cause for hold in stepped.broker.core.flow.holds.values()] == ["store-limit"]
     client.frame("ABORT", IN_T)
     stepped.run()
     assert plain.receipts() == ["r"]
@@ -86,7 +86,7 @@ def test_a_commit_is_possible_at_the_limit_of_the_store() -> None:
     client.send("q", b"x" * 3000, IN_T)
     plain.send("q", b"y" * 3000)
     stepped.run()
-    assert stepped.broker.is_restricted
+    assert stepped.broker.core.is_restricted
     client.frame("COMMIT", {**IN_T, "receipt": "r"})
     stepped.run()
     assert client.receipts() == ["r"]
@@ -144,7 +144,7 @@ def test_a_transaction_that_is_open_for_too_long_is_rolled_back_and_the_client_i
     stepped.run()
     (again,) = other.take("MESSAGE") + receiver.take("MESSAGE")
     assert (again.body, again.headers["JMSXDeliveryCount"]) == (b"1", "2")
-    assert stepped.broker.transaction_bytes == 0
+    assert stepped.broker.core.transaction_bytes == 0
     assert receiver.errors() == []
     if late == "SEND":
         receiver.send("q", b"", IN_T)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.routing.routing import Target
+from quire.broker.core.services import Target
 from quire.errors import InvalidDestination, StoreFull
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, consumer, drain, filled, is_flagged, numbers, settings
@@ -56,7 +56,7 @@ def test_what_an_aborted_transaction_sent_is_gone_and_what_it_acknowledged_comes
     stepped.run()
     assert receiver.receipts() == ["r"]
     assert (stepped.queue("q").depth, stepped.queue("q").in_flight) == (2, 0)
-    assert stepped.broker.transaction_bytes == 0
+    assert stepped.broker.core.transaction_bytes == 0
     stepped.advance(4.9)
     stepped.run()
     assert receiver.messages() == []
@@ -326,7 +326,7 @@ def test_the_undone_acknowledgement_of_a_spooled_message_brings_it_back_once() -
     stepped.advance(1)
     stepped.run()
     assert [text[:1] for text in drain(stepped, consumer(stepped))] == numbers(1, 2)
-    assert (stepped.queue("q").depth, stepped.spool.used, stepped.broker.memory.used) == (0, 0, 0)
+    assert (stepped.queue("q").depth, stepped.spool.used, stepped.broker.core.memory.used) == (0, 0, 0)
 
 
 def test_a_transaction_one_of_whose_destinations_is_gone_does_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +347,7 @@ def test_a_transaction_one_of_whose_destinations_is_gone_does_nothing_at_all(mon
     receiver.frame("COMMIT", IN_T)
     stepped.run()
     assert receiver.errors() == ["invalid-destination"]
-    assert (stepped.queue("a").depth, stepped.queue("q").depth, stepped.broker.transaction_bytes) == (0, 1, 0)
+    assert (stepped.queue("a").depth, stepped.queue("q").depth, stepped.broker.core.transaction_bytes) == (0, 1, 0)
 
 
 def test_queues_topics_and_composites_take_part_in_one_commit() -> None:

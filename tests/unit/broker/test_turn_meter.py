@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from quire.broker.turn_meter import BOUNDS, TurnMeter
+from quire.broker.core.turn_meter import BOUNDS, TurnMeter
 from quire.clock import ManualClock
 from quire.destination import queue
 from quire.testing.stepped import SteppedBroker
@@ -82,11 +82,11 @@ class SlowClock(ManualClock):
 
 def test_turns_and_commits_of_a_broker_are_measured() -> None:
     stepped = SteppedBroker(clock=SlowClock())
-    before = sum(stepped.broker.meter.counts)
+    before = sum(stepped.broker.core.meter.counts)
     client = stepped.connect()
     client.send("q", b"body")
     stepped.turn()
-    assert sum(stepped.broker.meter.counts) == before + 1
+    assert sum(stepped.broker.core.meter.counts) == before + 1
     stepped.commit()
-    assert sum(stepped.broker.meter.counts) == before + 2
-    assert stepped.broker.meter.take_longest() > 0
+    assert sum(stepped.broker.core.meter.counts) == before + 2
+    assert stepped.broker.core.meter.take_longest() > 0

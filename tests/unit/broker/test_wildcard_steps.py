@@ -77,7 +77,7 @@ def test_one_that_ends_before_it_was_there_has_its_receipt_and_leaves_nothing() 
     client.frame("UNSUBSCRIBE", {"id": "0", "receipt": "gone"})
     stepped.run()
     assert sorted(client.receipts()) == ["gone", "there"]
-    assert (consumers(stepped), stepped.broker.leaving) == (0, {})
+    assert (consumers(stepped), stepped.broker.core.leaving) == (0, {})
 
 
 @pytest.mark.parametrize("leaving", ["unsubscribe", "vanish"])

@@ -51,7 +51,7 @@ def test_a_prepared_branch_holds_its_messages_back_and_hides_what_it_has_acknowl
     assert branch.prepare() is True
     stepped.run()
     assert depths(stepped) == {"q": 3}
-    assert (stepped.queue("q").in_flight, stepped.broker.transaction_bytes) == (1, 0)
+    assert (stepped.queue("q").in_flight, stepped.broker.core.transaction_bytes) == (1, 0)
     receiver.leave()
     stepped.run()
     assert consumer(stepped).messages() == numbers(2)
@@ -138,7 +138,7 @@ def test_a_commit_counts_what_it_removes() -> None:
     stepped.run()
     queue = stepped.queue("q")
     assert (queue.dequeued, queue.depth, queue.bytes) == (2, 1, stepped.store.lane_state(queue.lanes[0].id).bytes)
-    assert stepped.broker.stored_bytes == queue.bytes
+    assert stepped.broker.core.stored_bytes == queue.bytes
     assert queue.lanes[0].cursor.excluded == set()
 
 
@@ -297,7 +297,7 @@ def test_messages_that_are_not_persistent_have_the_same_fate(outcome: str, limit
             again.ack(frame)
         stepped.run()
     assert got == (list(range(done, 3)) if outcome == "commit" else [0, 1, 2])
-    assert (stepped.queue("q").depth, stepped.broker.memory.used, stepped.spool.used) == (0, 0, 0)
+    assert (stepped.queue("q").depth, stepped.broker.core.memory.used, stepped.spool.used) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("outcome", ["commit", "roll_back"])
@@ -324,7 +324,7 @@ def test_a_queue_that_was_deleted_meanwhile_is_left_alone(outcome: str, headers:
         assert message.body == b"new"
         last.ack(message)
     stepped.run()
-    assert (stepped.broker.xa.recover(), stepped.broker.memory.used) == ([], 0)
+    assert (stepped.broker.xa.recover(), stepped.broker.core.memory.used) == ([], 0)
 
 
 def test_a_numbered_send_that_came_another_way_is_not_sent_again() -> None:

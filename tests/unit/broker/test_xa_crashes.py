@@ -67,7 +67,7 @@ def left(stepped: SteppedBroker) -> tuple[list[bytes], list[bytes]]:
     """What is in the two queues, as consumers get it; after that nothing may be left."""
     got = drain(stepped, consumer(stepped, "q")), drain(stepped, consumer(stepped, "out"))
     assert depths(stepped) == {}
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
     return got
 
 
@@ -257,7 +257,7 @@ def test_an_operators_decision_while_the_prepare_is_being_refused_stands(store: 
 def test_a_one_phase_commit_that_the_store_refuses_is_rolled_back(store: Store) -> None:
     stepped, branch = working(store)
     branch.commit(one_phase=True)
-    stepped.broker.sent(stepped.queue("q").subscriptions[0].session)
+    stepped.broker.core.sent(stepped.queue("q").subscriptions[0].session)
     fail(stepped)
     recover(stepped)
     with pytest.raises(UnknownXid):
@@ -274,7 +274,7 @@ def test_a_mark_that_cannot_be_read_keeps_no_broker_from_starting(
     store: Store, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stepped, _ = working(store)
-    stepped.broker.set_mark(key, b"damaged")
+    stepped.broker.core.set_mark(key, b"damaged")
     stepped.run()
     stepped = stepped.reopen()
     assert stepped.broker.xa.recover() == []
@@ -287,7 +287,7 @@ def test_a_commit_whose_mark_is_gone_does_nothing(store: Store) -> None:
     stepped, branch = working(store)
     branch.prepare()
     stepped.run()
-    stepped.broker.set_mark(f"xa/{XID}", None)
+    stepped.broker.core.set_mark(f"xa/{XID}", None)
     stepped.run()
     with pytest.raises(StoreCorrupt):
         branch.commit()

@@ -28,7 +28,7 @@ def test_a_branch_that_is_not_prepared_ends_with_its_session() -> None:
         stepped.broker.xa.branch(XID)
     again = CoreConsumer(stepped).take()
     assert [(message.body, message.failures) for message in again] == [(b"0", 1), (b"1", 0), (b"2", 0)]
-    assert stepped.broker.transaction_bytes == 0
+    assert stepped.broker.core.transaction_bytes == 0
 
 
 def test_a_prepared_branch_stays_when_its_session_goes() -> None:

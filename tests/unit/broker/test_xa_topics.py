@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.transactions.xa_branch import XaBranch
 from quire.testing.stepped import SteppedBroker
@@ -43,7 +43,7 @@ def finish(stepped: SteppedBroker) -> list[tuple[bytes, bool]]:
     for message in came:
         acknowledge(subscription, AckType.INDIVIDUAL, None, message.sequence)
     stepped.run()
-    assert (durable(stepped).depth, records(stepped), stepped.broker.memory.used) == (0, 0, 0)
+    assert (durable(stepped).depth, records(stepped), stepped.broker.core.memory.used) == (0, 0, 0)
     return [(message.body, message.redelivered) for message in came]
 
 
@@ -139,7 +139,7 @@ def test_a_plain_subscription_is_done_with_what_is_committed() -> None:
     branch.commit()
     acknowledge(subscription, AckType.STANDARD, None, max(subscription.in_flight), count=1)
     stepped.run()
-    assert (stepped.broker.memory.used, stepped.broker.xa.recover()) == (0, [])
+    assert (stepped.broker.core.memory.used, stepped.broker.xa.recover()) == (0, [])
 
 
 def test_a_plain_subscription_gets_again_what_is_rolled_back() -> None:
@@ -148,7 +148,7 @@ def test_a_plain_subscription_gets_again_what_is_rolled_back() -> None:
     stepped.run()
     assert [(message.body, message.redelivered) for message in receiver.take()] == [(b"1", True)]
     leave(subscription)
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 @pytest.mark.parametrize("outcome", ["commit", "roll_back"])
@@ -157,4 +157,4 @@ def test_nothing_is_left_of_a_plain_subscription_that_is_gone(outcome: str) -> N
     leave(subscription)
     getattr(branch, outcome)()
     stepped.run()
-    assert (receiver.bodies(), stepped.broker.memory.used, stepped.broker.xa.recover()) == ([], 0, [])
+    assert (receiver.bodies(), stepped.broker.core.memory.used, stepped.broker.xa.recover()) == ([], 0, [])

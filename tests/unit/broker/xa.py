@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.routing.routing import Target
-from quire.broker.session import Session
+from quire.broker.core.services import Target
+from quire.broker.core.subscription import Session
 from quire.broker.transactions.xa_branch import XaBranch
 from quire.broker.transactions.xid import Xid
 from quire.message import header_lines

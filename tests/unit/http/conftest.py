@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quire.broker.flow import HoldCause
+from quire.broker.core.flow import HoldCause
 from quire.broker.routing.route import route_of
 from quire.broker.transactions.xid import Xid
 from quire.http.app import Application
@@ -65,7 +65,7 @@ def prepare(api: Api, xid: Xid) -> None:
     """Have a prepared transaction that sends a message."""
     broker = api.stepped.broker
     branch = broker.xa.start(xid, api.stepped.connect().session)
-    route = route_of(broker, {"destination": "/queue/q"})
+    route = route_of(broker.routing, {"destination": "/queue/q"})
     branch.transaction.send(route, b"message-id:1\ntimestamp:1\n\n")
     branch.end()
     branch.prepare()

@@ -41,7 +41,7 @@ def test_status_has_what_an_operator_looks_for(api: Api) -> None:
     assert status["temporaries"] == 1
     assert (status["topics"], status["durables"], status["scheduled"], status["prepared"]) == (1, 1, 1, 1)
     assert status["store"] == {
-        "url": "memory:", "bytes": api.stepped.broker.stored_bytes, "limit": 100 * 10**9, "sync": "always",
+        "url": "memory:", "bytes": api.stepped.broker.core.stored_bytes, "limit": 100 * 10**9, "sync": "always",
         "disk": None,
     }  # fmt: skip
     assert status["memory"]["limit"] == api.stepped.settings.memory.limit
@@ -61,7 +61,7 @@ def test_status_shows_no_password() -> None:
 
 def test_health_is_an_error_while_the_store_takes_no_writes(api: Api) -> None:
     assert api.call("GET", "/health").json() == {"state": "running"}
-    api.stepped.broker.store_error = StoreFull("the disk is full")
+    api.stepped.broker.core.store_error = StoreFull("the disk is full")
     assert api.error("GET", "/health") == (507, "store-full")
     status = api.call("GET", "/broker").json()
     assert (status["state"], status["store_error"]) == ("store-failed", "the disk is full")

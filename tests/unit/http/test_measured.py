@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quire.broker.turn_meter import TurnMeter
+from quire.broker.core.turn_meter import TurnMeter
 from quire.clock import ManualClock
 from quire.http.measured import Measured
 from tests.unit.http.conftest import Api
@@ -59,6 +59,6 @@ def test_errors_and_cancellations_go_through() -> None:
 
 
 def test_requests_to_the_api_are_measured(api: Api) -> None:
-    before = sum(api.stepped.broker.meter.counts)
+    before = sum(api.stepped.broker.core.meter.counts)
     api.call("GET", "/broker")
-    assert sum(api.stepped.broker.meter.counts) > before
+    assert sum(api.stepped.broker.core.meter.counts) > before

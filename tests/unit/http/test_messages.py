@@ -86,7 +86,7 @@ def test_body_over_the_limit_is_refused_before_it_is_read(api: Api) -> None:
 
 
 def test_send_over_a_limit_is_refused_at_once(api: Api) -> None:
-    api.stepped.broker.stored_bytes = api.stepped.settings.store.limit
+    api.stepped.broker.core.stored_bytes = api.stepped.settings.store.limit
     assert api.error("POST", "/queues/q/messages", json={"body": "b"}) == (503, "producer-held")
 
 

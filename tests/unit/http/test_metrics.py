@@ -53,17 +53,17 @@ def test_counts_of_the_broker_are_those_of_the_core() -> None:
     stepped = filled(3)
     broker = stepped.broker
     samples = scraped(Api(stepped))
-    assert samples["quire_store_bytes", ""] == broker.stored_bytes
-    assert samples["quire_memory_limit_bytes", ""] == broker.memory.limit
-    assert samples["quire_memory_peak_bytes", ""] == broker.memory.peak
-    assert samples["quire_commits_total", ""] == broker.commits_done
+    assert samples["quire_store_bytes", ""] == broker.core.stored_bytes
+    assert samples["quire_memory_limit_bytes", ""] == broker.core.memory.limit
+    assert samples["quire_memory_peak_bytes", ""] == broker.core.memory.peak
+    assert samples["quire_commits_total", ""] == broker.core.commits_done
     assert samples["quire_store_writable", ""] == 1
 
 
 def test_waits_have_their_causes_and_ages() -> None:
     stepped = filled(2, memory={"limit": 2 * MESSAGE_OVERHEAD})
     consumer(stepped, prefetchSize="2")
-    stepped.broker.stored_bytes = stepped.settings.store.limit
+    stepped.broker.core.stored_bytes = stepped.settings.store.limit
     stepped.clients[0].send("q", b"too much")
     stepped.advance(3)
     samples = scraped(Api(stepped))
@@ -198,10 +198,10 @@ def test_store_that_cannot_be_read_does_not_silence_the_metrics(api: Api, monkey
 def test_metrics_of_many_queues_are_made_in_pieces(api: Api) -> None:
     for number in range(1200):
         api.stepped.queue(f"q{number:04d}")
-    before = sum(api.stepped.broker.meter.counts)
+    before = sum(api.stepped.broker.core.meter.counts)
     samples = scraped(api)
     assert len([name for name, _ in samples if name == "quire_queue_messages"]) == 1200
-    assert sum(api.stepped.broker.meter.counts) - before > 1200 / 20 + 16 * 1200 / 200  # each piece is a turn
+    assert sum(api.stepped.broker.core.meter.counts) - before > 1200 / 20 + 16 * 1200 / 200  # each piece is a turn
 
 
 @pytest.mark.parametrize("unit", ["bytes", "seconds"])

@@ -5,7 +5,7 @@ from tests.unit.http.conftest import Api
 
 def test_producers_are_listed_page_by_page(api: Api) -> None:
     for number in (1, 2, 3):
-        api.stepped.broker.take_producer_sequence(f"p{number}", number * 10)
+        api.stepped.broker.producers.take(f"p{number}", number * 10)
     api.stepped.run()
     first = api.call("GET", "/producers?limit=2").json()
     now = api.stepped.clock.now_ms()
@@ -17,14 +17,14 @@ def test_producers_are_listed_page_by_page(api: Api) -> None:
 
 
 def test_a_producer_is_forgotten(api: Api) -> None:
-    api.stepped.broker.take_producer_sequence("a/b", 5)
+    api.stepped.broker.producers.take("a/b", 5)
     assert api.call("DELETE", "/producers/a%2Fb").json() == {"forgotten": "a/b"}
     assert api.call("GET", "/producers").json() == {"producers": [], "next": None}
     assert api.error("DELETE", "/producers/a%2Fb") == (404, "unknown-producer")
 
 
 def test_metrics_tell_how_many_there_are(api: Api) -> None:
-    api.stepped.broker.take_producer_sequence("p", 1)
+    api.stepped.broker.producers.take("p", 1)
     text = api.call("GET", "/metrics", base="").text
     assert "\nquire_producer_ids 1.0\n" in text
     assert "\nquire_producer_ids_limit 20000.0\n" in text

@@ -185,7 +185,7 @@ def test_lists_come_in_pages_by_name(api: Api, kind: str) -> None:
 def test_a_long_list_is_made_in_pieces(api: Api) -> None:
     for number in range(300):
         api.stepped.queue(f"q{number:03d}")
-    before = sum(api.stepped.broker.meter.counts)
+    before = sum(api.stepped.broker.core.meter.counts)
     page = api.call("GET", "/queues", params={"limit": 300}).json()
     assert (len(page["queues"]), page["next"]) == (300, None)
-    assert sum(api.stepped.broker.meter.counts) - before >= 300 / 20
+    assert sum(api.stepped.broker.core.meter.counts) - before >= 300 / 20

@@ -31,10 +31,10 @@ def commit(api: Api, sequence: int, *stages: str) -> Any:
 def test_many_messages_are_sent_in_one_commit(api: Api) -> None:
     api.stepped.queue("q")
     api.stepped.run()
-    before = api.stepped.broker.commits_done
+    before = api.stepped.broker.core.commits_done
     answer = api.call("POST", "/write", content=rows(*[b"%d" % number for number in range(40)]))
     assert (answer.status_code, answer.json()) == (200, {"written": 40, "duplicate": False})
-    assert (len(browsed(api.stepped)), api.stepped.broker.commits_done) == (40, before + 1)
+    assert (len(browsed(api.stepped)), api.stepped.broker.core.commits_done) == (40, before + 1)
 
 
 def test_a_numbered_write_counts_once(api: Api) -> None:
@@ -48,7 +48,7 @@ def test_a_numbered_write_counts_once(api: Api) -> None:
 
 def test_a_numbered_write_that_failed_may_be_made_again(api: Api) -> None:
     broker = api.stepped.broker
-    broker.take_producer_sequence("p", 1)
+    broker.producers.take("p", 1)
     Management(broker).confirm(lambda error: None)
     api.stepped.turn()
     api.stepped.commit(StoreFull("no space"))
@@ -111,6 +111,6 @@ def test_there_has_to_be_room() -> None:
 
 
 def test_rows_wait_for_the_commit_of_others_that_have_sent_much(api: Api) -> None:
-    api.stepped.broker.open_bytes = 100 << 20
+    api.stepped.broker.core.open_bytes = 100 << 20
     assert api.call("POST", "/write", content=rows(b"1")).json()["written"] == 1
-    assert api.stepped.broker.open_bytes == 0
+    assert api.stepped.broker.core.open_bytes == 0

@@ -57,10 +57,10 @@ def send(
 def mixed(kinds: list[str]) -> SteppedBroker:
     """A queue whose messages are in the store, in memory and in the spool."""
     stepped = SteppedBroker(settings(memory={"limit": 100 * MESSAGE_OVERHEAD}))
-    limit = stepped.broker.memory.limit
+    limit = stepped.broker.core.memory.limit
     for number, kind in enumerate(kinds):
-        stepped.broker.memory.limit = 1 if kind == "spooled" else limit
+        stepped.broker.core.memory.limit = 1 if kind == "spooled" else limit
         send(stepped, b"%d" % number, persistent=kind == "stored")
-    stepped.broker.memory.limit = limit
+    stepped.broker.core.memory.limit = limit
     stepped.queue("q")
     return stepped

@@ -23,7 +23,7 @@ def test_move_takes_from_all_three_in_order_and_keeps_what_they_are(kinds: list[
     assert moved == min(limit, len(kinds))
     assert browsed(stepped, "r") == numbers(*range(moved))
     assert browsed(stepped) == numbers(*range(moved, len(kinds)))
-    persistent = [message.persistent for message in entries(stepped.broker, stepped.queue("r"), 0, 100)]
+    persistent = [message.persistent for message in entries(stepped.broker.core, stepped.queue("r"), 0, 100)]
     assert persistent == [kind == "stored" for kind in kinds[:moved]]
     client = consumer(stepped, "r", "auto")
     assert client.messages() == numbers(*range(moved))
@@ -98,9 +98,9 @@ def test_commit_that_fails_loses_no_moved_message(kinds: list[str]) -> None:
     stepped.run()
     assert browsed(stepped) == []
     assert browsed(stepped, "r") == numbers(*range(len(kinds) + 1))
-    assert stepped.broker.stored_bytes == stepped.queue("r").bytes
+    assert stepped.broker.core.stored_bytes == stepped.queue("r").bytes
     total(stepped, management.purge("r"))
-    assert (stepped.broker.memory.used, stepped.spool.used) == (0, 0)
+    assert (stepped.broker.core.memory.used, stepped.spool.used) == (0, 0)
 
 
 # Choose.

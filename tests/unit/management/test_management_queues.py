@@ -98,7 +98,7 @@ def test_deleted_queue_leaves_nothing_behind() -> None:
         stepped.turn()
     assert list(steps) == [0]
     stepped.run()
-    assert (stepped.broker.stored_bytes, stepped.broker.memory.used, stepped.spool.used) == (0, 0, 0)
+    assert (stepped.broker.core.stored_bytes, stepped.broker.core.memory.used, stepped.spool.used) == (0, 0, 0)
     again = stepped.queue("q")
     assert again.depth == 0
     assert browsed(stepped) == []
@@ -112,8 +112,8 @@ def test_purge_leaves_nothing_anywhere(kinds: list[str]) -> None:
     stepped = mixed(kinds)
     assert total(stepped, Management(stepped.broker).purge("q")) == len(kinds)
     queue = stepped.queue("q")
-    assert (queue.depth, queue.bytes, stepped.broker.stored_bytes) == (0, 0, 0)
-    assert (stepped.spool.used, stepped.broker.memory.used) == (0, 0)
+    assert (queue.depth, queue.bytes, stepped.broker.core.stored_bytes) == (0, 0, 0)
+    assert (stepped.spool.used, stepped.broker.core.memory.used) == (0, 0)
     assert stepped.store.lane_state(queue.lanes[0].id).count == 0
 
 

@@ -52,7 +52,7 @@ def test_send_that_finds_no_room_is_refused() -> None:
 
 def test_send_is_refused_while_the_store_takes_no_writes() -> None:
     stepped = filled(1)
-    stepped.broker.store_error = BrokerStopping("any error")
+    stepped.broker.core.store_error = BrokerStopping("any error")
     with pytest.raises(BrokerStopping):
         list(Management(stepped.broker).send("q", Draft(b"x", {})))
 
@@ -92,10 +92,10 @@ def test_two_hundred_thousand_messages_never_make_one_long_step() -> None:
     steps = 0
     for removed in management.purge("q"):
         assert removed <= STEP
-        commits = stepped.broker.commits_done
+        commits = stepped.broker.core.commits_done
         list(management.send("other", Draft(b"in between", {})))
         stepped.run()
-        assert stepped.broker.commits_done <= commits + 2  # a sender waits for one step, not for the purge
+        assert stepped.broker.core.commits_done <= commits + 2  # a sender waits for one step, not for the purge
         assert stepped.queue("other").depth == steps + 1
         steps += 1
     assert steps == count // STEP

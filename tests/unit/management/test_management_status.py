@@ -23,7 +23,7 @@ def test_status_tells_all_counts() -> None:
     assert (status.name, status.depth, status.consumers) == ("q", 4, 1)
     assert (status.enqueued, status.dequeued, status.redelivered) == (5, 1, 1)
     assert status.in_flight == 2
-    assert status.bytes == stepped.broker.stored_bytes
+    assert status.bytes == stepped.broker.core.stored_bytes
     assert status.resident_bytes == stepped.queue("q").memory.used
     assert status.oldest_message_age_seconds == 30.0
     (subscription,) = status.subscriptions

@@ -64,7 +64,7 @@ def test_what_all_have_purged_is_gone_with_all_that_was_known_of_it() -> None:
         assert total(stepped, topics(stepped).purge_durable("c", name)) == 3
     assert stepped.store.marks("sub/d/") == []
     assert topics(stepped).topic("t").depth == 0
-    assert stepped.broker.stored_bytes == 0
+    assert stepped.broker.core.stored_bytes == 0
 
 
 def test_purge_that_the_store_refuses_is_done_when_it_takes_writes_again() -> None:

@@ -53,9 +53,9 @@ def test_no_local_leaves_out_what_its_own_connection_sends(header: str) -> None:
 
 def test_the_sender_is_known_only_while_its_input_is_done() -> None:
     stepped = filled(1)
-    assert stepped.broker.sender is None
+    assert stepped.broker.core.sender is None
     stepped.connect().feed(b"NONSENSE\n\n\0")
-    assert stepped.broker.sender is None
+    assert stepped.broker.core.sender is None
 
 
 def test_waiting_messages_of_a_topic_are_limited_as_the_header_says() -> None:
@@ -99,7 +99,7 @@ def test_wildcards_subscribe_to_topics_that_are_there_and_that_come() -> None:
     stepped.run()
     publish(stepped, b"4", topic="news.eu")
     assert (client.take("MESSAGE"), client.errors(), client.receipts()) == ([], [], ["r"])
-    assert stepped.broker.memory.used == 0
+    assert stepped.broker.core.memory.used == 0
 
 
 def test_a_wildcard_shares_its_prefetch_among_topics_and_queues() -> None:

@@ -145,7 +145,7 @@ def test_a_lost_connection_leaves_nothing_behind() -> None:
     client.session.closed()
     stepped.run()
     queue = stepped.queue("q")
-    assert (queue.subscriptions, queue.memory.used, stepped.broker.transaction_bytes) == ([], 0, 0)
+    assert (queue.subscriptions, queue.memory.used, stepped.broker.core.transaction_bytes) == ([], 0, 0)
     assert queue.depth == 3
 
 
@@ -165,7 +165,7 @@ UNFINISHED = b"SEND\ndestination:/queue/q\nreceipt:r\n\n" + b"x" * 1000
 def short_of_memory() -> SteppedBroker:
     """A broker that takes three unfinished frames, and not four."""
     stepped = SteppedBroker(settings(memory={"limit": 1500}, stomp={"max_body": 2000}))
-    assert stepped.broker.partial_limit == 3500
+    assert stepped.broker.core.partial_limit == 3500
     return stepped
 
 
@@ -183,7 +183,7 @@ def test_unfinished_frames_of_all_connections_together_have_a_limit() -> None:
         client.feed(b"\0")
         stepped.run()
         assert (client.receipts(), client.errors()) == (["r"], [])
-    assert stepped.broker.partial_bytes == 0
+    assert stepped.broker.core.partial_bytes == 0
 
 
 def test_unfinished_frames_of_lost_connections_do_not_count() -> None:
@@ -192,9 +192,9 @@ def test_unfinished_frames_of_lost_connections_do_not_count() -> None:
         client = stepped.connect()
         client.feed(UNFINISHED)
         assert client.errors() == []
-        assert stepped.broker.partial_bytes == 1000
+        assert stepped.broker.core.partial_bytes == 1000
         client.vanish()
-        assert stepped.broker.partial_bytes == 0
+        assert stepped.broker.core.partial_bytes == 0
 
 
 @pytest.mark.parametrize("data", [b"NONSENSE\n\n\0" + UNFINISHED, b"ACK\nid:1\n\n\0" + UNFINISHED])
@@ -203,7 +203,7 @@ def test_unfinished_frames_behind_an_error_do_not_count_once_the_connection_is_g
     client = stepped.connect()
     client.feed(data)
     client.vanish()
-    assert stepped.broker.partial_bytes == 0
+    assert stepped.broker.core.partial_bytes == 0
 
 
 def test_receipts_count_for_the_size_of_the_open_commit() -> None:
@@ -211,9 +211,9 @@ def test_receipts_count_for_the_size_of_the_open_commit() -> None:
     client = stepped.connect()
     client.frame("BEGIN", {"transaction": "t", "receipt": "x" * 1000})
     client.frame("ABORT", {"transaction": "t", "receipt": "y" * 500})
-    assert stepped.broker.open_bytes == 1500
+    assert stepped.broker.core.open_bytes == 1500
     stepped.run()
-    assert stepped.broker.open_bytes == 0
+    assert stepped.broker.core.open_bytes == 0
     assert client.receipts() == ["x" * 1000, "y" * 500]
 
 
@@ -317,25 +317,25 @@ def test_a_long_chunk_of_input_is_taken_in_pieces_and_in_order() -> None:
 
 
 def test_a_commit_of_many_destinations_is_full_until_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.broker.OPEN_PARTS", 2)
+    monkeypatch.setattr("quire.broker.core.core.OPEN_PARTS", 2)
     stepped = filled(0)
     producer = stepped.connect()
     for number in range(3):
-        assert not stepped.broker.is_full
+        assert not stepped.broker.core.is_full
         producer.send(f"q{number}", b"")
-    assert stepped.broker.is_full
+    assert stepped.broker.core.is_full
     stepped.run()
-    assert not stepped.broker.is_full
+    assert not stepped.broker.core.is_full
 
 
 def test_a_turn_decodes_a_bounded_number_of_new_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quire.protocols.stomp.decoder._NEW_HEADS", 5)
     stepped = SteppedBroker()
     client = stepped.connect()
-    before, processed = stepped.broker.next_message_id(), []
+    before, processed = stepped.broker.core.next_message_id(), []
     client.feed(b"".join([b"SEND\ndestination:/queue/q\nn:%d\\c\n\n%d\0" % (n, n) for n in range(23)]) + b"SEND\nx")
     while stepped.is_turn_wanted:
-        now = stepped.broker.next_message_id()
+        now = stepped.broker.core.next_message_id()
         processed.append(now - before - 1)
         before = now
         stepped.turn()

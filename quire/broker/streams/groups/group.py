@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -13,11 +13,13 @@ from quire.broker.streams.groups.group_definition import GroupDefinition, Order,
 from quire.broker.streams.groups.group_member import GroupMember
 from quire.broker.streams.groups.group_partition import GroupPartition, Progress
 from quire.broker.streams.groups.held import RETRIES
+from quire.broker.streams.groups.leases import Leases
 from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.membership import StoredMembership
 from quire.broker.streams.groups.retry_ladder import RetryLadder
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.broker.streams.offsets import Start
 from quire.cursors.ack_set import AckSet
 from quire.destination import MAX_NAME
 from quire.message import Message, with_headers
@@ -31,10 +33,43 @@ if TYPE_CHECKING:
 CONNECTION_LOST = "the member's connection was lost"
 
 
+class Registry(Protocol):
+    """What a group needs of all groups.
+
+    Attributes:
+        leases: how long members may have messages.
+    """
+
+    leases: Leases
+
+    def begin(self, stream: "Stream", start: Start) -> list[tuple[AckSet, Progress]]:
+        """Where a new group begins in each partition."""
+        ...
+
+    def create(
+        self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]], *, retries: bool = True
+    ) -> "Group":
+        """Make a group, and store it with the open commit."""
+        ...
+
+    def cloned(self, group: "Group", name: str) -> GroupDefinition:
+        """What a group is that is to begin where another one is."""
+        ...
+
+    def reader_left(self, group: "Group") -> None:
+        """A reader's member is gone."""
+        ...
+
+    def drop(self, group: "Group") -> None:
+        """Remove a group without members."""
+        ...
+
+
 class Group:
     """One group.
 
     Args:
+        registry: all groups.
         stream: its stream.
         number: tells its marks from those of others.
         definition: what it is.
@@ -45,7 +80,7 @@ class Group:
 
     Attributes:
         stream: as given.
-        broker: the broker.
+        core: the core.
         number: as given.
         definition: as given.
         is_stored: as given.
@@ -62,11 +97,13 @@ class Group:
     """
 
     def __init__(
-        self, stream: "Stream", number: int, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]],
-        retry: StoredDestination | None = None, *, is_stored: bool = True, new: bool = False,
+        self, registry: Registry, stream: "Stream", number: int, definition: GroupDefinition,
+        begun: list[tuple[AckSet, Progress]], retry: StoredDestination | None = None, *, is_stored: bool = True,
+        new: bool = False,
     ) -> None:  # fmt: skip
+        self.registry = registry
         self.stream = stream
-        self.broker = stream.broker
+        self.core = stream.core
         self.number = number
         self.definition = definition
         self.is_stored = is_stored
@@ -87,7 +124,7 @@ class Group:
         for part in self.partitions:  # nothing can fail any more
             part.partition.subscribers.append(part)
         self.coordinator = Coordinator(
-            self.broker.clock, self.broker.scheduler, rebalance_settings(self.policy), len(self.partitions), self
+            self.core.clock, self.core.scheduler, rebalance_settings(self.policy), len(self.partitions), self
         )
 
     @property
@@ -204,7 +241,7 @@ class Group:
         del self.members[member.id]
         self.coordinator.leave(member.id)
         if not self.is_stored and not self.members:
-            self.broker.groups.reader_left(self)
+            self.registry.reader_left(self)
 
     def _source(self, partition: int) -> GroupPartition | RetryQueue:
         if partition == RETRIES:
@@ -221,7 +258,7 @@ class Group:
             return
         serve = partial(self._serve_owner, member, partition, epoch)
         if member.held.offsets(partition):
-            self.broker.steps.add(serve, f"the return of member {member_id} to {self.name}")
+            self.core.steps.add(serve, f"the return of member {member_id} to {self.name}")
         else:
             serve()
 
@@ -251,7 +288,7 @@ class Group:
         partition = next((number for number, known in member.children.items() if known is child), None)
         if partition is not None and partition != RETRIES:
             hand_over, name = partial(self._hand_over, member, partition, child), f"a rebalance of {self.name}"
-            self.broker.after_commit(partial(self.broker.steps.add, hand_over, name))
+            self.core.after_commit(partial(self.core.steps.add, hand_over, name))
 
     def _hand_over(self, member: GroupMember, partition: int, child: MemberSubscription) -> bool:
         """What it acknowledged last is stored: the new owner may begin. There is nothing more to do."""
@@ -274,7 +311,7 @@ class Group:
                 member.leave(partition, "the member did not come back", lost=True)
             del self.members[member.id]
         if self.is_stored:
-            self.broker.set_mark(members_key(self.number), msgspec.msgpack.encode(self.coordinator.stored()))
+            self.core.set_mark(members_key(self.number), msgspec.msgpack.encode(self.coordinator.stored()))
 
     # An operator moves it.
 

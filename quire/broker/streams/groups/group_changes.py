@@ -78,7 +78,7 @@ def reset(group: Group, start: Start, partition: int | None = None, *, dry_run: 
         InvalidArgument: there is no such partition.
         StoreError: the store cannot be read. Nothing is changed.
     """
-    begun = group.broker.groups.begin(group.stream, start)
+    begun = group.registry.begin(group.stream, start)
     return _move(group, {number: begun[number][0] for number in _chosen(group, partition)}, dry_run=dry_run)
 
 
@@ -129,11 +129,11 @@ def clone(group: Group, name: str, *, dry_run: bool = False) -> list[PartitionCl
         DestinationExists: the stream has such a group.
         StoreError: the store cannot be read. Nothing is changed.
     """
-    definition = group.broker.groups.cloned(group, name)
+    definition = group.registry.cloned(group, name)
     begun = [_stored(part) for part in group.partitions]
     clones = [_clone_of(part, finished) for part, finished in zip(group.partitions, begun, strict=True)]
     if not dry_run:
-        group.broker.groups.create(definition, [(finished, Progress()) for finished in begun])
+        group.registry.create(definition, [(finished, Progress()) for finished in begun])
     return clones
 
 
@@ -163,7 +163,7 @@ def _stored(part: GroupPartition) -> AckSet:
     """What a group has finished for certain: nothing that is still being committed."""
     finished = AckSet()
     finished.merge(part.finished)
-    for commit_part in part.broker.parts_of(part):
+    for commit_part in part.core.parts_of(part):
         for message in commit_part.removals:
             finished.discard_range(message.sequence, message.sequence)
     finished.merge(part.partition.gone)

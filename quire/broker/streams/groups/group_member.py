@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from quire.broker.session import Session
-from quire.broker.shared_prefetch import SharedPrefetch
+from quire.broker.core.shared_prefetch import SharedPrefetch
+from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.streams.groups.held import NOTHING, RETRIES, Held
 from quire.broker.streams.groups.member_subscription import MemberSubscription
-from quire.broker.subscription import AckMode, Subscription
 from quire.message import Message
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class GroupMember(SharedPrefetch):
         prefetch: int, consume_timeout: float | None = None, room: str = "", wanted: tuple[int, ...] = (),
         held: Held = NOTHING,
     ) -> None:  # fmt: skip
-        super().__init__(group.broker, prefetch)
+        super().__init__(group.core, prefetch)
         self.group = group
         self.session = session
         self.id = id
@@ -128,7 +127,7 @@ class GroupMember(SharedPrefetch):
             lost: whether it vanished without a word.
         """
         child = self.children.pop(partition)
-        self.group.broker.groups.leases.forget(child)
+        self.group.registry.leases.forget(child)
         child.source.remove(child, cause, lost=lost)
         self.child_left(child)
         self.port.gone(child)
@@ -156,11 +155,11 @@ class GroupMember(SharedPrefetch):
             messages: which.
             seconds: from now.
         """
-        broker = self.group.broker
-        deadline = broker.clock.monotonic() + seconds
+        core = self.group.core
+        deadline = core.clock.monotonic() + seconds
         for message in messages:
             message.deadline = deadline
-        broker.groups.leases.watch(child, deadline)
+        self.group.registry.leases.watch(child, deadline)
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
         """Messages of a child are settled; a partition that was revoked and has none left goes to its new owner."""

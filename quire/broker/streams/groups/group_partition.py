@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.core.commit import Commit
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.dead_letter import send_dead_letters
-from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
+from quire.broker.queues.queue_part import QueuePart
 from quire.broker.streams.groups.group_definition import Order, partition_keys
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.key_order import KeyOrder
@@ -69,12 +70,12 @@ class GroupPartition(LaneSubscription):
         self.partition = partition
         self.timed_out = self.retried = self.lost = 0
         self._written: Progress | None = None
-        broker, order = partition.broker, group.definition.order
+        core, order = partition.core, group.definition.order
         partition.start_after(finished.highest)
         self.groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
         found = LaneState(count=_unfinished(partition, finished))
         keys = partition_keys(group.number, partition.index)
-        super().__init__(broker, partition, keys, finished, found, (progress.dispatch_mark,), group.selector)
+        super().__init__(core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector)
         self._records = self.lanes[0].reader
         if not group.is_stored:
             self.lanes[0].mark = DispatchMark(NEVER_STORED)
@@ -97,7 +98,7 @@ class GroupPartition(LaneSubscription):
         self.wake()
 
     def _ledger(self) -> DestinationLedger | None:
-        return self.broker.ledger.of(self.destination, subscriber=self.group.name, lane=self.partition.index)
+        return self.core.ledger.of(self.destination, subscriber=self.group.name, lane=self.partition.index)
 
     @property
     def lag(self) -> int:
@@ -126,7 +127,7 @@ class GroupPartition(LaneSubscription):
         """Offsets that no message will ever have."""
         super().skip(first, last)
         if self.group.is_stored:
-            self.broker.list_part(self._open)
+            self.core.list_part(self._open)
 
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
@@ -199,7 +200,7 @@ class GroupPartition(LaneSubscription):
             message.deliveries += 1
             message.failures += 1
             (poison if 0 <= maximum < message.failures else waiting).append(message)
-        now = self.broker.clock.now_ms()
+        now = self.core.clock.now_ms()
         for message in waiting:
             delay = self.redelivery_delay_ms(message) if delay_ms is None else delay_ms
             state = Delivery(message.deliveries, message.failures, now + delay, cause)
@@ -228,7 +229,7 @@ class GroupPartition(LaneSubscription):
         self.let_go(messages)
         self.dispatcher.groups.settled(messages)
         letters = [self.group.dead_letter(self.partition.index, message.sequence, message) for message in messages]
-        send_dead_letters(self.broker, self, letters, reason, cause)
+        send_dead_letters(self.core, self, letters, reason, cause)
 
     def find_late(self, sequence: int) -> list[Message]:
         """What is there to finish if a member acknowledges a message that it does not have any more.
@@ -289,7 +290,7 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that nobody else has.
         """
-        parts = [*self.broker.parts_of(self), self._open]
+        parts = [*self.core.parts_of(self), self._open]
         return hand_over(self.lanes[0], parts, consumer, sequences, super().take_out)
 
     def stop(self) -> None:
@@ -315,7 +316,7 @@ class GroupPartition(LaneSubscription):
         states: dict[int, Delivery] = {}
         while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
             states.update(found)
-        for part in (*self.broker.parts_of(self), self._open):
+        for part in (*self.core.parts_of(self), self._open):
             states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
         return states
 
@@ -337,8 +338,8 @@ class GroupPartition(LaneSubscription):
             came_back: the offsets that ``came_back`` gives.
         """
         for sequence in came_back:
-            self.broker.set_mark(self.keys.state(sequence), None)
-        self.broker.forget(self)
+            self.core.set_mark(self.keys.state(sequence), None)
+        self.core.forget(self)
         self._open = QueuePart(self)
         own, lane = self.finished, self.lanes[0]
         self._unfinish(1, max(own.highest, 1))
@@ -371,7 +372,7 @@ class GroupPartition(LaneSubscription):
 
     def write(self) -> None:
         """Store its state with the open commit."""
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
 
     def _tell_of(self, fault: StoreError) -> None:
         stream, group, partition = self.destination.name, self.group.name, self.partition.index

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from quire.broker.streams.groups.group import Registry
 from quire.broker.streams.groups.group_definition import GroupDefinition, check_name
 from quire.broker.streams.groups.group_partition import Progress
 from quire.cursors.ack_set import AckSet
 from quire.errors import DestinationInUse, InvalidArgument
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.streams.groups.group import Group
     from quire.broker.streams.stream import Stream
 
@@ -17,11 +17,12 @@ EXTERNAL = "external"
 """The start of a group that has its position from elsewhere."""
 
 
-def note_progress(broker: "Broker", stream: "Stream", name: str, offsets: Mapping[int, int]) -> "Group":
+def note_progress(registry: Registry, now_ms: int, stream: "Stream", name: str, offsets: Mapping[int, int]) -> "Group":
     """Note how far a reader has come; its group is made if it is not there, and has no retries.
 
     Args:
-        broker: the broker.
+        registry: all groups.
+        now_ms: the time, in milliseconds since the epoch.
         stream: the stream.
         name: the group's name.
         offsets: by partition, the first offset that is not done. Others stay where they are; in a new group they begin
@@ -39,7 +40,7 @@ def note_progress(broker: "Broker", stream: "Stream", name: str, offsets: Mappin
         if not 1 <= offset <= end:
             text = f"offset {offset} of partition {partition}: it has offsets 1 to {end}"
             raise InvalidArgument(text, argument="offsets", partition=partition, end=end)
-    group = stream.groups.get(name) or _made(broker, stream, name)
+    group = stream.groups.get(name) or _made(registry, now_ms, stream, name)
     if group.members:
         raise DestinationInUse(f"the group {name[:60]!r} has members", group=name[:60])
     for partition, offset in offsets.items():
@@ -47,13 +48,12 @@ def note_progress(broker: "Broker", stream: "Stream", name: str, offsets: Mappin
     return group
 
 
-def _made(broker: "Broker", stream: "Stream", name: str) -> "Group":
+def _made(registry: Registry, now_ms: int, stream: "Stream", name: str) -> "Group":
     check_name(name)
     begun = []
     for partition in stream.partitions:
         finished = AckSet()
         finished.merge(partition.gone)
         begun.append((finished, Progress()))
-    now = broker.clock.now_ms()
-    definition = GroupDefinition(stream.destination.name, name, start=EXTERNAL, created=now)
-    return broker.groups.create(definition, begun, retries=False)
+    definition = GroupDefinition(stream.destination.name, name, start=EXTERNAL, created=now_ms)
+    return registry.create(definition, begun, retries=False)

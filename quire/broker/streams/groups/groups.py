@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from quire.broker.core.core import Core
+from quire.broker.destinations import Destinations
 from quire.broker.queues.lane_records import read_finished
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import (
@@ -37,7 +39,6 @@ from quire.store.base import StoredDestination
 from quire.store.marks import walk_marks
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.streams.stream import Stream
 
 RETRY_KIND = "retry"
@@ -48,23 +49,21 @@ class Groups:
     """All groups.
 
     Args:
-        broker: the broker.
+        core: the core.
 
     Attributes:
         leases: how long members may have messages.
-        partitions: how many groups and readers have, each of them counted by itself.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, core: Core, destinations: Destinations) -> None:
+        self._core = core
+        self._destinations = destinations
         self._next_number = 1
-        self._readers: dict[Group, None] = {}
-        self.partitions = 0
-        self.leases = Leases(broker.clock, broker.scheduler, _time_is_up)
+        self.leases = Leases(core.clock, core.scheduler, _time_is_up)
 
     def load(self) -> None:
         """Take what the store has; the streams are there already."""
-        store = self._broker.store
+        store = self._core.store
         retries = {stored.id: stored for stored in store.destinations() if stored.kind == RETRY_KIND}
         with store.snapshot() as reader:
             definitions = list(walk_marks(reader, DEFINITIONS))
@@ -72,9 +71,9 @@ class Groups:
             number = int(key.removeprefix(DEFINITIONS))
             self._next_number = max(self._next_number, number + 1)
             definition = msgspec.msgpack.decode(value, type=GroupDefinition)
-            stream = self._broker.destinations.streams.get(definition.stream)
+            stream = self._destinations.streams.get(definition.stream)
             if definition.is_removed or stream is None:
-                GroupRemoval(self._broker, number, definition)
+                GroupRemoval(self._core, number, definition)
             else:
                 self._load(stream, number, definition, retries.get(definition.retry))
 
@@ -82,16 +81,16 @@ class Groups:
         self, stream: "Stream", number: int, definition: GroupDefinition, retry: StoredDestination | None
     ) -> None:
         begun = [self._progress(number, partition.index, partition.gone) for partition in stream.partitions]
-        group = stream.groups[definition.name] = Group(stream, number, definition, begun, retry)
-        self.partitions += len(group.partitions)
-        members = self._broker.store.mark(members_key(number))
+        group = stream.groups[definition.name] = Group(self, stream, number, definition, begun, retry)
+        self._core.limits.add_group_partitions(len(group.partitions))
+        members = self._core.store.mark(members_key(number))
         if members is not None:
             group.restore(msgspec.msgpack.decode(members, type=StoredMembership))
 
     def _progress(self, number: int, partition: int, gone: AckSet) -> tuple[AckSet, Progress]:
         """What a group has finished of a partition; of one that was added just before a crash, nothing."""
         keys = partition_keys(number, partition)
-        with self._broker.store.snapshot() as reader:
+        with self._core.store.snapshot() as reader:
             value = reader.mark(keys.progress)
             finished = AckSet() if value is None else read_finished(reader, keys)
         finished.merge(gone)
@@ -101,12 +100,17 @@ class Groups:
 
     def all(self) -> list[Group]:
         """All groups, by stream; without readers."""
-        return [group for stream in self._broker.destinations.streams.values() for group in stream.groups.values()]
+        return [group for stream in self._destinations.streams.values() for group in stream.groups.values()]
+
+    @property
+    def partitions(self) -> int:
+        """How many groups and readers have, each of them counted by itself."""
+        return self._core.limits.group_partitions
 
     @property
     def readers(self) -> list[Group]:
         """The readers there are now."""
-        return list(self._readers)
+        return [reader for stream in self._destinations.streams.values() for reader in stream.readers]
 
     def existing(self, stream: str, name: str) -> Group:
         """The group of a stream and a name.
@@ -115,7 +119,7 @@ class Groups:
             UnknownDestination: there is no such stream.
             UnknownConsumerGroup: it has no such group.
         """
-        group = self._broker.destinations.existing_stream(stream).groups.get(name)
+        group = self._destinations.existing_stream(stream).groups.get(name)
         if group is None:
             text = f"the stream {stream[:60]!r} has no consumer group {name[:60]!r}"
             raise UnknownConsumerGroup(text, stream=stream[:60], group=name[:60])
@@ -161,7 +165,7 @@ class Groups:
         self, stream: "Stream", name: str, mode: Mode, order: Order, selector: str | None, start: Start
     ) -> GroupDefinition:  # fmt: skip
         check_name(name)
-        now = self._broker.clock.now_ms()
+        now = self._core.clock.now_ms()
         return GroupDefinition(stream.destination.name, name, mode, order, selector, str(start), now)
 
     def begin(self, stream: "Stream", start: Start) -> list[tuple[AckSet, Progress]]:
@@ -172,8 +176,8 @@ class Groups:
             start: what was asked for.
         """
         begun = []
-        broker, lanes = self._broker, stream.stored.lanes
-        offsets = start.offsets(broker.store, lanes, broker.clock.now_ms())
+        core, lanes = self._core, stream.stored.lanes
+        offsets = start.offsets(core.store, lanes, core.clock.now_ms())
         for partition, offset in zip(stream.partitions, offsets, strict=True):
             at_end = start.kind is StartKind.LATEST
             finished = AckSet(partition.filled_to if at_end else max(min(offset, partition.next_sequence) - 1, 0))
@@ -194,17 +198,17 @@ class Groups:
         Raises:
             TooManySubscriptions: there are too many.
         """
-        stream = self._broker.destinations.streams[definition.stream]
-        self._broker.limits.check_subscriptions(len(stream.partitions))
+        stream = self._destinations.streams[definition.stream]
+        self._core.limits.check_subscriptions(len(stream.partitions))
         retry = None
         if retries and definition.order is Order.CONCURRENT and stream.policy.retry == "relocated":
             name = f"%RETRY%{definition.name}@{definition.stream}"
-            retry = self._broker.destinations.create_internal(RETRY_KIND, name)
+            retry = self._destinations.create_internal(RETRY_KIND, name)
             definition = msgspec.structs.replace(definition, retry=retry.id)
-        group = Group(stream, self._take_number(), definition, begun, retry, new=True)
+        group = Group(self, stream, self._take_number(), definition, begun, retry, new=True)
         stream.groups[definition.name] = group
-        self.partitions += len(group.partitions)
-        self._broker.set_mark(definition_key(group.number), msgspec.msgpack.encode(definition))
+        self._core.limits.add_group_partitions(len(group.partitions))
+        self._core.set_mark(definition_key(group.number), msgspec.msgpack.encode(definition))
         for part in group.partitions:
             part.write()
         return group
@@ -238,13 +242,13 @@ class Groups:
         Raises:
             TooManySubscriptions: there are too many.
         """
-        self._broker.limits.check_subscriptions(len(stream.partitions))
+        self._core.limits.check_subscriptions(len(stream.partitions))
         number = self._take_number()
         text = None if selector is None else selector.text
         definition = GroupDefinition(stream.destination.name, f"reader-{number}", selector=text, start=str(start))
-        group = Group(stream, number, definition, self.begin(stream, start), is_stored=False)
-        self._readers[group] = None
-        self.partitions += len(group.partitions)
+        group = Group(self, stream, number, definition, self.begin(stream, start), is_stored=False)
+        stream.readers[group] = None
+        self._core.limits.add_group_partitions(len(group.partitions))
         return group
 
     def _take_number(self) -> int:
@@ -255,7 +259,7 @@ class Groups:
 
     def reader_left(self, group: Group) -> None:
         """A reader's member is gone."""
-        self._readers.pop(group, None)
+        group.stream.readers.pop(group, None)
         self._forget(group)
 
     def delete(self, group: Group) -> None:
@@ -275,25 +279,24 @@ class Groups:
         del group.stream.groups[group.name]
         self._forget(group)
         removed = msgspec.structs.replace(group.definition, is_removed=True)
-        self._broker.set_mark(definition_key(group.number), msgspec.msgpack.encode(removed))
-        GroupRemoval(self._broker, group.number, removed)
+        self._core.set_mark(definition_key(group.number), msgspec.msgpack.encode(removed))
+        GroupRemoval(self._core, group.number, removed)
         facts = {"stream": group.stream.destination.name, "group": group.name}
         event("group.removed", f"group {group.name} is removed", logging.INFO, **facts)
 
     def _forget(self, group: Group) -> None:
         """Nothing of a group is dispatched or written any more."""
-        broker = self._broker
+        core = self._core
         group.coordinator.close()
-        self.partitions -= len(group.partitions)
+        self._core.limits.add_group_partitions(-len(group.partitions))
         for part in group.partitions:
             part.partition.subscribers.remove(part)
             group.stream.retention.finished(part.partition.index)
         for source in [*group.partitions, *([group.retries] if group.retries else [])]:
-            for waiting in (broker.ready, broker.watched, broker.idle_residents):
-                waiting.pop(source, None)
+            core.dispatch.forget(source)
             source.memory.stop_waiting(source.memory_released)
             source.memory.release(source.memory.used)
-            broker.forget(source)
+            core.forget(source)
 
 
 def _time_is_up(child: MemberSubscription, messages: list[Message]) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from quire.broker.commit import QueuePart
+from quire.broker.core.subscription import Subscription
 from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.subscription import Subscription
+from quire.broker.queues.queue_part import QueuePart
 from quire.errors import StoreError
 from quire.message import Message
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
+from quire.broker.core.subscription import Subscription
 from quire.broker.queues.message_groups import Group, MessageGroups
-from quire.broker.subscription import Subscription
 from quire.message import Message
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from quire.broker.shared_prefetch import ChildSubscription
+from quire.broker.core.shared_prefetch import ChildSubscription
 from quire.broker.streams.groups.leases import NEVER
 
 if TYPE_CHECKING:

@@ -1,14 +1,9 @@
 """What the ledger is told of retries: it speaks of their origins."""
 
-from typing import TYPE_CHECKING
-
-from quire.broker.ledger.destination_ledger import DestinationLedger
+from quire.broker.core.destination_ledger import DestinationLedger, LedgerLane
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.ledger_block import LedgerEvent, Run
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.ledger.ledger import Ledger
 
 
 class RetryLedger(DestinationLedger):
@@ -21,7 +16,7 @@ class RetryLedger(DestinationLedger):
         lanes: the lanes of the stream's partitions, by number.
     """
 
-    def __init__(self, ledger: "Ledger", destination: str, subscriber: str, lanes: tuple[int, ...]) -> None:
+    def __init__(self, ledger: LedgerLane, destination: str, subscriber: str, lanes: tuple[int, ...]) -> None:
         super().__init__(ledger, destination, subscriber)
         self._lanes = lanes
 

@@ -33,9 +33,9 @@ class RetryPurge:
 
     def __init__(self, retries: "RetryQueue", *, new: bool = False) -> None:
         self._retries = retries
-        self._broker = retries.broker
+        self._core = retries.core
         self._key = f"{prefix_of(retries.group.number)}purge"
-        value = None if new else self._broker.store.mark(self._key)
+        value = None if new else self._core.store.mark(self._key)
         self._last: dict[int, int] = {} if value is None else msgspec.msgpack.decode(value, type=dict[int, int])
         self._next = dict.fromkeys(self._last, 0)
         if self._last:
@@ -73,8 +73,8 @@ class RetryPurge:
 
     def _begin(self) -> None:
         """After the open commit, so that it sees all that was written before."""
-        add, name = self._broker.steps.add, f"the purge of {self._retries.name}"
-        self._broker.after_commit(partial(add, self._step, name))
+        add, name = self._core.steps.add, f"the purge of {self._retries.name}"
+        self._core.after_commit(partial(add, self._step, name))
 
     def _step(self) -> bool:
         """Remove the next retries of a partition; when all of them are gone, it is through."""
@@ -93,4 +93,4 @@ class RetryPurge:
         return True
 
     def _write(self) -> None:
-        self._broker.set_mark(self._key, msgspec.msgpack.encode(self._last) if self._last else None)
+        self._core.set_mark(self._key, msgspec.msgpack.encode(self._last) if self._last else None)

@@ -11,11 +11,13 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from quire.broker.commit import Commit, QueuePart
+from quire.broker.core.commit import Commit
+from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import send_dead_letters
-from quire.broker.ledger.destination_ledger import DestinationLedger
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
+from quire.broker.queues.queue_part import QueuePart
 from quire.broker.streams.groups.group_definition import prefix_of
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.retry_ledger import RetryLedger
@@ -31,7 +33,6 @@ from quire.store.base import Delivery, LaneState, StoredDestination
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.group import Group
-    from quire.broker.subscription import Subscription
 
 LINK_SIZE = 160
 """About how many bytes a link takes in a commit."""
@@ -61,12 +62,12 @@ class RetryQueue(Queue):
         self.name = stored.name
         self.timed_out = self.cancelled = 0
         self._settled = settled
-        self.marks = RetryMarks(group.broker.store, group.number)
+        self.marks = RetryMarks(group.core.store, group.number)
         self._bytes_key = f"{prefix_of(group.number)}retry-bytes"
         self._uncommitted: dict[tuple[int, int], RetryMessage] = {}
         self._cancelled: dict[int, RetryMessage] = {}
         address = group.stream.destination
-        super().__init__(group.broker, stored._replace(kind=address.kind, name=address.name), new=new)
+        super().__init__(group.core, stored._replace(kind=address.kind, name=address.name), new=new)
         self.stored = stored
         self._purge = RetryPurge(self, new=new)
         self._next_sequence = max(self._next_sequence, self._purge.last + 1)
@@ -74,14 +75,14 @@ class RetryQueue(Queue):
 
     def _make_lanes(self, *, new: bool) -> list[QueueLane]:
         """One lane, read through its links."""
-        store, lane = self.broker.store, self.stored.lanes[0]
+        store, lane = self.core.store, self.stored.lanes[0]
         self._stored_bytes = 0 if new else int(store.mark(self._bytes_key) or b"0")
         state = (LaneState() if new else store.lane_state(lane))._replace(bytes=self._stored_bytes)
         self.memory = MemoryUsage(0, self.group.stream.memory)
-        made = QueueLane(self.broker, lane, self.memory, state=state)
+        made = QueueLane(self.core, lane, self.memory, state=state)
         made.reader = reader = LinkReader(store)
         last = state.next_sequence - 1
-        made.cursor = QueueCursor(reader, self.broker.spool, lane, self.memory, self.broker.clock, last)
+        made.cursor = QueueCursor(reader, self.core.spool, lane, self.memory, self.core.clock, last)
         made.cursor.redelivered_to = min(state.dispatch_mark, last)
         return [made]
 
@@ -95,9 +96,9 @@ class RetryQueue(Queue):
 
     def _ledger(self) -> DestinationLedger | None:
         stream = self.group.stream
-        if self.broker.ledger.of(stream.destination) is None:
+        if self.core.ledger.of(stream.destination) is None:
             return None
-        return RetryLedger(self.broker.ledger, str(stream.destination), self.group.name, stream.stored.lanes)
+        return RetryLedger(self.core.ledger, str(stream.destination), self.group.name, stream.stored.lanes)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -151,8 +152,8 @@ class RetryQueue(Queue):
         self._open.appends.append(retry)
         self._open.deliveries[retry.sequence] = (retry, state)
         self._uncommitted[retry.origin_lane, retry.origin_sequence] = retry
-        self.broker.open_bytes += LINK_SIZE
-        self.broker.list_part(self._open)
+        self.core.charge_open(LINK_SIZE)
+        self.core.list_part(self._open)
 
     def find(self, lane: int, sequence: int) -> int | None:
         """The retry of a message, committed or not yet.
@@ -193,7 +194,7 @@ class RetryQueue(Queue):
         return [retry for retry in left if not self._is_leaving(retry.sequence)]
 
     def _is_leaving(self, sequence: int) -> bool:
-        parts: list[QueuePart] = [self._open, *self.broker.parts_of(self)]
+        parts: list[QueuePart] = [self._open, *self.core.parts_of(self)]
         removed = [message.sequence for part in parts for message in part.removals]
         return sequence in self._cancelled or sequence in removed
 
@@ -234,7 +235,7 @@ class RetryQueue(Queue):
             return False
         self._cancelled[sequence] = retry
         self.cancelled += 1
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
         return True
 
     def _remove_cancelled(self) -> None:
@@ -271,7 +272,7 @@ class RetryQueue(Queue):
         found = {retry.sequence for retry in self._uncommitted.values() if retry.origin_lane == lane}
         purged = self._purge.last_of(lane)
         found.update([sequence for sequence in self.marks.sequences(lane) if sequence > purged])
-        parts: list[QueuePart] = [self._open, *self.broker.parts_of(self)]
+        parts: list[QueuePart] = [self._open, *self.core.parts_of(self)]
         leaving = {message.sequence for part in parts for message in part.removals}
         return len(found - leaving - self._cancelled.keys())
 
@@ -296,7 +297,7 @@ class RetryQueue(Queue):
         for retry in self._uncommitted.values():
             if retry.origin_lane in lanes:
                 self._cancelled[retry.sequence] = retry
-        self.broker.list_part(self._open)
+        self.core.list_part(self._open)
         self._purge.begin(lanes, self._next_sequence - 1)
 
     def remove_waiting(self, retries: list[RetryMessage]) -> None:
@@ -315,7 +316,7 @@ class RetryQueue(Queue):
         Returns:
             Those that are there and that nobody else has.
         """
-        parts = [*self.broker.parts_of(self), self._open]
+        parts = [*self.core.parts_of(self), self._open]
         return [] if self._purge else hand_over(self.lanes[0], parts, consumer, sequences, self.take_out)
 
     def origin(self, message: Message) -> tuple[int, int]:
@@ -346,24 +347,24 @@ class RetryQueue(Queue):
         self._release(messages)
         lanes, letter = self.group.stream.stored.lanes, self.group.dead_letter
         letters = [letter(lanes.index(m.origin_lane), m.origin_sequence, m) for m in _retries(messages)]
-        send_dead_letters(self.broker, self, letters, reason, cause)
+        send_dead_letters(self.core, self, letters, reason, cause)
 
     # Commits.
 
     def _remove(self, messages: list[Message]) -> None:
         """Remove links; the messages themselves stay in their partition."""
         super()._remove(messages)
-        self.broker.stored_bytes += sum([message.size for message in messages])
+        self.core.charge_stored(sum([message.size for message in messages]))
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""
         super().restore(messages)
-        self.broker.stored_bytes -= sum([message.size for message in messages])
+        self.core.charge_stored(-sum([message.size for message in messages]))
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit: links instead of messages, and their marks."""
         self._remove_cancelled()
-        part, now = self._open, self.broker.clock.now_ms()
+        part, now = self._open, self.core.clock.now_ms()
         super().fill(commit)
         appends, marks = _retries(part.appends), commit.batch.marks
         if appends:
@@ -383,7 +384,7 @@ class RetryQueue(Queue):
         """A commit is done."""
         self._stored_bytes = self._bytes_after(part)
         super().committed(part)
-        self.broker.stored_bytes -= sum([message.size for message in part.appends])
+        self.core.charge_stored(-sum([message.size for message in part.appends]))
         for retry in _retries(part.appends):
             self._uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
         for retry in _retries(part.removals):
@@ -399,14 +400,14 @@ class RetryQueue(Queue):
         super().commit_failed(part, restored)
         for retry in _retries(part.appends):
             _, state = self._open.deliveries.pop(retry.sequence)
-            self.broker.set_mark(self.marks.key(retry), None)  # or the next commit would write that of the failed one
+            self.core.set_mark(self.marks.key(retry), None)  # or the next commit would write that of the failed one
             if retry.sequence in self._cancelled:
                 self._drop(retry)
             else:
                 self._append(retry, state)
         for retry in _retries(part.removals):
             if id(retry) in restored:
-                self.broker.set_mark(self.marks.key(retry), b"%d" % retry.size)
+                self.core.set_mark(self.marks.key(retry), b"%d" % retry.size)
 
     def _tell_of(self, fault: StoreError) -> None:
         text = f"retries {self.name}: {fault} {fault.entry.advice}"

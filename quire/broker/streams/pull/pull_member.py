@@ -9,13 +9,12 @@ while keeps its place, and one that has died gives it up with its last lease at 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.broker.session import Session
+from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.streams.groups.held import Held
 from quire.broker.streams.groups.leases import TICK
 from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.pull.pull_request import PullRequest
 from quire.broker.streams.pull.pulled_member import PulledMember
-from quire.broker.subscription import AckMode, Subscription
 from quire.errors import InvalidArgument, QuireError
 from quire.message import Message
 from quire.scheduler import Timer
@@ -66,7 +65,7 @@ class PullMember(Session):
         self.name = f"http/{id}"
         self.terms = terms
         self._left = left
-        self._broker = group.broker
+        self._core = group.core
         self._poll: PullRequest | None = None
         self._idle: Timer | None = None
         self.member = PulledMember(
@@ -80,8 +79,7 @@ class PullMember(Session):
     def is_current(self) -> bool:
         """Whether it is still the group's member of its name."""
         group = self.member.group
-        is_known = self._broker.destinations.streams.get(group.stream.destination.name) is group.stream
-        return is_known and group.stream.groups.get(group.name) is group and self._is_member
+        return not group.stream.is_deleted and group.stream.groups.get(group.name) is group and self._is_member
 
     @property
     def _is_member(self) -> bool:
@@ -108,7 +106,7 @@ class PullMember(Session):
         if self._poll is None:
             self._wake_up()
             grace = self.member.group.policy.member_grace
-            self._idle = self._broker.scheduler.call_later(grace, self._was_silent)
+            self._idle = self._core.scheduler.call_later(grace, self._was_silent)
 
     def _wake_up(self) -> None:
         if self._idle is not None:
@@ -118,8 +116,8 @@ class PullMember(Session):
         """It has made no request for the grace time."""
         deadlines = [m.deadline for child in self.member.children.values() for m in child.in_flight.values()]
         if deadlines and self._is_member:
-            remaining = max(deadlines) - self._broker.clock.monotonic()
-            self._idle = self._broker.scheduler.call_later(max(remaining, 0.0) + TICK, self._was_silent)
+            remaining = max(deadlines) - self._core.clock.monotonic()
+            self._idle = self._core.scheduler.call_later(max(remaining, 0.0) + TICK, self._was_silent)
         else:
             self.leave("the member made no request any more")
 
@@ -170,7 +168,7 @@ class PullMember(Session):
             self.member.given(subscription, messages)
         has_room = self._poll.take(subscription, messages)
         self.member.left = self.member.left - len(messages) if has_room else 0
-        self._broker.unwritten(self)
+        self._core.unwritten(self)
 
     def flush(self) -> None:
         """The turn ends: answer with what it has brought."""

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quire.broker.destinations import Destinations
 from quire.broker.streams.groups.group_definition import Order
+from quire.broker.streams.groups.groups import Groups
 from quire.broker.streams.groups.held import ALL, Held
 from quire.broker.streams.offsets import Start
 from quire.broker.streams.pull import settlement
@@ -18,7 +20,6 @@ from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded
 from quire.selectors import Selector
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.streams.groups.group import Group
 
 MAX_NAME = 200
@@ -58,11 +59,12 @@ class PullMembers:
     """All members that poll.
 
     Args:
-        broker: the broker.
+        core: the core.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, destinations: Destinations, groups: Groups) -> None:
+        self._destinations = destinations
+        self._groups = groups
         self._members: dict[tuple[str, str, str], PullMember] = {}
 
     # Messages.
@@ -94,10 +96,10 @@ class PullMembers:
         return PullRequest(here, request.maximum, request.wait)
 
     def _open(self, stream: str, group: str, request: PollRequest) -> "Group":
-        of = self._broker.stream(stream)
+        of = self._destinations.stream(stream)
         known = of.groups.get(group)
         wanted = known.selector if known is not None and request.selector is None else request.selector
-        return self._broker.groups.open(of, group, start=request.start, order=request.order, selector=wanted)
+        return self._groups.open(of, group, start=request.start, order=request.order, selector=wanted)
 
     def acknowledge(self, stream: str, group: str, member: str, handles: Sequence[str]) -> Outcomes:
         """A member is done with messages.
@@ -117,7 +119,7 @@ class PullMembers:
             InvalidArgument: a handle is none.
         """
         read = read_handles(handles)
-        of = self._broker.groups.existing(stream, group)
+        of = self._groups.existing(stream, group)
         return settlement.acknowledge(of, self._present(of, member, read), read)
 
     def reject(
@@ -135,7 +137,7 @@ class PullMembers:
             dead_letter: whether they become dead letters at once.
         """
         read = read_handles(handles)
-        of = self._broker.groups.existing(stream, group)
+        of = self._groups.existing(stream, group)
         present = self._present(of, member, read)
         return settlement.reject(of, present, read, delay_ms=delay_ms, dead_letter=dead_letter)
 
@@ -150,7 +152,7 @@ class PullMembers:
             seconds: how long it may have them from now on.
         """
         read = read_handles(handles)
-        of = self._broker.groups.existing(stream, group)
+        of = self._groups.existing(stream, group)
         return settlement.extend(of, self._present(of, member, read), read, seconds)
 
     # Members.
@@ -203,7 +205,7 @@ class PullMembers:
             UnknownDestination: there is no such stream.
             UnknownConsumerGroup: it has no such group.
         """
-        here = self._find(self._broker.groups.existing(stream, group), member)
+        here = self._find(self._groups.existing(stream, group), member)
         if here is not None:
             here.leave("the member said goodbye")
         return here is not None

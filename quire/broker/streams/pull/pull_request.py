@@ -39,7 +39,7 @@ class PullRequest:
         self.maximum = maximum
         self.taken: list[tuple[MemberSubscription, Message]] = []
         self.error: QuireError | None = None
-        self._broker = puller.member.group.broker
+        self._core = puller.member.group.core
         self._wait = wait
         self._looks = 0
         self._is_due = False
@@ -55,9 +55,9 @@ class PullRequest:
         self._done = done
         self.puller.ask(self)
         if self._wait > 0:
-            self._timer = self._broker.scheduler.call_later(self._wait, self.end)
+            self._timer = self._core.scheduler.call_later(self._wait, self.end)
         else:
-            self._broker.after_commit(self._look_soon)
+            self._core.after_commit(self._look_soon)
 
     def take(self, child: MemberSubscription, messages: list[Message]) -> bool:
         """Take messages for the answer; whether it may take more."""
@@ -67,7 +67,7 @@ class PullRequest:
     def _look_soon(self) -> None:
         """A commit is done: whether there is anything now is seen at the end of the turn."""
         self._is_due = True
-        self._broker.unwritten(self.puller)
+        self._core.unwritten(self.puller)
 
     def turn_ends(self) -> None:
         """The turn ends: answer with what it has brought, or look what the last commit has."""
@@ -76,7 +76,7 @@ class PullRequest:
             self._looks += 1
             self.puller.member.look()
             if not self.taken and self._looks < LOOKS:
-                self._broker.after_commit(self._look_soon)
+                self._core.after_commit(self._look_soon)
         if self.taken or self._looks == LOOKS:
             self.end()
 

@@ -1,8 +1,8 @@
 """A member of a consumer group that is given nothing it did not ask for."""
 
+from quire.broker.core.subscription import Subscription
 from quire.broker.streams.groups.group_member import RETRY_SHARE, GroupMember
 from quire.broker.streams.groups.held import RETRIES
-from quire.broker.subscription import Subscription
 
 
 class PulledMember(GroupMember):

@@ -57,7 +57,7 @@ def test_headers_of_a_message_that_was_read_are_taken_but_for_the_brokers_own(st
 
 def test_messages_arrive_in_order_with_their_headers(stepped: SteppedBroker) -> None:
     found = rows(stepped, [b"1", b"2"], headers=[{"n": "one"}, {"n": "two"}])
-    send(stepped.broker, found, [target_of(stepped.broker, row) for row in found])
+    send(stepped.broker.core, found, [target_of(stepped.broker.routing, row) for row in found])
     stepped.run()
     frames = consumer(stepped).take("MESSAGE")
     assert bodies(frames) == [b"1", b"2"]
@@ -68,7 +68,7 @@ def test_messages_arrive_in_order_with_their_headers(stepped: SteppedBroker) -> 
 
 def test_keys_and_partitions_of_streams(stepped: SteppedBroker) -> None:
     found = rows(stepped, [b""] * 6, "stream://s", key=["k"] * 3 + [None] * 3, partition=[None] * 3 + [3] * 3)
-    send(stepped.broker, found, [target_of(stepped.broker, row) for row in found])
+    send(stepped.broker.core, found, [target_of(stepped.broker.routing, row) for row in found])
     stepped.run()
     stream = stepped.broker.stream("s")
     expected = [0] * 4
@@ -79,7 +79,7 @@ def test_keys_and_partitions_of_streams(stepped: SteppedBroker) -> None:
 
 def test_delays_and_groups_are_those_of_stomp(stepped: SteppedBroker) -> None:
     found = rows(stepped, [b"1", b"2"], headers=[{"AMQ_SCHEDULED_DELAY": "1000"}, {"JMSXGroupID": "g"}])
-    send(stepped.broker, found, [target_of(stepped.broker, row) for row in found])
+    send(stepped.broker.core, found, [target_of(stepped.broker.routing, row) for row in found])
     stepped.run()
     assert stepped.queue("q").grouped
     client = consumer(stepped)
@@ -96,7 +96,9 @@ HEADER = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size
 def test_a_row_is_stored_as_a_send_of_stomp_is(headers: dict[str, str], body: bytes) -> None:
     stepped = SteppedBroker(settings())
     (row,) = rows(stepped, [body], headers=[headers], priority=[3])
-    route = route_of(stepped.broker, Draft(body, headers, priority=3).send_headers(queue("q"), stepped.settings.stomp))
+    route = route_of(
+        stepped.broker.routing, Draft(body, headers, priority=3).send_headers(queue("q"), stepped.settings.stomp)
+    )
     lines = [line for line in route.lines.split(b"\n") if not line.startswith(b"content-length:")]
     assert sorted(row.lines.split(b"\n")) == sorted(lines)
     assert (row.expiration, row.priority, row.persistent) == (route.expiration, route.priority, route.persistent)
@@ -129,4 +131,9 @@ def test_rows_that_cannot_be_sent_are_refused(
 
 def test_there_are_not_too_many_rows_at_once(stepped: SteppedBroker) -> None:
     with pytest.raises(LimitExceeded):
-        RowReader(stepped.broker, Columns(destination="q", value=[b""] * (MAX_ROWS + 1)))
+        RowReader(
+            stepped.settings.stomp,
+            stepped.broker.destinations,
+            stepped.broker.routing,
+            Columns(destination="q", value=[b""] * (MAX_ROWS + 1)),
+        )

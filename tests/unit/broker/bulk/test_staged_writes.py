@@ -183,7 +183,7 @@ def test_a_commit_that_was_not_stored_decides_nothing_and_may_be_made_again(stor
     assert (told(), again()) == (FULL, FULL)
     recover(writer.stepped)
     assert content(writer.stepped) == []
-    assert writer.stepped.reopen().broker.producer_sequence("p") == 0
+    assert writer.stepped.reopen().broker.producers.sequence("p") == 0
     assert writer.commit(1, first, second) == 3
     writer.stepped.run()
     assert (content(writer.stepped), marks(store)) == ([b"1", b"2", b"3"], [])
@@ -315,7 +315,7 @@ class History:
         for number in range(1, batches + 1):
             while not self.attempt(number):
                 pass
-        while self.writer.stepped.broker.store_error is not None:
+        while self.writer.stepped.broker.core.store_error is not None:
             recover(self.writer.stepped)
         self.writer.stepped.advance(0)
         self.writer.stepped.run()

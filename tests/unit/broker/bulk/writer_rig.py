@@ -13,7 +13,13 @@ from quire.testing.stepped import SteppedBroker
 def rows(stepped: SteppedBroker, values: list[bytes], destination: str | list[str] = "q", **columns: Any) -> list[Row]:
     """Rows, understood."""
     given = Columns(destination=destination, value=values, **columns)
-    return [row for step in RowReader(stepped.broker, given).steps(3) for row in step]
+    return [
+        row
+        for step in RowReader(stepped.settings.stomp, stepped.broker.destinations, stepped.broker.routing, given).steps(
+            3
+        )
+        for row in step
+    ]
 
 
 class BulkWriter:

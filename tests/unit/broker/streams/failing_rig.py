@@ -320,8 +320,8 @@ class FailingRig:
         assert (of.lag, of.retries.depth if of.retries else 0) == (0, 0)
         self.client("last").frame("UNSUBSCRIBE", {"id": "0"})
         self.wait(1.0)
-        assert self.stepped.broker.memory.used == 0
-        assert self.stepped.broker.stored_bytes == self.stepped.broker.stream("s").stored_bytes + sum(
+        assert self.stepped.broker.core.memory.used == 0
+        assert self.stepped.broker.core.stored_bytes == self.stepped.broker.stream("s").stored_bytes + sum(
             [queue.bytes for queue in self.stepped.broker.queues.values()]
         )
         self._check_store()

@@ -86,4 +86,4 @@ class Script:
 
 def script(rig: StreamRig | None = None, **policy: Any) -> Script:
     rig = rig or StreamRig(**policy)
-    return Script(rig, PullMembers(rig.broker))
+    return Script(rig, PullMembers(rig.broker.destinations, rig.broker.groups))

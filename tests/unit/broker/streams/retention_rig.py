@@ -33,7 +33,7 @@ def stream_of(stepped: SteppedBroker) -> Stream:
 def send(stepped: SteppedBroker, count: int = 1, partition: int = 0, size: int = 100) -> None:
     """Messages of a size each, at this time."""
     for _ in range(count):
-        head = b"message-id:%08d\ntimestamp:%d\n\n" % (stepped.broker.next_message_id(), stepped.clock.now_ms())
+        head = b"message-id:%08d\ntimestamp:%d\n\n" % (stepped.broker.core.next_message_id(), stepped.clock.now_ms())
         stream_of(stepped).partitions[partition].send(head.ljust(size, b"x"))
     stepped.run()
 

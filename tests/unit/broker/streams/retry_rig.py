@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.offsets import Start, StartKind
-from quire.broker.subscription import AckMode, Subscription
 from quire.message import Message, header_lines
 from quire.store.base import Store
 from quire.testing.stepped import SteppedBroker
@@ -46,7 +46,7 @@ class RetryRig:
         """Send messages."""
         for body in bodies:
             broker = self.stepped.broker
-            headers = {"message-id": f"m{broker.next_message_id()}", "timestamp": str(self.stepped.clock.now_ms())}
+            headers = {"message-id": f"m{broker.core.next_message_id()}", "timestamp": str(self.stepped.clock.now_ms())}
             broker.stream("s").send(header_lines(headers) + b"\n" + body)
         self.stepped.run()
 

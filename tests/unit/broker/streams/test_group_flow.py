@@ -138,10 +138,10 @@ def test_a_group_reads_what_memory_has_room_for() -> None:
     member = rig.member()
     came = 0
     while messages := member.take():
-        assert rig.broker.memory.used <= 20_000
+        assert rig.broker.core.memory.used <= 20_000
         came += len(messages)
         member.ack(*messages)
-    assert (came, rig.lag, rig.broker.memory.used) == (60, 0, 0)
+    assert (came, rig.lag, rig.broker.core.memory.used) == (60, 0, 0)
 
 
 def test_with_too_many_holes_a_group_waits_visibly_for_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,7 @@ def test_the_figures_are_exact_whatever_is_acknowledged_in_which_order() -> None
 def test_a_group_gives_its_memory_back_when_nobody_is_there() -> None:
     rig, member, _ = stuck_at_11()
     member.vanish()
-    assert rig.broker.memory.used == 0
+    assert rig.broker.core.memory.used == 0
 
 
 # Acknowledgements: individual, cumulative, automatic.

@@ -20,7 +20,7 @@ def broker_with(count: int, partitions: int = 2) -> SteppedBroker:
 
 
 def note(stepped: SteppedBroker, offsets: dict[int, int], name: str = "job") -> Group:
-    group = note_progress(stepped.broker, stepped.broker.stream("s"), name, offsets)
+    group = note_progress(stepped.broker.groups, stepped.clock.now_ms(), stepped.broker.stream("s"), name, offsets)
     stepped.run()
     return group
 

@@ -349,7 +349,7 @@ def test_a_transaction_ends_a_lease_with_its_own_time() -> None:
     rig.send("1")
     member.client.frame("BEGIN", {"transaction": "t"})
     member.ack(*member.take(), transaction="t")
-    rig.stepped.advance(rig.broker.settings.transaction.max_age + 2)
+    rig.stepped.advance(rig.broker.core.settings.transaction.max_age + 2)
     rig.run()
     assert (rig.lag, rig.retries.depth) == (0, 1)
 
@@ -420,11 +420,11 @@ def test_two_thousand_messages_time_out_in_one_commit() -> None:
     for body in numbers(1, 2000):
         rig.post(body)
     rig.run()
-    commits = rig.broker.commits_done
+    commits = rig.broker.core.commits_done
     rig.stepped.advance(5.1)
     rig.run()
     assert (rig.lag, rig.retries.depth, rig.group().partitions[0].timed_out) == (0, 2000, 2000)
-    assert rig.broker.commits_done - commits <= 3
+    assert rig.broker.core.commits_done - commits <= 3
 
 
 def test_a_failure_at_the_end_of_one_lease_keeps_up_no_other() -> None:

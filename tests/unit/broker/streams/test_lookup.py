@@ -344,9 +344,12 @@ def test_dead_letters_are_found_in_the_queue_of_their_group(stepped: SteppedBrok
     assert state(stepped, 2) == GroupState("g", MessageState.DONE)
     groups = stream_of(stepped).groups
     places = {(0, 1), (0, 2), (0, 3)}
-    assert [set().union(*dead_letters(groups[name], places)) for name in ("g", "h")] == [{(0, 2)}, {(0, 3)}]
-    stepped.broker.destinations.delete_queue(stepped.queue("%DLQ%g"))
-    assert list(dead_letters(groups["g"], places)) == []
+    assert [
+        set().union(*dead_letters(groups[name], stepped.broker.queues[f"%DLQ%{name}"], places)) for name in ("g", "h")
+    ] == [{(0, 2)}, {(0, 3)}]
+    queue = stepped.queue("%DLQ%g")
+    stepped.broker.destinations.delete_queue(queue)
+    assert list(dead_letters(groups["g"], queue, places)) == list(dead_letters(groups["g"], None, places)) == []
 
 
 def test_dead_letters_are_searched_in_bounded_steps(stepped: SteppedBroker) -> None:
@@ -357,5 +360,5 @@ def test_dead_letters_are_searched_in_bounded_steps(stepped: SteppedBroker) -> N
         letters.send(head + b"original-destination:/stream/s\n\n")
     letters.send(b"message-id:x\ntimestamp:0\n\n")
     stepped.run()
-    steps = list(dead_letters(stream_of(stepped).groups["g"], {(1, 1), (1, STEP + 2), (0, 5), (1, 5000)}))
+    steps = list(dead_letters(stream_of(stepped).groups["g"], letters, {(1, 1), (1, STEP + 2), (0, 5), (1, 5000)}))
     assert steps == [{(1, 1)}, {(1, STEP + 2)}]

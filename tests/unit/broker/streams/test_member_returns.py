@@ -160,7 +160,7 @@ def test_a_connection_may_subscribe_twice_by_one_name() -> None:
     assert (message.headers["subscription"], places([message])) == ("1", ["4.0!"])
     member.vanish()
     rig.pass_time(11)
-    assert (rig.group().members, rig.broker.memory.used) == ({}, 0)
+    assert (rig.group().members, rig.broker.core.memory.used) == ({}, 0)
 
 
 def test_a_member_that_comes_back_while_its_partition_is_taken_from_it_has_it_no_more() -> None:

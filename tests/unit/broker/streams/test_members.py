@@ -106,7 +106,7 @@ def test_a_member_that_is_awaited_in_vain_is_forgotten() -> None:
     rig, member = delivered("a")
     member.vanish()
     rig.pass_time(11)
-    assert (rig.group().members, rig.group().coordinator.members, rig.broker.memory.used) == ({}, [], 0)
+    assert (rig.group().members, rig.group().coordinator.members, rig.broker.core.memory.used) == ({}, [], 0)
 
 
 # Partitions are taken away.
@@ -242,7 +242,7 @@ def test_a_refused_subscription_leaves_nothing(monkeypatch: pytest.MonkeyPatch) 
         assert "may consume 3 destinations" in member.errors()[0]
     rig.pass_time(11)
     assert all(part.subscribers == [] for part in rig.stream.partitions)
-    assert (rig.stream.groups, rig.broker.groups.readers, rig.broker.ready) == ({}, [], {})
+    assert (rig.stream.groups, rig.broker.groups.readers, rig.broker.core.dispatch.ready) == ({}, [], {})
 
 
 def test_partitions_that_come_later_count_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def test_records_that_go_leave_exact_figures() -> None:
     remove(rig, 1, 2, 4)
     partition = rig.stream.partitions[0]
     assert (figures(rig), list(partition.gone.ranges()), partition.gone.base) == ((3, 3, 6), [(4, 4)], 2)
-    assert partition.bytes == rig.broker.stored_bytes == rig.stepped.store.lane_state(partition.lane).bytes
+    assert partition.bytes == rig.broker.core.stored_bytes == rig.stepped.store.lane_state(partition.lane).bytes
     again = rig.crashed()
     assert (figures(again), list(again.stream.partitions[0].gone.ranges())) == ((3, 3, 6), [(4, 4)])
     assert places(again.member().take()) == ["3.0", "5.0", "6.0"]
@@ -213,7 +213,7 @@ def test_records_go_in_the_commit_in_which_others_come() -> None:
     partition.remove(rig.stepped.store.links(partition.lane, 0, 1))
     rig.send("3")
     assert (figures(rig), places(member.take()), rig.lag) == ((2, 2, 3), ["3.0"], 1)
-    assert partition.bytes == rig.broker.stored_bytes
+    assert partition.bytes == rig.broker.core.stored_bytes
 
 
 def test_records_go_though_their_commit_fails_first() -> None:

@@ -96,7 +96,7 @@ class History:
     def pass_time(self, seconds: float) -> None:
         """Everything is stored in the end, whatever failed before."""
         self.rig.pass_time(seconds)
-        if self.rig.broker.store_error is None:
+        if self.rig.broker.core.store_error is None:
             self.done |= self.acknowledged
             self.acknowledged.clear()
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from quire.broker.core.subscription import AckMode
 from quire.broker.streams.groups.group_definition import Order
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.offsets import Start, StartKind
@@ -12,7 +13,6 @@ from quire.broker.streams.pull.pull_member import Terms
 from quire.broker.streams.pull.pull_members import PollRequest
 from quire.broker.streams.pull.pull_request import MAX_BYTES
 from quire.broker.streams.pull.settlement import Outcome
-from quire.broker.subscription import AckMode
 from quire.errors import BrokerStopping, GroupMismatch, InvalidArgument, QuireError, UnknownConsumerGroup
 from quire.selectors import selector
 from tests.unit.broker.streams.member_rig import numbers

@@ -79,7 +79,7 @@ def test_nothing_of_a_reader_is_stored() -> None:
     rig.pass_time(20)
     reader.vanish()
     assert (rig.stepped.store.marks(""), list(rig.broker.queues)) == (stored, [])
-    assert (rig.broker.groups.readers, rig.stream.partitions[0].subscribers, rig.broker.memory.used) == ([], [], 0)
+    assert (rig.broker.groups.readers, rig.stream.partitions[0].subscribers, rig.broker.core.memory.used) == ([], [], 0)
 
 
 def test_a_reader_gets_a_rejected_message_again() -> None:

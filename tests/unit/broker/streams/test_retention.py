@@ -129,7 +129,7 @@ def test_counts_stay_exact_while_messages_come_and_go() -> None:
         assert partition.gone.count_above_base == 0
         assert partition.gone.base == state.head - 1
     assert 2000 < stream_of(stepped).stored_bytes <= 3000
-    assert stepped.broker.stored_bytes == stream_of(stepped).stored_bytes
+    assert stepped.broker.core.stored_bytes == stream_of(stepped).stored_bytes
 
 
 # Steps.
@@ -219,7 +219,7 @@ def test_messages_whose_commit_is_not_announced_stay() -> None:
     for _ in range(10):
         stepped.advance(PAUSE)
         stepped.run_turns()
-    stepped.broker.committed(batch, None)
+    stepped.broker.turns.committed(batch, None)
     assert group.lag == 1
     settle(stepped)
     partition = stream_of(stepped).partitions[0]

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from quire.broker.streams.groups.retry_records import LinkReader
-from quire.broker.transactions.transaction import Transaction
 from quire.errors import StoreCorrupt, StoreFull
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Delivery, Store, WriteBatch
@@ -117,7 +116,7 @@ def test_a_thousand_wait_and_take_no_memory() -> None:
 def test_no_body_is_copied() -> None:
     rig = RetryRig()
     rig.send(BIG)
-    before = rig.stepped.broker.stored_bytes
+    before = rig.stepped.broker.core.stored_bytes
     consumer = rig.consume(rig.group.partitions[0])
     consumer.reject(*consumer.take())
     rig.stepped.run()
@@ -125,7 +124,7 @@ def test_no_body_is_copied() -> None:
     assert link.size < 200
     assert BIG not in link.content
     assert rig.retries.bytes > len(BIG)
-    assert rig.stepped.broker.stored_bytes == before
+    assert rig.stepped.broker.core.stored_bytes == before
 
 
 def test_a_link_is_a_message_like_any_other() -> None:
@@ -406,7 +405,7 @@ def test_a_removal_that_fails_is_tried_again() -> None:
     assert batch is not None
     with pytest.raises(StoreFull) as caught:
         rig.stepped.commit()
-    rig.stepped.broker.committed(batch, caught.value)
+    rig.stepped.broker.turns.committed(batch, caught.value)
     rig.pass_time(1)
     assert (rig.retries.depth, rig.marks(), len(rig.records())) == (1, 1, 1)
     assert rig.restarted().retries.bytes == messages[1].size
@@ -417,7 +416,7 @@ def test_a_retry_whose_transaction_fails_is_there_again_and_still_found() -> Non
     rig.pass_time(10)
     consumer = rig.consume(rig.retries)
     (message,) = consumer.take()
-    transaction = Transaction(rig.stepped.broker)
+    transaction = rig.stepped.broker.begin_transaction()
     transaction.acknowledge(consumer.subscription, [message.sequence])
     transaction.commit()
     rig.stepped.run_turns()

@@ -199,10 +199,10 @@ def test_figures_are_exact_over_a_restart() -> None:
     rig.send("x" * 300, "y", partition="1")
     figures = [(partition.count, partition.bytes, partition.head) for partition in rig.stream.partitions]
     assert ([figure[0] for figure in figures], rig.stream.count, rig.stream.enqueued) == ([1, 2], 3, 3)
-    assert rig.stream.stored_bytes == rig.broker.stored_bytes == sum(figure[1] for figure in figures)
+    assert rig.stream.stored_bytes == rig.broker.core.stored_bytes == sum(figure[1] for figure in figures)
     rig = rig.crashed()
     assert figures == [(partition.count, partition.bytes, partition.head) for partition in rig.stream.partitions]
-    assert rig.stream.stored_bytes == rig.broker.stored_bytes
+    assert rig.stream.stored_bytes == rig.broker.core.stored_bytes
 
 
 def test_a_stream_has_as_many_partitions_as_its_policy_said_when_it_was_made() -> None:
@@ -276,7 +276,7 @@ def test_a_stream_is_deleted_with_its_groups_and_all_they_remember() -> None:
     rig.pass_time(2)
     store = rig.stepped.store
     assert [key for key, _ in store.marks("") if key.startswith(("group/", "stream/"))] == []
-    assert (store.destinations(), rig.broker.stored_bytes, rig.broker.memory.used) == ([], 0, 0)
+    assert (store.destinations(), rig.broker.core.stored_bytes, rig.broker.core.memory.used) == ([], 0, 0)
 
 
 def test_a_stream_of_the_same_name_begins_anew() -> None:

@@ -47,7 +47,7 @@ def through(search: StreamSearch) -> StreamSearch:
 def retained(rig: StreamRig, first: int) -> None:
     """Let all messages before an offset go."""
     (partition,) = rig.stream.partitions
-    links = rig.broker.store.links(partition.lane, 0, 1000)
+    links = rig.broker.core.store.links(partition.lane, 0, 1000)
     partition.remove([link for link in links if link.sequence < first])
     rig.run()
 
@@ -76,7 +76,7 @@ def test_counts_need_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
         raise StoreError("not to be read")
 
     for name in ("snapshot", "links", "page", "load", "lane_state", "marks"):
-        monkeypatch.setattr(rig.broker.store, name, fail)
+        monkeypatch.setattr(rig.broker.core.store, name, fail)
     (status,) = streams.streams()
     assert (status.records, status.appended, status.members) == (3, 3, 0)
     with pytest.raises(StoreError):
@@ -153,7 +153,7 @@ def test_members_keep_a_stream_awaited_ones_too() -> None:
         finished(streams.delete("s"))
     assert finished(streams.delete("s", force=True)) == [0]
     rig.pass_time(20)
-    assert rig.broker.store.marks("") == []
+    assert rig.broker.core.store.marks("") == []
 
 
 def test_a_reader_keeps_a_stream_and_is_sent_away_by_force() -> None:
@@ -173,8 +173,8 @@ def test_what_members_had_of_a_stream_that_is_deleted_is_nobodys_any_more() -> N
     assert len(member.take()) == 3
     finished(streams.delete("s", force=True))
     rig.pass_time(20)
-    assert (rig.broker.store.destinations(), rig.broker.store.marks("")) == ([], [])
-    assert (rig.broker.stored_bytes, rig.broker.memory.used) == (0, 0)
+    assert (rig.broker.core.store.destinations(), rig.broker.core.store.marks("")) == ([], [])
+    assert (rig.broker.core.stored_bytes, rig.broker.core.memory.used) == (0, 0)
 
 
 # Read.
@@ -232,7 +232,7 @@ def test_a_read_changes_nothing() -> None:
     streams.read("s", 0)
     rig.run()
     assert (member.bodies(), rig.lag, rig.group().partitions[0].in_flight) == (["1", "2"], 5, 2)
-    assert rig.broker.store.lane_state(rig.stream.partitions[0].lane).count == 5
+    assert rig.broker.core.store.lane_state(rig.stream.partitions[0].lane).count == 5
 
 
 # Find.

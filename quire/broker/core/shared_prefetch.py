@@ -2,13 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from quire.broker.subscription import Subscription
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import Subscription
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
 
 
 class Whole(Protocol):
@@ -16,6 +14,10 @@ class Whole(Protocol):
 
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now."""
+        ...
+
+    def waits(self, child: Subscription) -> bool:
+        """Whether a child is served as soon as there is credit."""
         ...
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
@@ -55,6 +57,11 @@ class ChildSubscription(Subscription):
         """How many messages it may be given now."""
         return self.parent.credit(self)
 
+    @property
+    def waits_for_credit(self) -> bool:
+        """Whether its source is served as soon as there is credit, without being woken."""
+        return self.parent.waits(self)
+
     def leave_now(self) -> None:
         """If it is about to leave its source, it does so now."""
         self.parent.leave_now(self)
@@ -83,16 +90,16 @@ class SharedPrefetch:
     done for an acknowledgement does not grow with their number.
 
     Args:
-        broker: the broker.
+        core: the core.
         prefetch: how many messages they may have.
 
     Attributes:
         prefetch: as given.
     """
 
-    def __init__(self, broker: "Broker", prefetch: int) -> None:
+    def __init__(self, core: Core, prefetch: int) -> None:
         self.prefetch = prefetch
-        self._broker = broker
+        self._core = core
         self._in_flight: dict[tuple[Subscription, int], None] = {}
         self._extended: dict[Subscription, int] = {}
         self._extension = 0
@@ -100,10 +107,14 @@ class SharedPrefetch:
 
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now; if none, it is served when there is credit again."""
-        credit = self._credit if child.session.writable else 0
+        credit = self.prefetch + self._extension - len(self._in_flight) if child.session.writable else 0
         if credit <= 0:
             self._waiting.setdefault(child)
         return credit
+
+    def waits(self, child: Subscription) -> bool:
+        """Whether a child waits for credit."""
+        return child in self._waiting
 
     @property
     def _credit(self) -> int:
@@ -147,21 +158,20 @@ class SharedPrefetch:
     def wake(self) -> None:
         """There may be credit again: children that wait for it are served in the next turn."""
         if self._waiting:
-            self._broker.with_credit[self] = None
-            self._broker.ask_turn()
+            self._core.dispatch.credit(self)
 
     def serve_waiting(self) -> None:
         """While there is credit: let children have it that wait for it, the longest waiting first."""
-        broker = self._broker
+        core = self._core
         for _ in range(len(self._waiting)):
             child = next(iter(self._waiting))
             if self._credit <= 0 or not child.session.writable:
                 return
-            if broker.dispatch.is_over:
+            if core.dispatch.is_over:
                 self.wake()
                 return
             del self._waiting[child]
-            broker.dispatch.serve(child.source)
+            core.dispatch.serve(child.source)
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
         """What was given out up to and including a message, in that order, by child."""

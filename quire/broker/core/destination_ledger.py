@@ -1,14 +1,22 @@
 """What the ledger is told of one destination, or of one of its subscribers."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from quire.broker.core.subscription import Session, Subscription
 from quire.ledger_block import Ids, LedgerEvent, Run, ids_of, ranges_of, sent_of
 from quire.message import Message
 
-if TYPE_CHECKING:
-    from quire.broker.ledger.ledger import Ledger
-    from quire.broker.session import Session
-    from quire.broker.subscription import Subscription
+
+class LedgerLane(Protocol):
+    """Where the events of the ledger go."""
+
+    def now_ms(self) -> int:
+        """The time, in milliseconds since the epoch."""
+        ...
+
+    def note(self, run: Run) -> None:
+        """Something happened that is written with the next commit."""
+        ...
 
 
 class DestinationLedger:
@@ -21,7 +29,7 @@ class DestinationLedger:
         lane: the partition of a stream.
     """
 
-    def __init__(self, ledger: "Ledger", destination: str, subscriber: str = "", lane: int = 0) -> None:
+    def __init__(self, ledger: LedgerLane, destination: str, subscriber: str = "", lane: int = 0) -> None:
         self._ledger = ledger
         self._destination = destination
         self._subscriber = subscriber
@@ -30,7 +38,7 @@ class DestinationLedger:
 
     # Messages come.
 
-    def sent(self, sender: "Session | None") -> None:
+    def sent(self, sender: Session | None) -> None:
         """A message joins the open commit."""
         name = "" if sender is None else sender.name
         senders = self._senders
@@ -58,12 +66,12 @@ class DestinationLedger:
 
     # They go.
 
-    def dispatched(self, subscription: "Subscription", messages: list[Message]) -> None:
+    def dispatched(self, subscription: Subscription, messages: list[Message]) -> None:
         """A consumer was given messages."""
         flagged = [message.sequence for message in messages if message.redelivered]
         self._note(LedgerEvent.DISPATCH, messages, _name(subscription), ranges_of(flagged))
 
-    def acknowledged(self, messages: list[Message], subscription: "Subscription | None" = None) -> None:
+    def acknowledged(self, messages: list[Message], subscription: Subscription | None = None) -> None:
         """A consumer is done with messages; of a topic, where each has its own, it is said which one."""
         self._note(LedgerEvent.ACKNOWLEDGE, messages, "" if subscription is None else _name(subscription))
 
@@ -96,5 +104,5 @@ class DestinationLedger:
         )  # fmt: skip
 
 
-def _name(subscription: "Subscription") -> str:
+def _name(subscription: Subscription) -> str:
     return f"{subscription.session.name}/{subscription.id}"

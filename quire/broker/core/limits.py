@@ -4,44 +4,54 @@ What the broker makes itself is never refused: dead letters, advisories, the led
 destination was deleted may not be lost for a limit. It counts all the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from quire.errors import TooManyDestinations, TooManySubscriptions
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
+from quire.settings.keys import BrokerSettings
 
 
 class Limits:
     """The limits of one broker.
 
     Args:
-        broker: the broker.
+        settings: what they are.
 
     Attributes:
         max_destinations: how many destinations there may be.
         max_subscriptions: how many durable subscriptions, and groups by partition.
+        group_partitions: how many groups and readers have, each of them counted by itself.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self.max_destinations = broker.settings.broker.max_destinations
-        self.max_subscriptions = broker.settings.broker.max_durable_subscriptions
-        self._broker = broker
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.max_destinations = settings.max_destinations
+        self.max_subscriptions = settings.max_durable_subscriptions
+        self._destinations: list[Callable[[], int]] = []
+        self._subscriptions: list[Callable[[], int]] = []
+        self.group_partitions = 0
         self._is_own_work = False
+
+    def add_group_partitions(self, count: int) -> None:
+        """Groups and readers have more partitions, or fewer, each of them counted by itself."""
+        self.group_partitions += count
+
+    def count_destinations(self, count: Callable[[], int]) -> None:
+        """Count the destinations that one part of the broker has, too."""
+        self._destinations.append(count)
+
+    def count_subscriptions(self, count: Callable[[], int]) -> None:
+        """Count the subscriptions that one part of the broker has, too."""
+        self._subscriptions.append(count)
 
     @property
     def destinations(self) -> int:
         """How many there are: queues, topics, partitions of streams, temporary queues and topics."""
-        there, temporaries = self._broker.destinations, self._broker.routing.temporaries
-        named = len(there.queues) + len(there.topics) + there.partitions
-        return named + len(temporaries.queues) + len(temporaries.topics)
+        return sum([count() for count in self._destinations])
 
     @property
     def subscriptions(self) -> int:
         """How many there are: durable subscriptions, and each group and reader once for each of its partitions."""
-        return len(self._broker.durables) + self._broker.groups.partitions
+        return self.group_partitions + sum([count() for count in self._subscriptions])
 
     def check_destinations(self, more: int = 1) -> None:
         """See that there may be more.

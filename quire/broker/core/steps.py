@@ -3,13 +3,13 @@
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from quire.errors import StoreError
+from quire.broker.core.turn_meter import TurnMeter
+from quire.clock import Clock
+from quire.errors import QuireError, StoreError
 from quire.logs import event
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
+from quire.scheduler import Scheduler
 
 BUDGET = 0.01
 """How long the steps of one turn may take together, in seconds; a step that has begun ends."""
@@ -24,15 +24,39 @@ It reads before it changes anything: after a ``StoreError`` it is called again.
 """
 
 
+class Commits(Protocol):
+    """What steps need of the commits between them.
+
+    Attributes:
+        store_error: why the store refuses writes; None while it takes them.
+    """
+
+    store_error: QuireError | None
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Make a call when the open commit is done, or has failed."""
+        ...
+
+    def ask_turn(self) -> None:
+        """Have a turn soon."""
+        ...
+
+
 class Steps:
     """All work in steps of a broker, each piece in its turn.
 
     Args:
-        broker: the broker.
+        clock: the time.
+        scheduler: for what is tried again.
+        meter: measures what takes long.
+        commits: the commits between two steps.
     """
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, clock: Clock, scheduler: Scheduler, meter: TurnMeter, commits: Commits) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._meter = meter
+        self._commits = commits
         self._work: deque[tuple[Step, str]] = deque()
         self._unstored: deque[tuple[Step, str]] = deque()
         self._is_waiting = False
@@ -48,31 +72,31 @@ class Steps:
                 commit, and it is taken while the store refuses commits too.
         """
         (self._work if stores else self._unstored).append((step, name))
-        self._broker.ask_turn()
+        self._commits.ask_turn()
 
     def run(self) -> None:
         """Take one step of each piece of work, as far as the budget reaches; the others are first in the next turn."""
         if self._unstored:
             self._round(self._unstored, stores=False)
             if self._unstored:
-                self._broker.ask_turn()
+                self._commits.ask_turn()
         if not self._work or self._is_waiting:
             return
-        if self._broker.store_error is not None:  # what the failed commit had is not there yet
+        if self._commits.store_error is not None:  # what the failed commit had is not there yet
             self._wait_a_while()
             return
         self._round(self._work, stores=True)
         if self._work:
             self._is_waiting = True
-            self._broker.after_commit(self._go_on)
+            self._commits.after_commit(self._go_on)
 
     def _round(self, work: deque[tuple[Step, str]], *, stores: bool) -> None:
-        end = self._broker.clock.monotonic() + BUDGET
+        end = self._clock.monotonic() + BUDGET
         for _ in range(len(work)):
             step, name = work.popleft()
             if self._take(step, name, stores=stores):
                 work.append((step, name))
-            if self._broker.meter.part(name) >= end:
+            if self._meter.part(name) >= end:
                 break
 
     def _take(self, step: Step, name: str, *, stores: bool) -> bool:
@@ -84,15 +108,15 @@ class Steps:
                 self._failing.add(name)
                 text = f"{name} waits until the store can be read: {error}"
                 event("store.unreadable", text, logging.WARNING, code=error.code)
-            self._broker.scheduler.call_later(RETRY, lambda: self.add(step, name, stores=stores))
+            self._scheduler.call_later(RETRY, lambda: self.add(step, name, stores=stores))
             return False
         self._failing.discard(name)
         return more
 
     def _wait_a_while(self) -> None:
         self._is_waiting = True
-        self._broker.scheduler.call_later(RETRY, self._go_on)
+        self._scheduler.call_later(RETRY, self._go_on)
 
     def _go_on(self) -> None:
         self._is_waiting = False
-        self._broker.ask_turn()
+        self._commits.ask_turn()

@@ -1,18 +1,65 @@
-"""A consumer of a queue or of a topic's durable subscription: its credit, and the messages it has in flight."""
+"""The contract between the core and the sessions of its clients: sessions, and the consumers they have.
 
+A consumer is a subscription: its credit, and the messages it has in flight.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from quire.broker.session import Session
 from quire.destination import Destination
+from quire.errors import QuireError
 from quire.message import Message
 from quire.selectors import Selector
 from quire.settings import Policy
 from quire.store.base import Delivery
 
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
+
+class Session(ABC):
+    """A client's session as the core sees it.
+
+    Attributes:
+        name: who it is, for operators: the peer's address.
+        writable: whether the connection takes more output now; nothing is dispatched to it while it does not.
+    """
+
+    name: str
+    writable: bool = True
+
+    @abstractmethod
+    def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
+        """Write messages to the consumer. They are in the subscription's in-flight table already.
+
+        Args:
+            subscription: the consumer.
+            messages: in order.
+            extra: header lines for each of them, as content has them.
+        """
+
+    @abstractmethod
+    def nothing_came(self, subscription: "Subscription") -> None:
+        """The time of a pull is up, and there was no message."""
+
+    @abstractmethod
+    def confirmed(self, receipts: list[bytes]) -> None:
+        """What was asked for with these receipts is durable: tell the client."""
+
+    @abstractmethod
+    def fail(self, error: QuireError) -> None:
+        """Tell the client what went wrong and close. What it had in flight goes back to its queues."""
+
+    def end_consumer(self, subscription: "Subscription", error: QuireError) -> None:
+        """End one consumer, because it is slow say; a protocol that cannot end it alone ends the session."""
+        self.fail(error)
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write what has gathered since the last time, in one write."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """There is room again for what this producer was held for: go on with its input."""
 
 
 class AckMode(StrEnum):
@@ -60,13 +107,11 @@ class Source(Dispatching, Protocol):
     """What a consumer consumes, as its session and its acknowledgements see it.
 
     Attributes:
-        broker: the broker.
         destination: where its messages were sent; of a durable subscription the topic.
         policy: what applies to it.
         dequeued: how many messages were acknowledged.
     """
 
-    broker: "Broker"
     destination: Destination
     policy: Policy
     dequeued: int
@@ -173,6 +218,11 @@ class Subscription:
         if not self.prefetch:
             return self.pulled
         return self.prefetch + len(self.extended) - len(self.in_flight)
+
+    @property
+    def waits_for_credit(self) -> bool:
+        """Whether its source is served as soon as there is credit, without being woken."""
+        return False
 
     def take(self, sequences: list[int]) -> list[Message]:
         """Take settled messages out of the in-flight table.

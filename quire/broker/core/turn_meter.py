@@ -30,6 +30,7 @@ class TurnMeter:
     Attributes:
         counts: how many turns each bucket has: those up to its bound, and above the one before it.
         seconds: what all turns took together.
+        now: reads the clock, without a part.
         latest: the time of the last reading, on the monotonic clock.
     """
 
@@ -37,7 +38,7 @@ class TurnMeter:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.seconds = 0.0
         self.latest = 0.0
-        self._monotonic = clock.monotonic
+        self.now = clock.monotonic
         self._longest = 0.0
         self._began = 0.0
         self._longest_part = 0.0
@@ -48,7 +49,7 @@ class TurnMeter:
 
     def begin(self) -> None:
         """A turn begins."""
-        self._began = self.latest = self._monotonic()
+        self._began = self.latest = self.now()
         self._longest_part = -1.0
 
     def part(self, what: str, of: object = None) -> float:
@@ -61,7 +62,7 @@ class TurnMeter:
         Returns:
             The time now, on the monotonic clock.
         """
-        now = self._monotonic()
+        now = self.now()
         took = now - self.latest
         self.latest = now
         if took > self._longest_part:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from quire.broker.session import Session
+from quire.broker.core.subscription import Session
 from quire.clock import Clock
 from quire.errors import ProducerHeld
 from quire.logs import event
