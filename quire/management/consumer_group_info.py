@@ -190,7 +190,7 @@ class ConsumerGroupReader:
         lag = _lag(group, part)
         return GroupPartitionStatus(
             lag.partition, lag.base, lag.end, lag.lag, lag.in_flight, lag.owners, holes=part.finished.holes,
-            ack_set_bytes=len(part.finished.encode()), waiting_retries=len(set(failed) - out), lost=part.lost,
+            ack_set_bytes=part.finished.encoded_size, waiting_retries=len(set(failed) - out), lost=part.lost,
             oldest_message_age_seconds=self._queues.oldest_age(part), blocked=self._blocked(part),
         )  # fmt: skip
 

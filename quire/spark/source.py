@@ -10,7 +10,7 @@ from quire.arrow.lane_reader import read
 from quire.spark.lanes import Lanes
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
-from quire.store.maintenance.store_maintenance import reading
+from quire.store.maintenance.open_store import open_for_reading
 
 Read = Callable[..., Iterator[pa.RecordBatch]]
 """Reads a part of a lane: ``quire.arrow.lane_reader.read`` of one store."""
@@ -29,7 +29,7 @@ class Source:
         if self._broker:
             yield Lanes.of_broker(self._broker, self._broker.lanes())
         else:
-            with reading(self._store_url) as (store, _), store.snapshot() as reader:
+            with open_for_reading(self._store_url) as (store, _), store.snapshot() as reader:
                 yield Lanes.of_store(reader)
 
     @contextmanager
@@ -38,5 +38,5 @@ class Source:
         if self._broker:
             yield self._broker.read
         else:
-            with reading(self._store_url) as (store, _):
+            with open_for_reading(self._store_url) as (store, _):
                 yield partial(read, store)

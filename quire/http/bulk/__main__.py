@@ -24,7 +24,7 @@ from quire.http.http_connection import HttpConnection
 from quire.logs import configure
 from quire.scheduler import Scheduler
 from quire.settings import HttpSettings, split_address
-from quire.store.maintenance.store_maintenance import reading
+from quire.store.maintenance.open_store import open_for_reading
 
 if TYPE_CHECKING:
     from quire.http.bulk.bulk_server import BulkServer
@@ -57,7 +57,7 @@ def _serve(instructions: Instructions) -> None:
         text = f"reading in bulk needs {error.name}, which is not installed beside the broker: install quire[spark]"
         raise UnsupportedEnvironment(text) from error
     listener = _listen(instructions.address)
-    with reading(instructions.store) as (store, _):
+    with open_for_reading(instructions.store) as (store, _):
         clock = SystemClock()
         app = BulkServer(store, instructions.token, clock)
         scheduler = Scheduler(clock)

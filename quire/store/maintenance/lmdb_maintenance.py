@@ -8,13 +8,12 @@ from pathlib import Path
 
 import lmdb
 
-from quire.errors import InvalidArgument
-from quire.store.base import StoreReader
+from quire.store.base import Store, StoreReader
 from quire.store.lmdb import LmdbStore
 from quire.store.lmdb_lane import EXPIRATION, LANE, STATE
 from quire.store.lmdb_reader import LmdbReader
 from quire.store.maintenance.damaged import DamagedFile
-from quire.store.maintenance.files import DATA, flush, place
+from quire.store.maintenance.data_files import DATA, flush, new_file, replace_data_file
 from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.lmdb_pages import PagePair, live_page, pack_entries, page_lanes, page_pairs
 from quire.store.maintenance.lmdb_repair import LmdbLaneRepair, clear_expirations, is_expiration_of_record
@@ -24,16 +23,13 @@ from quire.store.pages import KEY, RECORD, Entry
 _PAGES_AT_ONCE = 1000
 
 
-class LmdbUpkeep(StoreMaintenance):
-    """What maintenance does with LMDB itself.
-
-    Args:
-        store: the open store.
-    """
+class LmdbMaintenance(StoreMaintenance):
+    """Maintenance through LMDB itself."""
 
     errors = (lmdb.Error,)
 
-    def __init__(self, store: LmdbStore) -> None:
+    def __init__(self, store: Store) -> None:
+        assert isinstance(store, LmdbStore)
         self._store = store
 
     def lanes(self) -> list[int]:
@@ -82,12 +78,6 @@ class LmdbUpkeep(StoreMaintenance):
             damaged.close()
         return RepairReport(**done, damaged_file=damaged.path)
 
-    def producers(self) -> Iterator[tuple[str, int]]:
-        """All producers. Of an id longer than a key the store only knows a digest."""
-        with self._store.environment.begin() as txn:
-            for key, value in txn.cursor(self._store.databases.producers):
-                yield bytes(key).decode(), int.from_bytes(value, "big")
-
     def compact(self) -> None:
         """Rewrite body pages of which less than half is alive, then copy the file without its free pages."""
         for lane in self.lanes():
@@ -99,17 +89,13 @@ class LmdbUpkeep(StoreMaintenance):
         work.mkdir()
         try:
             self._store.environment.copy(str(work), compact=True)
-            place(work / DATA, self._store.path)
+            replace_data_file(work / DATA, self._store.path)
         finally:
             shutil.rmtree(work)
         self._store.close()
 
     def _shrink(self, lane: int, start: int) -> int | None:
-        """Rewrite the sparse ones among some pages of a lane.
-
-        Returns:
-            Where to go on; None at the end of the lane.
-        """
+        """Rewrite the sparse ones among some pages of a lane; returns where to continue, None at the lane's end."""
         dbs = self._store.databases
         last: PagePair | None = None
         with self._store.environment.begin(write=True) as txn:
@@ -124,23 +110,15 @@ class LmdbUpkeep(StoreMaintenance):
         return last.first + 1 if last else None
 
     def backup(self, target: Path) -> None:
-        """Copy the environment into a directory of its own."""
-        if target.exists():
-            raise InvalidArgument(f"{target} is there already: name a place that is not", path=str(target))
-        part = target.with_name(target.name + ".part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        self._store.environment.copy(str(part), compact=True)
-        flush(part / DATA)
-        part.rename(target)
-        flush(target.parent)
+        """Copy the environment into a new directory."""
+        with new_file(target) as part:
+            part.mkdir()
+            self._store.environment.copy(str(part), compact=True)
+            flush(part / DATA)
 
     def files(self) -> list[Path]:
         """The data file."""
         return [self._store.path / DATA]
-
-    def close(self) -> None:
-        """Nothing was opened beside the store."""
 
 
 def _compare(reader: LmdbReader, lane: int, pair: PagePair) -> Iterator[Finding]:

@@ -1,35 +1,29 @@
 """Migrates a SQL store: all steps in one transaction."""
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy import Connection, CreateTableAs, Select, func, inspect, literal_column, select, table, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema
 
-from quire.clock import SystemClock
 from quire.errors import StoreError, StoreFull, StoreLocked, StoreUnreachable
-from quire.migrations.place import Place
-from quire.store.base import Sync
-from quire.store.maintenance.sqlite import copy_database
-from quire.store.sql.postgresql import Postgresql
-from quire.store.sql.sqlite import Sqlite
+from quire.migrations.store_migration import StoreMigration
+from quire.store.maintenance.sqlite_maintenance import copy_database
+from quire.store.sql.store import backend_for_url
 from quire.store.sql.tables import meta
 
 
-class SqlPlace(Place):
-    """A database with a store.
-
-    Args:
-        url: as SQLAlchemy takes it.
-        path: the file, if it is SQLite.
-    """
+class SqlMigration(StoreMigration):
+    """The migration of a store in a database; the path is that of an SQLite file."""
 
     def __init__(self, url: str, path: Path | None) -> None:
         self._path = path
-        self._backend = Sqlite(str(path), Sync.ALWAYS) if path else Postgresql(url, Sync.ALWAYS, SystemClock())
+        self._backend = backend_for_url(url)
         self._name = str(path or urlsplit(url).path.strip("/"))
         self._config = Config()
         self._config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
@@ -62,7 +56,7 @@ class SqlPlace(Place):
                 copy_database(self._path, target)
                 kept = str(target)
             with self._backend.writer.begin() as connection:
-                self._make_sure(connection, found)
+                self._lock_tables(connection, found)
                 if backup and not self._path:
                     kept = _copy_tables(connection, backup)
                 self._run(connection, found)
@@ -73,15 +67,10 @@ class SqlPlace(Place):
 
     def close(self) -> None:
         """Close the connections."""
-        self._backend.reader.dispose()
-        self._backend.writer.dispose()
+        self._backend.close()
 
-    def _make_sure(self, connection: Connection, found: int) -> None:
-        """Keep others out until the transaction ends: a lease may run out in a long migration.
-
-        Raises:
-            StoreLocked: another broker was faster.
-        """
+    def _lock_tables(self, connection: Connection, found: int) -> None:
+        """Keep other brokers out until the transaction ends: a lease may run out in a long migration."""
         if not self._path:
             connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
         if _format(connection) != found:
@@ -107,8 +96,8 @@ def _copy_tables(connection: Connection, backup: str) -> str:
     """Copy the tables into a schema of their own, named after the one they are in."""
     own = connection.scalar(select(func.current_schema()))
     schema = f"{own}{backup}".replace(".", "_").replace("-", "_").lower()
-    quote = connection.dialect.identifier_preparer.quote
-    connection.execute(text(f"CREATE SCHEMA {quote(schema)}"))
-    for table in inspect(connection).get_table_names():
-        connection.execute(text(f"CREATE TABLE {quote(schema)}.{quote(table)} AS TABLE {quote(table)}"))
+    connection.execute(CreateSchema(schema))
+    for name in inspect(connection).get_table_names():
+        rows: Select[Any] = select(literal_column("*")).select_from(table(name))
+        connection.execute(CreateTableAs(rows, name, schema=schema))
     return schema

@@ -9,13 +9,14 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.schema import Table
 
-from quire.store.base import StoreReader
+from quire.store.base import Store, StoreReader
 from quire.store.maintenance.damaged import DamagedFile
 from quire.store.maintenance.findings import Finding, Problem, RepairReport
 from quire.store.maintenance.sql_repair import SqlLaneRepair
 from quire.store.maintenance.store_maintenance import StoreMaintenance
-from quire.store.sql.store import Backend
-from quire.store.sql.tables import lanes, links, producers, records
+from quire.store.sql.reader import SqlReader
+from quire.store.sql.store import SqlStore
+from quire.store.sql.tables import lanes, links, records
 
 _UNLINKED = (
     select(records.c.sequence)
@@ -25,17 +26,14 @@ _UNLINKED = (
 )
 
 
-class SqlUpkeep(StoreMaintenance):
-    """What maintenance does with the tables.
-
-    Args:
-        backend: the database; its engines are this object's own.
-    """
+class SqlMaintenance(StoreMaintenance):
+    """Maintenance through the tables."""
 
     errors = (SQLAlchemyError, sqlite3.Error)
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, store: Store) -> None:
+        assert isinstance(store, SqlStore)
+        self._backend = store.backend
 
     def lanes(self) -> list[int]:
         """Every lane that has a state, records or links."""
@@ -50,14 +48,10 @@ class SqlUpkeep(StoreMaintenance):
 
     def inspect(self, reader: StoreReader, lane: int) -> Iterator[Finding]:
         """Records without a link."""
-        with self._backend.reader.begin() as connection:
-            for sequence in connection.scalars(_UNLINKED.where(records.c.lane == lane)):
-                text = f"record {sequence} is there, but not linked"
-                yield Finding(Problem.MISSING_LINK, lane, sequence, text)
-
-    def inspect_indexes(self, reader: StoreReader) -> Iterator[Finding]:
-        """Nothing: the database keeps its indexes right."""
-        return iter(())
+        assert isinstance(reader, SqlReader)
+        for sequence in reader.connection.scalars(_UNLINKED.where(records.c.lane == lane)):
+            text = f"record {sequence} is there, but not linked"
+            yield Finding(Problem.MISSING_LINK, lane, sequence, text)
 
     def repair(self, damaged_file: Path) -> RepairReport:
         """Rebuild links and states from the records."""
@@ -69,14 +63,3 @@ class SqlUpkeep(StoreMaintenance):
                 SqlLaneRepair(connection, lane, damaged, done).run()
             damaged.close()
         return RepairReport(**done, damaged_file=damaged.path)
-
-    def producers(self) -> Iterator[tuple[str, int]]:
-        """All producers."""
-        with self._backend.reader.begin() as connection:
-            for row in connection.execute(select(producers).order_by(producers.c.producer)):
-                yield row.producer, row.sequence
-
-    def close(self) -> None:
-        """Close the engines."""
-        self._backend.reader.dispose()
-        self._backend.writer.dispose()

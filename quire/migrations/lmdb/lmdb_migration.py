@@ -8,18 +8,14 @@ import lmdb
 
 from quire.errors import StoreError, StoreUnreachable
 from quire.migrations.lmdb import STEPS
-from quire.migrations.place import Place
-from quire.store.maintenance.files import DATA, flush, place
+from quire.migrations.store_migration import StoreMigration
+from quire.store.maintenance.data_files import DATA, flush, replace_data_file
 
 _SPARE_MAP = 1 << 30
 
 
-class LmdbPlace(Place):
-    """The directory of an LMDB store.
-
-    Args:
-        path: the directory.
-    """
+class LmdbMigration(StoreMigration):
+    """The migration of an LMDB store, which is a directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,16 +42,13 @@ class LmdbPlace(Place):
             work.mkdir()
             self._take_steps(work, found)
             kept = self._keep(backup) if backup else ""
-            place(work / DATA, self._path)
+            replace_data_file(work / DATA, self._path)
             return kept
         except (OSError, lmdb.Error) as error:
             text = f"the store in {self._path} could not be migrated and is as it was: {error}"
             raise StoreError(text, path=str(self._path)) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
     def _take_steps(self, work: Path, found: int) -> None:
         with lmdb.open(str(self._path), readonly=True, create=False) as env:
@@ -68,7 +61,7 @@ class LmdbPlace(Place):
             env.sync(True)
 
     def _keep(self, backup: str) -> str:
-        """Give the old data file a second name; it costs no space until the first one goes."""
+        """Give the old data file a second name, which costs no space until the first one is removed."""
         target = self._path.with_name(self._path.name + backup)
         target.mkdir()
         os.link(self._path / DATA, target / DATA)

@@ -4,22 +4,19 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from quire.errors import InvalidArgument
-from quire.store.base import Sync
-from quire.store.maintenance.files import flush
-from quire.store.maintenance.sql import SqlUpkeep
-from quire.store.sql.sqlite import Sqlite
+from quire.store.base import Store
+from quire.store.maintenance.data_files import flush, new_file
+from quire.store.maintenance.sql_maintenance import SqlMaintenance
+from quire.store.urls import store_path
 
 
-class SqliteUpkeep(SqlUpkeep):
-    """What maintenance does with SQLite itself.
+class SqliteMaintenance(SqlMaintenance):
+    """Maintenance through SQLite itself."""
 
-    Args:
-        path: the file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(Sqlite(str(path), Sync.ALWAYS))
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        path = store_path(store.url)
+        assert path is not None
         self._path = path
 
     def compact(self) -> None:
@@ -29,14 +26,9 @@ class SqliteUpkeep(SqlUpkeep):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def backup(self, target: Path) -> None:
-        """Copy the newest commit into a file of its own."""
-        if target.exists():
-            raise InvalidArgument(f"{target} is there already: name a place that is not", path=str(target))
-        part = target.with_name(target.name + ".part")
-        part.unlink(missing_ok=True)
-        copy_database(self._path, part)
-        part.rename(target)
-        flush(target.parent)
+        """Copy the newest commit into a new file."""
+        with new_file(target) as part:
+            copy_database(self._path, part)
 
     def files(self) -> list[Path]:
         """The file and its log."""
@@ -45,7 +37,6 @@ class SqliteUpkeep(SqlUpkeep):
 
 def copy_database(source: Path, target: Path) -> None:
     """Copy the newest commit of a database, log included, into a new file, and put it on disk."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
     flush(target)
