@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from quire.broker.browsing import read, timestamp
+from quire.broker.queues.browsing import read, timestamp
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.errors import StoreError
 from quire.management.blocked import Blocked, blocked

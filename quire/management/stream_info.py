@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from quire.broker.browsing import text_of
+from quire.broker.queues.browsing import text_of
 from quire.broker.streams.offsets import Start
 from quire.store.base import LaneState, StoreReader
 from quire.store.positions import Extent, extent, time_from, timestamp_of
