@@ -79,7 +79,7 @@ class Broker:
         self.turns = self._turns(call_later)
         self.schedule = Schedule(core, self.destinations.create_internal, lambda name: self.routing.target(name))
         self.routing = Routing(core, self.destinations, self.schedule)
-        self.durables = Durables(core, self.destinations)
+        self.durables = Durables(core, self.destinations.topics)
         self.groups = Groups(core, self.destinations)
         self.destinations.load()
         self.durables.load()

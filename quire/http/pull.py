@@ -9,8 +9,8 @@ import msgspec
 
 from quire.broker.core.subscription import AckMode
 from quire.broker.streams.groups.group_definition import Order
+from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.streams.groups.held import RETRIES
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.retry_ladder import LEVELS_MS, level_ms
 from quire.broker.streams.offsets import Start
 from quire.broker.streams.pull.handles import handle_of

@@ -64,7 +64,7 @@ def _by_store(queue: "Queue") -> tuple[str, float] | None:
 def _by_policy(queue: "Queue") -> tuple[str, float] | None:
     if queue.dispatcher.gate.since is not None:
         return "waiting-for-consumers", queue.dispatcher.gate.since
-    held = [lane.delayed_since for lane in queue.lanes if queue.dispatcher.is_held(lane)]
+    held = [lane.delayed_since for lane in queue.lanes if queue.dispatcher.next.is_held(lane)]
     return ("redelivery-delay", min(held)) if len(held) == len(queue.lanes) else None
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, TypeVar
 
 from quire.broker.broker import Broker
-from quire.broker.browsing import BrowsedMessage, described, read
 from quire.broker.dead_letter import ORIGIN, redriven
+from quire.broker.queues.browsing import BrowsedMessage, described, read
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
 from quire.broker.streams.groups.group import Group

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quire.broker.browsing import entries, read
 from quire.broker.core.services import Target
+from quire.broker.queues.browsing import entries, read
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.message import Message

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 from weakref import WeakKeyDictionary
 
-from quire.broker.browsing import read, timestamp
+from quire.broker.queues.browsing import read, timestamp
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.errors import StoreError
 from quire.management.blocked import Blocked, blocked

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from quire.broker.browsing import text_of
+from quire.broker.queues.browsing import text_of
 from quire.broker.streams.offsets import Start
 from quire.management.described import Status, counter, doc, gauge
 from quire.store.base import LaneState, StoreReader

@@ -15,9 +15,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quire.broker.browsing import read
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues import dispatch_mark, dispatcher, message_groups, selective_dispatch
+from quire.broker.queues.browsing import read
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors import queue_cursor

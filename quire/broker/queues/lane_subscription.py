@@ -124,7 +124,7 @@ class LaneSubscription(Queue):
         """
         if self.finished.holes < HOLES_LIMIT:
             return END
-        others = [other for other in self.lanes if other is not lane and not self.dispatcher.is_held(other)]
+        others = [other for other in self.lanes if other is not lane and not self.dispatcher.next.is_held(other)]
         return min([self.finished.highest, *[other.first_waiting() - 1 for other in others]])
 
     def note_limit(self, limit: int) -> None:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
-from quire.broker.core.subscription import Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
@@ -92,7 +92,7 @@ class Queue:
         self._settles_with = 0
         self._open = QueuePart(self)
         self.dispatcher = Dispatcher(core, self)
-        self._redelivery = Redelivery(core, self)
+        self._redelivery = Redelivery(core, self, self.dispatcher)
 
     def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
         """One lane; or ten, the highest priority first, each with a node of the memory tree so that each may flow."""
@@ -191,7 +191,7 @@ class Queue:
         for lane in self.lanes:
             if (mark := lane.mark.take()) is not None:
                 part.marks[lane.id] = mark
-        part.write(commit.batch, self.core.spool)
+        part.write(self.lanes, commit.batch, self.core.spool)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""
@@ -274,6 +274,26 @@ class Queue:
             self.fault = None
         except StoreError as fault:
             self._report(fault)
+
+    def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+        """Give messages to a consumer that has credit for them.
+
+        Args:
+            subscription: the consumer.
+            messages: in order.
+            extra: header lines for each of them.
+        """
+        self.dispatched += len(messages)
+        if self.ledger is not None:
+            self.ledger.dispatched(subscription, messages)
+        if not subscription.prefetch:
+            subscription.pulled -= len(messages)
+        if subscription.ack is AckMode.AUTO:
+            subscription.session.deliver(subscription, messages, extra)
+            self.acknowledge(messages)
+            return
+        subscription.in_flight.update([(message.sequence, message) for message in messages])
+        subscription.session.deliver(subscription, messages, extra)
 
     def _report(self, fault: StoreError) -> None:
         """The next message cannot be read: dispatch stands before it, and says so once."""

@@ -7,8 +7,8 @@ output. It is shown what was sent before it came, in flight or not, in the order
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from quire.broker.browsing import read
 from quire.broker.core.subscription import AckMode, Session, Subscription
+from quire.broker.queues.browsing import read
 from quire.errors import StoreCorrupt, StoreError
 from quire.message import Message
 from quire.selectors import Selector

@@ -1,20 +1,19 @@
 """What concerns one queue in a commit."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from quire.broker.core.commit import Owner
+from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.spool import Spool
 from quire.message import Message
 from quire.store.base import Delivery, LaneBatch, WriteBatch
-
-if TYPE_CHECKING:
-    from quire.broker.queues.queue import Queue
 
 
 class QueuePart:
     """What concerns one queue.
 
     Attributes:
-        owner: the queue.
+        owner: the queue, or what is dispatched as one.
         appends: new messages, persistent or not, in ascending sequence.
         mixed: whether there are non-persistent ones among them.
         brought: those of them that another queue gives up in this commit.
@@ -30,7 +29,7 @@ class QueuePart:
         "appends", "brought", "deliveries", "excluded", "listed", "marks", "mixed", "owned", "owner", "removals",
     )  # fmt: skip
 
-    def __init__(self, owner: "Queue") -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.appends: list[Message] = []
         self.mixed = False
@@ -42,9 +41,8 @@ class QueuePart:
         self.owned: dict[int, LaneBatch] | None = None
         self.listed = False
 
-    def write(self, batch: WriteBatch, spool: Spool) -> None:
+    def write(self, lanes: Sequence[QueueLane], batch: WriteBatch, spool: Spool) -> None:
         """Put the persistent messages' part into a batch, and the others' into the spool."""
-        lanes = self.owner.lanes
         if len(lanes) == 1:
             self._write_lane(lanes[0].id, self.appends, self.removals, self.deliveries, batch, spool)
             return

@@ -4,14 +4,38 @@ It is counted and flagged. Then it goes out again before later ones, or waits fo
 becomes a dead letter: that is for the policy to say.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.broker.core.core import Core
+from quire.broker.queues.dispatched import Dispatched
+from quire.broker.queues.dispatcher import Dispatcher
 from quire.message import Message
 from quire.store.base import Delivery
 
-if TYPE_CHECKING:
-    from quire.broker.queues.queue import Queue
+
+class Returning(Dispatched, Protocol):
+    """A queue that messages come back to."""
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """Whether a message that fails here stays here."""
+        ...
+
+    def redelivery_delay_ms(self, message: Message) -> int:
+        """How long a message that failed waits for its next delivery, in milliseconds."""
+        ...
+
+    def note_delivery(self, message: Message, state: Delivery) -> None:
+        """Store what is known of a message's deliveries, with the open commit."""
+        ...
+
+    def let_go(self, messages: list[Message]) -> None:
+        """Remove resident messages, and give back their memory."""
+        ...
+
+    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """Take a message. If this commit fails, it is in the next one."""
+        ...
 
 
 class Redelivery:
@@ -20,11 +44,13 @@ class Redelivery:
     Args:
         core: the core.
         queue: the queue.
+        dispatcher: gives out its messages.
     """
 
-    def __init__(self, core: Core, queue: "Queue") -> None:
+    def __init__(self, core: Core, queue: Returning, dispatcher: Dispatcher) -> None:
         self._core = core
         self._queue = queue
+        self._dispatcher = dispatcher
 
     def take(self, messages: list[Message], failed: int, cause: str, *, at_once: bool, delay_ms: int | None) -> None:
         """Take messages back.
@@ -79,7 +105,7 @@ class Redelivery:
             lane.come_back([message for message in own if not message.stored])
             lane.recall_later([m for m in own if m.stored and m.sequence <= lane.cursor.position])
         if not self._queue.subscriptions:
-            self._queue.dispatcher.rest()
+            self._dispatcher.rest()
 
     def _return(self, messages: list[Message]) -> None:
         """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
@@ -89,7 +115,7 @@ class Redelivery:
             if now := [message for message in own if not message.not_before]:
                 lane.come_back(now)
             if later := [message for message in own if message.not_before]:
-                self._queue.dispatcher.delay(lane, later)
+                self._dispatcher.next.delay(lane, later)
 
     def _move_to_tail(self, messages: list[Message]) -> None:
         """Append messages anew, with what is known of their deliveries, in the commit that removes them."""

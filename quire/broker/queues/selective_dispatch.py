@@ -7,18 +7,18 @@ Within a group, nothing that a present consumer wants is overtaken.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.dispatched import Dispatched
+from quire.broker.queues.message_groups import MessageGroups
+from quire.broker.queues.next_messages import NextMessages
 from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
 from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
+from quire.broker.queues.round_robin import RoundRobin
 from quire.message import Message
 from quire.selectors import Selector
-
-if TYPE_CHECKING:
-    from quire.broker.queues.dispatcher import Dispatcher
-    from quire.broker.queues.queue import Queue
 
 SCAN_LIMIT = 1000
 """How many messages are looked at before others have their turn."""
@@ -57,13 +57,19 @@ class SelectiveDispatch:
     Args:
         core: the core.
         queue: its queue.
-        dispatcher: the queue's dispatcher.
+        next: what there is to give.
+        groups: who has which message group.
+        round_robin: whose turn it is.
     """
 
-    def __init__(self, core: Core, queue: "Queue", dispatcher: "Dispatcher") -> None:
+    def __init__(
+        self, core: Core, queue: Dispatched, next: NextMessages, groups: MessageGroups, round_robin: RoundRobin
+    ) -> None:
         self._core = core
         self._queue = queue
-        self._dispatcher = dispatcher
+        self._next = next
+        self._groups = groups
+        self._round_robin = round_robin
         self._selectors: dict[str, Selector | None] = {}
         self._credit: dict[Subscription, int] = {}
         self._room = 0
@@ -109,7 +115,7 @@ class SelectiveDispatch:
     def _begin(self) -> None:
         """See who has credit, by priority and selector; who had a message least recently comes first."""
         policy = self._queue.policy
-        ready = [s for s in self._dispatcher.round_robin.eligible(policy) if s.credit > 0]
+        ready = [s for s in self._round_robin.eligible(policy) if s.credit > 0]
         if policy.strict_order_dispatch:
             for turn, subscription in enumerate(ready):
                 subscription.turn = turn
@@ -132,15 +138,15 @@ class SelectiveDispatch:
             return
         lane.parking.forget_empty()
         while self._may_go_on() and not lane.parking.is_full:
-            first = self._dispatcher.first_of_window(lane)
+            first = self._next.first_of_window(lane)
             moved = self._offer(lane, held, first)
             if not moved and not lane.cursor.window:
-                self._dispatcher.wait_if_refused(lane)
+                self._next.wait_if_refused(lane)
                 return
             taken = lane.take_from_window(RUN)
             if not taken and lane.cursor.window:
                 return
-            run, is_held = self._dispatcher.in_time(lane, taken)
+            run, is_held = self._next.in_time(lane, taken)
             handled = self._offer_run(lane, held, run)
             self._looked_at += handled
             if handled < len(run):
@@ -198,7 +204,7 @@ class SelectiveDispatch:
         """
         while self._may_go_on():
             self._offer(lane, held, lane.scanned + 1)
-            recalled = self._dispatcher.recall_due(lane) if lane.delayed else 0
+            recalled = self._next.recall_due(lane) if lane.delayed else 0
             if not recalled:
                 return recalled is not None or bool(lane.returned)  # those hold memory: they go on, to release it
             self._looked_at += recalled
@@ -213,8 +219,8 @@ class SelectiveDispatch:
         if not lane.returned:
             return 0
         returned, lane.returned = list(lane.returned), deque()
-        unsettled, below = self._queue.unsettled(), min(below, self._dispatcher.barrier(lane))
-        left = deque(self._dispatcher.without_late_ones(lane, returned))
+        unsettled, below = self._queue.unsettled(), min(below, self._next.barrier(lane))
+        left = deque(self._next.without_late_ones(lane, returned))
         try:
             while left and left[0].sequence < below:
                 is_next = self._offer_parked(lane, held, left[0].sequence)
@@ -243,7 +249,7 @@ class SelectiveDispatch:
         Returns:
             Whether the next one may be looked at: nothing that comes before it waits for memory or for the mark.
         """
-        parking, below = lane.parking, min(below, self._dispatcher.barrier(lane))
+        parking, below = lane.parking, min(below, self._next.barrier(lane))
         while parking.count and self._may_go_on():
             texts = {text for level in self._levels for text, waiting in level.items() if waiting}
             limit = min(sum(self._credit.values()), RECALL_LIMIT)
@@ -252,7 +258,7 @@ class SelectiveDispatch:
                 return True
             settled = 0
             try:
-                messages, settled = self._dispatcher.recall(
+                messages, settled = self._next.recall(
                     lane, [entry[0] for entry in entries], [entry[1] for entry in entries], parking.kept
                 )
             finally:
@@ -263,12 +269,12 @@ class SelectiveDispatch:
 
     def _is_held(self, lane: QueueLane, held: Held) -> Callable[[str, int], bool]:
         """Whether a parked message of a group has to wait, whoever owns it."""
-        delayed, groups = lane.delayed, self._dispatcher.groups
+        delayed, groups = lane.delayed, self._groups
         return lambda name, first: held.get(name, first) < first or delayed.holds(name, first) or groups.is_moving(name)
 
     def _offer_recalled(self, lane: QueueLane, held: Held, entries: list[Entry], messages: list[Message]) -> bool:
         """Offer messages that were parked; those that find nobody stay so. False if they wait for the mark."""
-        there = {message.sequence: message for message in self._dispatcher.without_late_ones(lane, messages)}
+        there = {message.sequence: message for message in self._next.without_late_ones(lane, messages)}
         stuck: dict[Fifo, Takers] = {}
         back: list[Entry] = []
         covered = True
@@ -303,7 +309,7 @@ class SelectiveDispatch:
         group = message.header(self._queue.group_header) if texts and self._queue.grouped else None
         if not group:
             return _Choice(self._next_taker(texts), None, texts)
-        groups, sequence = self._dispatcher.groups, message.sequence
+        groups, sequence = self._groups, message.sequence
         owner = groups.bound_to(group)
         waits = lane.delayed.holds(group, sequence) or lane.parking.holds(group, sequence)
         if waits or held.get(group, sequence) < sequence:
@@ -321,10 +327,10 @@ class SelectiveDispatch:
 
     def _new_owner(self, group: str, texts: tuple[str, ...]) -> _Choice:
         """Find a group an owner: somebody who has credit; if groups are shared out evenly, whoever has the fewest."""
-        policy, groups = self._queue.policy, self._dispatcher.groups
+        policy, groups = self._queue.policy, self._groups
         if not policy.rebalance_message_groups:
             return _Choice(self._next_owner(texts), group, texts)
-        wanting = [s for s in self._dispatcher.round_robin.eligible(policy) if _text(s) in texts]
+        wanting = [s for s in self._round_robin.eligible(policy) if _text(s) in texts]
         fewest = min(wanting, key=lambda subscription: (groups.count(subscription), subscription.turn))
         if fewest in self._credit:
             return _Choice(fewest, group, texts)
@@ -341,7 +347,7 @@ class SelectiveDispatch:
 
     def _next_owner(self, texts: Iterable[str]) -> Subscription | None:
         """Of those that have credit and one of some selectors: of the highest priority, one with the fewest groups."""
-        count = self._dispatcher.groups.count
+        count = self._groups.count
         for level in self._levels:
             if found := [subscription for text in texts for subscription in level.get(text, ())]:
                 return min(found, key=lambda subscription: (count(subscription), subscription.turn))
@@ -358,7 +364,7 @@ class SelectiveDispatch:
         return message.sequence <= lane.mark.stored
 
     def _give(self, taker: Subscription, message: Message, group: str | None) -> None:
-        first = group is not None and self._dispatcher.groups.take(group, taker, message)
+        first = group is not None and self._groups.take(group, taker, message)
         self._given.setdefault(taker, []).append((message, first))
         self._credit[taker] -= 1
         waiting, in_turn = self._waiting[taker], not self._queue.policy.strict_order_dispatch
@@ -382,11 +388,11 @@ class SelectiveDispatch:
             for index, (message, first) in enumerate(messages):
                 if first:
                     if index > start:
-                        self._dispatcher.give(subscription, [m for m, _ in messages[start:index]])
-                    self._dispatcher.give(subscription, [message], FIRST_OF_GROUP)
+                        self._queue.give(subscription, [m for m, _ in messages[start:index]])
+                    self._queue.give(subscription, [message], FIRST_OF_GROUP)
                     start = index + 1
             if start < len(messages):
-                self._dispatcher.give(subscription, [m for m, _ in messages[start:]])
+                self._queue.give(subscription, [m for m, _ in messages[start:]])
 
     def _park(self, lane: QueueLane, message: Message, choice: _Choice) -> None:
         lane.cursor.set_aside(message)

@@ -1,20 +1,47 @@
 """The lane of a subscription: somebody else's, without what the subscription has finished or does not want."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.broker.core.core import Core
+from quire.broker.core.subscription import Subscription
 from quire.broker.queues.lane_records import LaneRecords
 from quire.broker.queues.queue_lane import QueueLane
+from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.message import Message
 from quire.store.base import Link
 
-if TYPE_CHECKING:
-    from quire.broker.queues.lane_subscription import LaneSubscription
-
 SCAN_LIMIT = 1000
 """How many messages that the selector does not match are passed over before others have their turn."""
+
+
+class Taker(Protocol):
+    """The subscription that a lane is of.
+
+    Attributes:
+        finished: what it has finished.
+        subscriptions: its consumers.
+    """
+
+    finished: AckSet
+    subscriptions: list[Subscription]
+
+    def goes_up_to(self, lane: "SubscriptionLane") -> int:
+        """Up to which sequence a lane may be given now."""
+        ...
+
+    def note_limit(self, limit: int) -> None:
+        """Messages wait that may be given up to a sequence."""
+        ...
+
+    def sift(self, run: list[Message]) -> list[Message]:
+        """Of messages whose turn has come, those that it wants; the others are finished."""
+        ...
+
+    def wake(self) -> None:
+        """Dispatch at the end of this turn."""
+        ...
 
 
 class SubscriptionLane(QueueLane):
@@ -22,7 +49,7 @@ class SubscriptionLane(QueueLane):
 
     Args:
         core: the core.
-        subscription: whose.
+        taker: whose.
         records: what it has not finished.
         memory: its node of the memory tree.
         priority: of its messages, if there is a lane for each.
@@ -34,11 +61,11 @@ class SubscriptionLane(QueueLane):
     reader: LaneRecords
 
     def __init__(
-        self, core: Core, subscription: "LaneSubscription", records: LaneRecords, memory: MemoryUsage,
+        self, core: Core, taker: Taker, records: LaneRecords, memory: MemoryUsage,
         priority: int,
     ) -> None:  # fmt: skip
         super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane))
-        self._subscription = subscription
+        self._taker = taker
         self.reader = records
         last = self.state.next_sequence - 1
         self.cursor = QueueCursor(records, core.spool, records.lane, memory, core.clock, last)
@@ -55,14 +82,14 @@ class SubscriptionLane(QueueLane):
 
     def without_contents(self, sequences: list[int]) -> list[Message]:
         """Read messages without their contents; those that are not there, or are finished, are left out."""
-        finished = self._subscription.finished
+        finished = self._taker.finished
         found = super().without_contents([sequence for sequence in sequences if sequence not in finished])
         self.reader.set_states(found)
         return found
 
     def admit(self, stored: list[Message]) -> None:
         """Messages were committed that the subscription wants: they are in memory if there is room."""
-        is_at_tail = self._subscription.subscriptions and not self.cursor.has_more
+        is_at_tail = self._taker.subscriptions and not self.cursor.has_more
         self.cursor.committed([shell(message) for message in (stored if is_at_tail else stored[-1:])])
 
     def first_waiting(self) -> int:
@@ -75,29 +102,29 @@ class SubscriptionLane(QueueLane):
 
         Nothing new is taken while the ack set has as many holes as it may have: only what was left out.
         """
-        subscription, looked_at = self._subscription, 0
+        taker, looked_at = self._taker, 0
         self.is_scanning = False
         while looked_at < SCAN_LIMIT:
-            last = subscription.goes_up_to(self)
+            last = taker.goes_up_to(self)
             run = super().take_from_window(limit)
             if run:
-                subscription.note_limit(last)
+                taker.note_limit(last)
             if run and run[-1].sequence > last:
                 run = self.cut(run, last + 1)
             if not run:
                 return []
             if self.reader.passed and not (run := self._without_passed(run)):
                 break
-            if wanted := subscription.sift(run):
+            if wanted := taker.sift(run):
                 return wanted
             looked_at += len(run)
         self.is_scanning = True
-        subscription.wake()
+        taker.wake()
         return []
 
     def _without_passed(self, run: list[Message]) -> list[Message]:
         """A run without what only says that the records before it are finished."""
-        passed = [m for m in run if m.sequence in self.reader.passed and m.sequence in self._subscription.finished]
+        passed = [m for m in run if m.sequence in self.reader.passed and m.sequence in self._taker.finished]
         sequences = {message.sequence for message in passed}
         self.reader.passed -= sequences
         self.cursor.release(passed)

@@ -1,12 +1,8 @@
 """What concerns the schedule in one commit."""
 
-from typing import TYPE_CHECKING
-
+from quire.broker.core.commit import Owner
 from quire.message import Message
 from quire.store.base import WriteBatch
-
-if TYPE_CHECKING:
-    from quire.broker.scheduling.schedule import Schedule
 
 
 class SchedulePart:
@@ -23,7 +19,7 @@ class SchedulePart:
 
     __slots__ = ("again", "appends", "listed", "owner", "removals", "written")
 
-    def __init__(self, owner: "Schedule") -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.listed = False
         self.appends: list[Message] = []

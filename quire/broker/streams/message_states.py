@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from quire.broker.browsing import read
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import ORIGIN
+from quire.broker.queues.browsing import read
 from quire.broker.queues.queue import Queue
-from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.store.base import Delivery
 
 if TYPE_CHECKING:

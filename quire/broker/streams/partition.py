@@ -4,24 +4,72 @@ Their timestamps ascend, whatever the clock does: one that would go back is that
 versions stored need not be so: ``ordered_from`` says where that ends.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
 from quire.broker.queues.lane_records import LaneKeys, read_finished
 from quire.broker.streams.partition_part import PartitionPart
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
+from quire.destination import Destination
 from quire.message import Message
 from quire.store.base import LaneState, Link, StoredDestination
 from quire.store.positions import time_from
 
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.group_partition import GroupPartition
-    from quire.broker.streams.stream import Stream
-
-
 _TIMESTAMP = b"\ntimestamp:"
 """What the first header line ends with, and the second one begins with."""
+
+
+class PartitionedStream(Protocol):
+    """The stream of a partition.
+
+    Attributes:
+        core: the core.
+        destination: its address.
+        stored: as the store has it.
+        memory: its node of the memory tree.
+    """
+
+    core: Core
+    destination: Destination
+    stored: StoredDestination
+    memory: MemoryUsage
+
+    def committed(self, count: int) -> None:
+        """Messages that were sent to it are stored."""
+        ...
+
+
+class Subscriber(Protocol):
+    """A group's part of a partition.
+
+    Attributes:
+        finished: what it has finished, and all offsets that have no message.
+    """
+
+    finished: AckSet
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its group is there after a restart."""
+        ...
+
+    def take_in(self, stored: list[Message]) -> None:
+        """Take what was committed to the partition, in order."""
+        ...
+
+    def skip(self, first: int, last: int) -> None:
+        """Offsets that no message will ever have."""
+        ...
+
+    def records_gone(self, sequences: list[int]) -> None:
+        """Retention lets records go, none of which a member has in flight."""
+        ...
+
+    def out_sequences(self) -> set[int]:
+        """The offsets of messages that members have or that are being finished."""
+        ...
 
 
 class Partition:
@@ -48,12 +96,14 @@ class Partition:
         subscribers: the groups' parts of it.
     """
 
-    def __init__(self, stream: "Stream", index: int, lane: int, ordered_from: int | None, *, new: bool = False) -> None:
+    def __init__(
+        self, stream: PartitionedStream, index: int, lane: int, ordered_from: int | None, *, new: bool = False
+    ) -> None:
         self.stream = stream
         self.core = stream.core
         self.index = index
         self.lane = lane
-        self.subscribers: list[GroupPartition] = []
+        self.subscribers: list[Subscriber] = []
         self._keys = LaneKeys(progress="", pages=f"stream/{lane}/gone/", states="")
         state = LaneState() if new else self.core.store.lane_state(lane)
         self.gone = AckSet() if new else self._read_gone()

@@ -1,12 +1,8 @@
 """What concerns a partition of a stream in a commit."""
 
-from typing import TYPE_CHECKING
-
+from quire.broker.core.commit import Owner
 from quire.message import Message
 from quire.store.base import Link
-
-if TYPE_CHECKING:
-    from quire.broker.streams.partition import Partition
 
 
 class PartitionPart:
@@ -22,7 +18,7 @@ class PartitionPart:
 
     __slots__ = ("appends", "brought", "listed", "owner", "removals")
 
-    def __init__(self, owner: "Partition") -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.appends: list[Message] = []
         self.brought: list[Message] = []

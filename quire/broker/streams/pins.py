@@ -8,17 +8,15 @@ pinned now and what was before.
 """
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.streams.partition import Partition
 from quire.errors import InvalidArgument, LimitExceeded
 from quire.message import Message
 from quire.store.marks import walk_marks
-
-if TYPE_CHECKING:
-    from quire.broker.streams.stream import Stream
 
 MAX_PINS = 1000
 """How many pins a stream may have."""
@@ -68,7 +66,8 @@ class Pins:
     """The pins of one stream.
 
     Args:
-        stream: the stream.
+        core: the core.
+        partitions: the stream's own list, which may grow.
         new: whether it is made now: then nothing is read.
 
     Attributes:
@@ -77,11 +76,11 @@ class Pins:
 
     ledger = None
 
-    def __init__(self, stream: "Stream", *, new: bool = False) -> None:
-        self._stream = stream
-        self._core = stream.core
+    def __init__(self, core: Core, partitions: list[Partition], *, new: bool = False) -> None:
+        self._core = core
+        self._partitions = partitions
         self._open = PinsPart(self)
-        self._prefix = f"stream/{stream.partitions[0].lane}/pin/"
+        self._prefix = f"stream/{partitions[0].lane}/pin/"
         self.by_name: dict[str, Pin] = {}
         if not new:
             with self._core.store.snapshot() as reader:
@@ -106,7 +105,7 @@ class Pins:
         if not 0 < time_to_live_ms <= MAX_TIME_TO_LIVE:
             text = f"a pin lasts 1 to {MAX_TIME_TO_LIVE} ms, not {time_to_live_ms}: set it again before it ends"
             raise InvalidArgument(text, argument="time_to_live_ms")
-        partitions = len(self._stream.partitions)
+        partitions = len(self._partitions)
         for partition, offset in offsets.items():
             if not (0 <= partition < partitions and offset >= 1):
                 text = f"there is no offset {offset} of partition {partition}: partitions are 0 to {partitions - 1}"

@@ -15,16 +15,15 @@ body is read, but for a few in a search by time, and where times are in no order
 from collections.abc import Iterator
 from copy import copy
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from quire.broker.streams.groups.group import GroupedStream
+from quire.broker.streams.partition import Partition
+from quire.broker.streams.pins import Pins
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreCorrupt
 from quire.store.base import Link, StoreReader
 from quire.store.positions import extent, offset_at, sound_page, time_from, timestamp_of
-
-if TYPE_CHECKING:
-    from quire.broker.streams.partition import Partition
-    from quire.broker.streams.stream import Stream
 
 STEP = 1000
 """How many records one step looks at."""
@@ -60,7 +59,7 @@ class _Place:
         "again", "done", "is_again_due", "is_done_due", "look_at", "old_before", "partition", "passed", "surplus",
     )  # fmt: skip
 
-    def __init__(self, partition: "Partition") -> None:
+    def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.passed = self.again = self.done = 0
         self.is_again_due = False
@@ -73,6 +72,16 @@ class _Place:
         return max(self.passed, self.partition.head)
 
 
+class RetainedStream(GroupedStream, Protocol):
+    """The stream that retention is for.
+
+    Attributes:
+        pins: what has to stay whatever the policy says.
+    """
+
+    pins: Pins
+
+
 class Retention:
     """Removes records of one stream, as long as it is there.
 
@@ -81,7 +90,7 @@ class Retention:
             something (``finished``).
     """
 
-    def __init__(self, stream: "Stream") -> None:
+    def __init__(self, stream: RetainedStream) -> None:
         self._stream = stream
         self._core = stream.core
         self._places: dict[int, _Place] = {}
@@ -169,7 +178,7 @@ class Retention:
             place.partition.remove(going)
         return bool(links)
 
-    def _kept(self, partition: "Partition", first: int, last: int) -> set[int]:
+    def _kept(self, partition: Partition, first: int, last: int) -> set[int]:
         """The offsets in a range whose records stay for now.
 
         What is being acknowledged is among them: a transaction that fails brings it back.
@@ -254,7 +263,7 @@ class Retention:
     def _done(self, place: _Place) -> list[Link]:
         """The next records of a partition that all groups have finished."""
         partition = place.partition
-        sets = [subscriber.finished for subscriber in partition.subscribers if subscriber.group.is_stored]
+        sets = [subscriber.finished for subscriber in partition.subscribers if subscriber.is_stored]
         if not (place.is_done_due and sets and self._stream.policy.retention_groups_done):
             return []
         ranges = reduce(_common, [_finished(ack_set) for ack_set in sets], _present(partition))
@@ -302,7 +311,7 @@ def _finished(ack_set: AckSet) -> Iterator[_Range]:
     yield from ack_set.ranges()
 
 
-def _present(partition: "Partition") -> Iterator[_Range]:
+def _present(partition: Partition) -> Iterator[_Range]:
     """The ranges of offsets that have a record."""
     start = 1
     for first, last in _finished(partition.gone):

@@ -1,11 +1,7 @@
 """The partitions of a stream in turn, for messages that do not say which one they belong to."""
 
-from typing import TYPE_CHECKING
-
+from quire.broker.streams.partition import Partition
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.streams.partition import Partition
 
 
 class Rotation:
@@ -15,11 +11,11 @@ class Rotation:
         partitions: the stream's own list, which may grow.
     """
 
-    def __init__(self, partitions: "list[Partition]") -> None:
+    def __init__(self, partitions: list[Partition]) -> None:
         self._partitions = partitions
         self._turn = 0
 
-    def next(self) -> "Partition":
+    def next(self) -> Partition:
         """Whose turn it is."""
         self._turn += 1
         return self._partitions[self._turn % len(self._partitions)]

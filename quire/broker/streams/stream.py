@@ -2,9 +2,10 @@
 
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quire.broker.core.core import Core
+from quire.broker.streams.groups.group import Group
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.pins import Pins
 from quire.broker.streams.retention import Retention
@@ -14,9 +15,6 @@ from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidHeader
 from quire.message import Message, escape
 from quire.store.base import StoredDestination
-
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.group import Group
 
 PARTITION = "partition"
 """The header that says which partition a message goes to, and which one it is of."""
@@ -65,7 +63,7 @@ class Stream:
         self.groups: dict[str, Group] = {}
         self.readers: dict[Group, None] = {}
         self.enqueued = 0
-        self.pins = Pins(self, new=new)
+        self.pins = Pins(core, self.partitions, new=new)
         self.retention = Retention(self)
         self.rotation = Rotation(self.partitions)
 
@@ -93,6 +91,10 @@ class Stream:
         """Messages that were sent to it are stored."""
         self.enqueued += count
         self.retention.grown()
+
+    def finished(self, partition: int) -> None:
+        """A group has finished messages of a partition, or is gone."""
+        self.retention.finished(partition)
 
     # Where a message goes.
 
@@ -164,7 +166,7 @@ class Stream:
         self.stored = self.stored._replace(settings={**settings, ORDERED_FROM: known})
         return settings != self.stored.settings
 
-    def _groups_and_readers(self) -> "list[Group]":
+    def _groups_and_readers(self) -> list[Group]:
         return [*self.groups.values(), *self.readers]
 
     def forget_marks(self) -> None:

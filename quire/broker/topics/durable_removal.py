@@ -4,13 +4,8 @@ It is done in steps, and the definition, which says that it is being removed, go
 nothing behind that the next start would not remove.
 """
 
-from typing import TYPE_CHECKING
-
 from quire.broker.core.core import Core
-from quire.broker.topics.durable_subscription import definition_key, durable_keys
-
-if TYPE_CHECKING:
-    from quire.broker.topics.topic import Topic
+from quire.broker.topics.durable_subscription import DurableTopic, definition_key, durable_keys
 
 STEP = 200
 """How many marks one step removes; they are read with their values, pages of ack sets of some kilobytes."""
@@ -26,7 +21,7 @@ class DurableRemoval:
         first: the first sequence that the subscription may have needed.
     """
 
-    def __init__(self, core: Core, number: int, topic: "Topic | None", first: int) -> None:
+    def __init__(self, core: Core, number: int, topic: DurableTopic | None, first: int) -> None:
         self._core = core
         self._number = number
         if topic is None:

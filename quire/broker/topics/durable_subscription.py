@@ -4,8 +4,9 @@ A record of the topic's lane goes when everybody is done with it.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -14,20 +15,18 @@ from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.lane_records import LaneKeys
-from quire.broker.queues.lane_subscription import LaneSubscription
+from quire.broker.queues.lane_subscription import LaneOwner, LaneSubscription
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.subscription_lane import shell
 from quire.broker.topics.topic_part import Senders
+from quire.broker.topics.topic_records import RecordOwner
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreError
 from quire.logs import event
 from quire.message import Message
 from quire.selectors import selector
 from quire.settings import Policy
-from quire.store.base import LaneState
-
-if TYPE_CHECKING:
-    from quire.broker.topics.topic import Topic
+from quire.store.base import LaneBatch, LaneState
 
 DEFINITIONS = "sub/h/"
 """What the keys of the marks begin with that say which durable subscriptions there are."""
@@ -102,6 +101,34 @@ class Registry(Protocol):
         ...
 
 
+class DurableTopic(LaneOwner, RecordOwner, Protocol):
+    """The topic of a durable subscription.
+
+    Attributes:
+        appended: how many records it ever had.
+        appended_bytes: their sizes.
+    """
+
+    appended: int
+    appended_bytes: int
+
+    def recount(self, lanes: dict[int, LaneBatch]) -> None:
+        """A commit has changed its records, and says how many there are now in some of its lanes."""
+        ...
+
+    def sweep(self, first: int, last: int, done: Callable[[], None] | None = None) -> None:
+        """Many records may be needed no more: look at them step by step."""
+        ...
+
+    def add_durable(self, durable: "DurableSubscription") -> None:
+        """A durable subscription is there from now on."""
+        ...
+
+    def remove_durable(self, durable: "DurableSubscription") -> None:
+        """A durable subscription is removed."""
+        ...
+
+
 class DurableSubscription(LaneSubscription):
     """One durable subscription.
 
@@ -123,7 +150,7 @@ class DurableSubscription(LaneSubscription):
     def __init__(
         self,
         registry: Registry,
-        topic: "Topic",
+        topic: DurableTopic,
         number: int,
         definition: Definition,
         progress: Progress | None,

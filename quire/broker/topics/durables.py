@@ -1,14 +1,12 @@
 """The durable subscriptions of a broker: found by client id and name, made, removed, ended if offline for too long."""
 
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import AckMode, Session, Subscription
-from quire.broker.destinations import Destinations
 from quire.broker.queues.lane_records import read_finished
 from quire.broker.topics.durable_removal import DurableRemoval
 from quire.broker.topics.durable_subscription import (
@@ -19,15 +17,13 @@ from quire.broker.topics.durable_subscription import (
     definition_key,
     durable_keys,
 )
+from quire.broker.topics.topic import Topic
 from quire.cursors.ack_set import AckSet
 from quire.errors import DestinationInUse, UnknownSubscription
 from quire.logs import event
 from quire.scheduler import Timer
 from quire.selectors import Selector
 from quire.store.marks import walk_marks
-
-if TYPE_CHECKING:
-    from quire.broker.topics.topic import Topic
 
 
 class Durables:
@@ -37,9 +33,9 @@ class Durables:
         core: the core.
     """
 
-    def __init__(self, core: Core, destinations: Destinations) -> None:
+    def __init__(self, core: Core, topics: Mapping[str, Topic]) -> None:
         self._core = core
-        self._destinations = destinations
+        self._topics = topics
         core.limits.count_subscriptions(self.__len__)
         self._by_key: dict[tuple[str, str], DurableSubscription] = {}
         self._timers: dict[DurableSubscription, Timer] = {}
@@ -56,7 +52,7 @@ class Durables:
 
     def _load(self, number: int, definition: Definition) -> None:
         store, keys = self._core.store, durable_keys(number)
-        topic = self._destinations.topics.get(definition.topic)
+        topic = self._topics.get(definition.topic)
         if definition.is_removed or topic is None:
             DurableRemoval(self._core, number, topic, definition.start + 1)
             return
@@ -98,7 +94,7 @@ class Durables:
     # Come.
 
     def create(
-        self, client_id: str, name: str, topic: "Topic", *, selector: Selector | None = None, no_local: bool = False,
+        self, client_id: str, name: str, topic: Topic, *, selector: Selector | None = None, no_local: bool = False,
         retroactive: bool = False,
     ) -> DurableSubscription:  # fmt: skip
         """The subscription of a client and a name; made anew if it is to another topic or wants something else.
@@ -140,7 +136,7 @@ class Durables:
         return durable
 
     def subscribe(
-        self, client_id: str, name: str, topic: "Topic", session: Session, *, id: str, number: int = 0,
+        self, client_id: str, name: str, topic: Topic, session: Session, *, id: str, number: int = 0,
         ack: AckMode = AckMode.INDIVIDUAL, prefetch: int = 100, selector: Selector | None = None,
         no_local: bool = False, priority: int = 0, retroactive: bool = False, kind: type[Subscription] = Subscription,
     ) -> Subscription:  # fmt: skip
@@ -235,7 +231,7 @@ class Durables:
             self.drop(durable)
 
 
-def _with_kept(definition: Definition, topic: "Topic") -> Definition:
+def _with_kept(definition: Definition, topic: Topic) -> Definition:
     """A definition that begins with what a topic keeps."""
     first, last = topic.kept.window()
     if first > last:

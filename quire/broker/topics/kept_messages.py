@@ -5,13 +5,9 @@ are and their size; with the policy ``timed`` also when they came, in a bounded 
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-from quire.broker.topics.topic_records import Place
+from quire.broker.topics.topic_records import Place, RecordOwner
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.topics.topic import Topic
 
 STEP = 1000
 """How many messages are let go at once, beside as many as just came."""
@@ -35,7 +31,7 @@ class KeptMessages:
         bytes: their sizes.
     """
 
-    def __init__(self, topic: "Topic", first: int, count: int, bytes: int) -> None:
+    def __init__(self, topic: RecordOwner, first: int, count: int, bytes: int) -> None:
         self.first = first or topic.next_sequence
         self.count = count
         self.bytes = bytes

@@ -5,10 +5,8 @@ retroactive consumer leaves early, the broker starts after a crash. No body is r
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from quire.broker.topics.topic import Topic
+from quire.broker.topics.topic_records import RecordOwner
 
 STEP = 1000
 """How many records one step looks at, at the most."""
@@ -27,7 +25,7 @@ class LaneSweep:
         done: called when all are looked at and what was to be removed is.
     """
 
-    def __init__(self, topic: "Topic", first: int, last: int, done: Callable[[], None] | None = None) -> None:
+    def __init__(self, topic: RecordOwner, first: int, last: int, done: Callable[[], None] | None = None) -> None:
         self._topic = topic
         self._position = first
         self._last = last
@@ -40,7 +38,7 @@ class LaneSweep:
     def _step(self) -> bool:
         topic = self._topic
         if topic.is_there and self._position <= self._last:
-            limit = max(10, min(STEP, QUESTIONS // (1 + len(topic.durables))))
+            limit = max(10, min(STEP, QUESTIONS // topic.holder_count))
             places = topic.records.places(self._position, limit)
             topic.let_go({place.sequence: place.lane for place in places if place.sequence <= self._last})
             self._position = places[-1].sequence + 1 if len(places) == limit else self._last + 1

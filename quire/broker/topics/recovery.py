@@ -1,14 +1,12 @@
 """Gives a retroactive consumer what its topic keeps, before it gets what is sent from then on."""
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from quire.broker.topics.topic_records import RecordOwner
 from quire.errors import StoreCorrupt
 from quire.logs import event
 from quire.message import MESSAGE_OVERHEAD, Message
-
-if TYPE_CHECKING:
-    from quire.broker.topics.topic import Topic
 
 PAGE_BYTES = 256 * 1024
 """How many bytes of messages are read at once."""
@@ -21,12 +19,14 @@ class Recovery:
         topic: the topic.
         first: the first sequence.
         last: the last one.
+        closed: called when the consumer has them all, or is gone.
     """
 
-    def __init__(self, topic: "Topic", first: int, last: int) -> None:
+    def __init__(self, topic: RecordOwner, first: int, last: int, closed: Callable[["Recovery"], None]) -> None:
         self._topic = topic
         self._position = first
         self._last = last
+        self._closed = closed
 
     @property
     def has_more(self) -> bool:
@@ -89,8 +89,11 @@ class Recovery:
         self._position = position
         self._topic.let_go({message.sequence: self._topic.lane_of(message.priority) for message in passed})
 
+    @property
+    def left(self) -> tuple[int, int]:
+        """The first and the last sequence that are still to come."""
+        return self._position, self._last
+
     def close(self) -> None:
         """The consumer has them all, or is gone: whatever was held for it is let go."""
-        self._topic.end_recovery(self)
-        if self.has_more:
-            self._topic.sweep(self._position, self._last)
+        self._closed(self)

@@ -7,7 +7,7 @@ commit is done, in the order of sending.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue
+from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.kept_messages import KeptMessages
 from quire.broker.topics.lane_sweep import LaneSweep
 from quire.broker.topics.recovery import Recovery
@@ -27,9 +28,6 @@ from quire.destination import Destination, DestinationKind
 from quire.message import Message
 from quire.selectors import Selector
 from quire.store.base import LaneBatch, LaneState, StoredDestination
-
-if TYPE_CHECKING:
-    from quire.broker.topics.durable_subscription import DurableSubscription
 
 
 class Holder(Protocol):
@@ -125,6 +123,11 @@ class Topic:
         return self._next_sequence
 
     @property
+    def holder_count(self) -> int:
+        """How many are asked whether they need a record."""
+        return len(self._holders)
+
+    @property
     def is_there(self) -> bool:
         """Whether it was not deleted."""
         return not self.is_deleted
@@ -192,7 +195,7 @@ class Topic:
         first = self._first_needed()
         part.stored = [message for message in part.appends if message.sequence >= first]
         if part.stored or part.removals:
-            part.write(commit.batch)
+            part.write(self.lanes, commit.batch)
         if part.stored or self._counts_changed:
             self._counts_changed = False
             commit.batch.marks[self.key] = msgspec.msgpack.encode(self._counts(part))
@@ -372,7 +375,7 @@ class Topic:
         first, last = self.kept.window()
         if first > last:
             return None
-        recovery = Recovery(self, first, last)
+        recovery = Recovery(self, first, last, self._end_recovery)
         self._holders.append(recovery)
         return recovery
 
@@ -386,7 +389,7 @@ class Topic:
         wishes = [source.no_local for source in self._plain] + [durable.no_local for durable in self.durables]
         self._notes_senders = any(wishes)
 
-    def add_durable(self, durable: "DurableSubscription") -> None:
+    def add_durable(self, durable: DurableSubscription) -> None:
         """A durable subscription is there from now on, whether anybody consumes it or not."""
         self.durables.append(durable)
         self._holders.append(durable)
@@ -394,15 +397,17 @@ class Topic:
         self.filled_to, self.announced = [max(s, durable.finished.highest) for s in (self.filled_to, self.announced)]
         self.senders_changed()
 
-    def remove_durable(self, durable: "DurableSubscription") -> None:
+    def remove_durable(self, durable: DurableSubscription) -> None:
         """A durable subscription is removed."""
         self.durables.remove(durable)
         self._holders.remove(durable)
         self.senders_changed()
 
-    def end_recovery(self, recovery: Recovery) -> None:
-        """A retroactive consumer has what was kept, or is gone."""
+    def _end_recovery(self, recovery: Recovery) -> None:
+        """A retroactive consumer has what was kept, or is gone: what was held for it may go."""
         self._holders.remove(recovery)
+        if recovery.has_more:
+            self.sweep(*recovery.left)
 
 
 def _size(messages: list[Message]) -> int:

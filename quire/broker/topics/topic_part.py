@@ -1,15 +1,11 @@
 """What concerns a topic in a commit, and what it remembers besides its records."""
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from quire.broker.core.commit import Owner
 from quire.broker.core.subscription import Session
 from quire.message import Message
 from quire.store.base import LaneBatch, StoredDestination, StoreReader, WriteBatch
-
-if TYPE_CHECKING:
-    from quire.broker.topics.topic import Topic
 
 Senders = dict[int, Session | None]
 """Who sent messages, by sequence; empty if nobody wants to know."""
@@ -31,7 +27,7 @@ class TopicPart:
 
     __slots__ = ("appends", "brought", "lanes", "listed", "owner", "removals", "senders", "stored")
 
-    def __init__(self, owner: "Topic") -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.appends: list[Message] = []
         self.stored: list[Message] = []
@@ -41,16 +37,15 @@ class TopicPart:
         self.lanes: dict[int, LaneBatch] = {}
         self.listed = False
 
-    def write(self, batch: WriteBatch) -> None:
+    def write(self, lanes: tuple[int, ...], batch: WriteBatch) -> None:
         """Put records that come and go into a batch."""
-        topic = self.owner
-        if len(topic.lanes) == 1:
-            lane = self.lanes[topic.lanes[0]] = batch.lane(topic.lanes[0])
+        if len(lanes) == 1:
+            lane = self.lanes[lanes[0]] = batch.lane(lanes[0])
             lane.appends = self.stored
             lane.removals += self.removals
             return
         for message in self.stored:
-            self._lane(batch, topic.lanes[message.priority]).appends.append(message)
+            self._lane(batch, lanes[message.priority]).appends.append(message)
         for sequence, id in self.removals.items():
             self._lane(batch, id).removals.append(sequence)
 

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from quire.broker.core.core import Core
+from quire.destination import Destination
 from quire.message import MESSAGE_OVERHEAD, Message
+from quire.settings import Policy
 from quire.store.base import Page, StoreReader
 
 _sequence = attrgetter("sequence")
@@ -25,6 +27,53 @@ class Place(NamedTuple):
     sequence: int
     size: int
     lane: int
+
+
+class RecordOwner(Protocol):
+    """A topic, as those see it who look after its records.
+
+    Attributes:
+        core: the core.
+        destination: its address.
+        policy: what applies to it.
+        records: reads its records.
+        filled_to: the highest sequence that was put into a commit.
+        announced: the highest sequence of those commits that are done.
+    """
+
+    core: Core
+    destination: Destination
+    policy: Policy
+    records: "TopicRecords"
+    filled_to: int
+    announced: int
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was not deleted."""
+        ...
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the next message."""
+        ...
+
+    @property
+    def holder_count(self) -> int:
+        """How many are asked whether they need a record."""
+        ...
+
+    def lane_of(self, priority: int) -> int:
+        """The id of the lane that messages of a priority are in."""
+        ...
+
+    def let_go(self, lanes: dict[int, int]) -> None:
+        """Somebody needs some records no more; their lanes, by their sequences."""
+        ...
+
+    def write_counts(self) -> None:
+        """What its mark says has changed: store it with the open commit."""
+        ...
 
 
 class TopicRecords:

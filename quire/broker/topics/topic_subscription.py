@@ -5,23 +5,26 @@ subscription keeps nobody waiting, neither the publisher nor the others.
 """
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.queue import READ_AGAIN
 from quire.broker.queues.redelivery_delay import redelivery_delay
 from quire.broker.topics.eviction import pending_messages
+from quire.broker.topics.recovery import Recovery
 from quire.broker.topics.returned_messages import ReturnedMessages
+from quire.broker.topics.shared_messages import SharedMessages
 from quire.broker.topics.topic_part import Senders
+from quire.cursors.memory_usage import MemoryUsage
+from quire.destination import Destination
 from quire.errors import StoreError
 from quire.logs import event
 from quire.message import Message
+from quire.settings import Policy
 from quire.store.base import Delivery
-
-if TYPE_CHECKING:
-    from quire.broker.topics.recovery import Recovery
-    from quire.broker.topics.topic import Topic
 
 SLICE = 64
 """How many messages are given out before the connection is asked again whether it takes more."""
@@ -31,6 +34,41 @@ PENDING_LIMIT = "pending-limit"
 
 MEMORY_LIMIT = "memory-limit"
 """Why a message was discarded: it found no memory."""
+
+
+class PlainTopic(Protocol):
+    """The topic of a plain subscription: it counts what becomes of messages.
+
+    Attributes:
+        core: the core.
+        destination: its address.
+        policy: what applies to it.
+        ledger: where events of its messages are noted; None if its policy does not ask for it.
+        memory: its node of the memory tree.
+        shared: what its plain subscriptions have in memory.
+    """
+
+    core: Core
+    destination: Destination
+    policy: Policy
+    ledger: DestinationLedger | None
+    memory: MemoryUsage
+    shared: SharedMessages
+    dequeued: int
+    dispatched: int
+    redelivered: int
+    expired: int
+    dead_lettered: int
+    discarded: dict[str, int]
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """Whether dead letters go to it."""
+        ...
+
+    def leave(self, source: "TopicSubscription") -> None:
+        """A plain subscription has ended."""
+        ...
 
 
 class TopicSubscription:
@@ -59,7 +97,7 @@ class TopicSubscription:
     subscription: Subscription
 
     def __init__(
-        self, topic: "Topic", start: int, *, no_local: bool, maximum_pending: int | None, recovery: "Recovery | None"
+        self, topic: PlainTopic, start: int, *, no_local: bool, maximum_pending: int | None, recovery: Recovery | None
     ) -> None:
         self.core = topic.core
         self.topic = topic
@@ -219,7 +257,7 @@ class TopicSubscription:
             return [ready.popleft()]
         return self.pending.take(min(credit, SLICE), ready[0].priority if ready else -1)
 
-    def _recover(self, recovery: "Recovery") -> None:
+    def _recover(self, recovery: Recovery) -> None:
         """Give out kept messages, as far as credit and memory go."""
         try:
             while recovery.has_more and (credit := self.subscription.credit) > 0:

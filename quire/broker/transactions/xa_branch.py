@@ -1,7 +1,7 @@
 """One branch of an XA transaction: the broker's part of a transaction that others have a part in (X/Open XA)."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.broker.core.subscription import Session
 from quire.broker.transactions.prepared_transaction import PreparedTransaction
@@ -9,9 +9,6 @@ from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_services import TransactionServices
 from quire.broker.transactions.xid import Xid
 from quire.errors import HeuristicOutcome, TransactionTimedOut, WrongTransactionState
-
-if TYPE_CHECKING:
-    from quire.broker.transactions.xa_registry import XaRegistry
 
 
 class XaState(StrEnum):
@@ -29,6 +26,22 @@ class XaState(StrEnum):
     """Its rollback is being stored."""
     DECIDED = "decided"
     """An operator has decided; nobody has forgotten it yet."""
+
+
+class Registry(Protocol):
+    """What a branch needs of all branches."""
+
+    def key(self, xid: Xid) -> str:
+        """The key of a branch's marks."""
+        ...
+
+    def note(self, branch: "XaBranch", state: XaState) -> None:
+        """A branch comes into another state with the open commit."""
+        ...
+
+    def remove(self, branch: "XaBranch") -> None:
+        """A branch is over."""
+        ...
 
 
 class XaBranch:
@@ -51,7 +64,7 @@ class XaBranch:
     """
 
     def __init__(
-        self, services: TransactionServices, registry: "XaRegistry", xid: Xid, session: Session | None = None,
+        self, services: TransactionServices, registry: Registry, xid: Xid, session: Session | None = None,
         prepared: PreparedTransaction | None = None,
     ) -> None:  # fmt: skip
         self.xid = xid

@@ -1,7 +1,7 @@
 """All branches of XA transactions, and the operator's door to those that are prepared."""
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.subscription import Session
@@ -13,9 +13,6 @@ from quire.errors import InvalidArgument, StoreCorrupt, UnknownXid
 from quire.logs import event
 from quire.message import Message
 from quire.store.marks import walk_marks
-
-if TYPE_CHECKING:
-    pass
 
 PREFIX = "xa/"
 """What the keys of their marks begin with."""

@@ -12,8 +12,7 @@ from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.wildcard import WildcardSubscription
 from quire.broker.streams.groups.group_definition import Mode
-from quire.broker.streams.groups.group_member import GroupMember
-from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
 from quire.broker.streams.offsets import Start, StartKind
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader, LimitExceeded, QuireError

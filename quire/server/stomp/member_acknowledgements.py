@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.streams.groups.group_member import GroupMember
-from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
 from quire.server.stomp.stomp_member import MemberAckId, read_ack_id
 
 if TYPE_CHECKING:

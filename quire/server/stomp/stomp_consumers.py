@@ -14,8 +14,7 @@ from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.route import whole_number
 from quire.broker.routing.wildcard import WildcardSubscription
-from quire.broker.streams.groups.group_member import GroupMember
-from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.destination import DestinationKind
 from quire.errors import InvalidHeader, LimitExceeded, UnknownMessage, UnknownSubscription

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.broker.core.subscription import AckMode
-from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
 from quire.broker.streams.groups.group_partition import GroupPartition
 from quire.broker.streams.groups.held import RETRIES, RETRY_LANE
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.message import Message, escape, header_lines, unescape

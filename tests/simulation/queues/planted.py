@@ -8,8 +8,8 @@ from quire.broker.core.flow import ProducerFlow
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.dispatch_mark import DispatchMark
-from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import MessageGroups
+from quire.broker.queues.next_messages import NextMessages
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
@@ -211,7 +211,7 @@ def _(right: Method) -> Method:
     return rest
 
 
-@_bug("nobody wakes for a message whose delay is over", Dispatcher, "_wake_when_due")
+@_bug("nobody wakes for a message whose delay is over", NextMessages, "wake_when_due")
 def _(right: Method) -> Method:
     return lambda self, lane: None
 

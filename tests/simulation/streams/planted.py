@@ -7,11 +7,10 @@ from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.streams.groups.coordinator import Coordinator
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
 from quire.broker.streams.groups.group_partition import GroupPartition
 from quire.broker.streams.groups.key_order import KeyOrder
 from quire.broker.streams.groups.leases import Leases
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.partition_part import PartitionPart
@@ -142,7 +141,7 @@ def _(right: Method) -> Method:
 
 @_bug("of a member's leases only the first one ends", Leases, "_look_at")
 def _(right: Method) -> Method:
-    def look_at(self: Leases, consumer: MemberSubscription, now: float) -> None:
+    def look_at(self: Leases[MemberSubscription], consumer: MemberSubscription, now: float) -> None:
         right(self, consumer, now)
         self.forget(consumer)
 

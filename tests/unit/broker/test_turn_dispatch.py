@@ -65,13 +65,13 @@ def test_a_deep_queue_gives_way_to_others_within_its_dispatch() -> None:
         producer.send("q", b"%d" % number)
     stepped.run()
     queue = stepped.queue("q")
-    right = queue.dispatcher.give
+    right = queue.give
 
     def give(subscription: object, messages: object, extra: bytes = b"") -> None:
         stepped.clock.advance(0.004)
         right(subscription, messages, extra)  # type: ignore[arg-type]
 
-    queue.dispatcher.give = give  # type: ignore[method-assign]
+    queue.give = give  # type: ignore[method-assign]
     for client in consumers:
         client.subscribe("q")
     received: list[int] = []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.browsing import entries
+from quire.broker.queues.browsing import entries
 from quire.errors import InvalidArgument, InvalidSelector, QuireError, StoreFull, UnknownMessage
 from quire.management.draft import Draft
 from quire.management.management import Management

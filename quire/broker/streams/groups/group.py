@@ -3,23 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from quire.broker.streams.groups.assignment import Strategy
 from quire.broker.streams.groups.coordinator import Coordinator, RebalanceSettings
 from quire.broker.streams.groups.group_definition import GroupDefinition, Order, members_key
-from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
 from quire.broker.streams.groups.group_partition import GroupPartition, Progress
 from quire.broker.streams.groups.held import RETRIES
 from quire.broker.streams.groups.leases import Leases
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.membership import StoredMembership
 from quire.broker.streams.groups.retry_ladder import RetryLadder
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.broker.streams.offsets import Start
+from quire.broker.streams.partition import Partition, PartitionedStream
 from quire.cursors.ack_set import AckSet
 from quire.destination import MAX_NAME
 from quire.message import Message, with_headers
@@ -27,10 +27,29 @@ from quire.selectors import selector
 from quire.settings import Policy
 from quire.store.base import StoredDestination
 
-if TYPE_CHECKING:
-    from quire.broker.streams.stream import Stream
-
 CONNECTION_LOST = "the member's connection was lost"
+
+
+class GroupedStream(PartitionedStream, Protocol):
+    """The stream of a group.
+
+    Attributes:
+        policy: what applies to it.
+        partitions: by number.
+        groups: its consumer groups, by name.
+        readers: those that store nothing.
+        is_deleted: whether it is there no more.
+    """
+
+    policy: Policy
+    partitions: list[Partition]
+    groups: dict[str, "Group"]
+    readers: dict["Group", None]
+    is_deleted: bool
+
+    def finished(self, partition: int) -> None:
+        """A group has finished messages of a partition, or is gone."""
+        ...
 
 
 class Registry(Protocol):
@@ -40,9 +59,9 @@ class Registry(Protocol):
         leases: how long members may have messages.
     """
 
-    leases: Leases
+    leases: Leases[MemberSubscription]
 
-    def begin(self, stream: "Stream", start: Start) -> list[tuple[AckSet, Progress]]:
+    def begin(self, stream: GroupedStream, start: Start) -> list[tuple[AckSet, Progress]]:
         """Where a new group begins in each partition."""
         ...
 
@@ -97,7 +116,7 @@ class Group:
     """
 
     def __init__(
-        self, registry: Registry, stream: "Stream", number: int, definition: GroupDefinition,
+        self, registry: Registry, stream: GroupedStream, number: int, definition: GroupDefinition,
         begun: list[tuple[AckSet, Progress]], retry: StoredDestination | None = None, *, is_stored: bool = True,
         new: bool = False,
     ) -> None:  # fmt: skip
@@ -128,6 +147,16 @@ class Group:
         )
 
     @property
+    def is_there(self) -> bool:
+        """Whether it was not removed."""
+        return not self.stream.is_deleted and self.stream.groups.get(self.name) is self
+
+    @property
+    def leases(self) -> Leases[MemberSubscription]:
+        """How long members may have messages."""
+        return self.registry.leases
+
+    @property
     def name(self) -> str:
         """Its name, unique in the stream."""
         return self.definition.name
@@ -154,7 +183,7 @@ class Group:
 
     def _retry_settled(self, lane: int, offset: int) -> None:
         """A retry is done for good: its origin may go, if nobody else needs it."""
-        self.stream.retention.finished(self.stream.stored.lanes.index(lane))
+        self.stream.finished(self.stream.stored.lanes.index(lane))
 
     @property
     def lag(self) -> int:

@@ -1,36 +1,145 @@
 """A member of a consumer group: the session that gets the messages of the partitions it was given."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from quire.broker.core.shared_prefetch import SharedPrefetch
+from quire.broker.core.core import Core
+from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.core.subscription import AckMode, Session, Subscription
+from quire.broker.streams.groups.group_partition import GroupPartition
 from quire.broker.streams.groups.held import NOTHING, RETRIES, Held
-from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.leases import NEVER, Leases
+from quire.broker.streams.groups.retry_queue import RetryQueue, RetryStream
 from quire.message import Message
-
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.group import Group
-    from quire.broker.streams.groups.group_partition import GroupPartition
-    from quire.broker.streams.groups.retry_queue import RetryQueue
+from quire.settings import Policy
 
 RETRY_SHARE = 5
 """Of so many messages that a member may have, one may be a retry: new ones are never kept waiting by old ones."""
 
 
+class MemberGroup(Protocol):
+    """The group of a member.
+
+    Attributes:
+        core: the core.
+        policy: what applies to it.
+        partitions: what it has of each partition, by number.
+        members: its members, by id.
+        stale: how many acknowledgements did not count: the message was done, or somebody else's.
+        fenced: how many were of an assignment that had ended.
+    """
+
+    core: Core
+    policy: Policy
+    partitions: list[GroupPartition]
+    members: dict[str, "GroupMember"]
+    stale: int
+    fenced: int
+
+    @property
+    def stream(self) -> RetryStream:
+        """Its stream."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in the stream."""
+        ...
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was not removed."""
+        ...
+
+    @property
+    def leases(self) -> "Leases[MemberSubscription]":
+        """How long members may have messages."""
+        ...
+
+    def leave(self, member: "GroupMember", cause: str) -> None:
+        """A member says goodbye."""
+        ...
+
+    def connection_lost(self, member: "GroupMember", cause: str, *, lost: bool) -> None:
+        """A member's connection is gone."""
+        ...
+
+    def drained(self, member: "GroupMember", child: "MemberSubscription") -> None:
+        """A member has nothing left of a partition that was revoked."""
+        ...
+
+    def time_is_up(self, child: "MemberSubscription", messages: list[Message]) -> None:
+        """A member had messages for too long."""
+        ...
+
+    def place_of(self, child: "MemberSubscription", message: Message) -> tuple[int, int]:
+        """The partition and the offset of a message that a member has, of the origin of a retry."""
+        ...
+
+    def acknowledged_late(self, child: "MemberSubscription", sequence: int) -> bool:
+        """A member acknowledges what it does not have any more; whether that counts."""
+        ...
+
+
 class MemberPort(Protocol):
     """What a member needs of its session, whatever its protocol."""
 
-    def make(self, member: "GroupMember", source: "GroupPartition | RetryQueue", partition: int) -> MemberSubscription:
+    def make(self, member: "GroupMember", source: GroupPartition | RetryQueue, partition: int) -> "MemberSubscription":
         """Make a member's part of a partition, or of the retries (``RETRIES``)."""
         ...
 
-    def gone(self, child: MemberSubscription) -> None:
+    def gone(self, child: "MemberSubscription") -> None:
         """A part is the member's no more."""
         ...
 
     def tell(self, event: str, headers: dict[str, str]) -> None:
         """Tell the client of an event, if it wants to know."""
         ...
+
+
+class MemberSubscription(ChildSubscription):
+    """What one member of a group is given of one partition.
+
+    Attributes:
+        member: whose it is; its parent too.
+        epoch: the number of the assignment: acknowledgements say it.
+        handed_over: the sequences of what the member had before this assignment, and still has or had a while ago.
+        is_revoked: whether it is given nothing new any more, because the partition is to go to another member.
+        looked_at: the tick at which its leases are looked at next (``Leases``).
+    """
+
+    __slots__ = ("epoch", "handed_over", "is_revoked", "looked_at", "member")
+
+    member: "GroupMember"
+    source: GroupPartition | RetryQueue
+    epoch: int
+    handed_over: set[int]
+    is_revoked: bool
+    looked_at: int
+
+    @property
+    def credit(self) -> int:
+        """How many messages it may be given now: by the member's prefetch, and by what the partition may have out."""
+        if self.is_revoked:
+            return 0
+        credit = self.member.credit(self)
+        return min(credit, self.source.room_for(self)) if credit > 0 else credit
+
+    def attach(self, member: "GroupMember", epoch: int) -> None:
+        """It is a member's from now on."""
+        self.parent = self.member = member
+        self.epoch = epoch
+        self.handed_over = set()
+        self.is_revoked = False
+        self.looked_at = NEVER
+
+    def is_meant(self, epoch: int, sequence: int) -> bool:
+        """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before it.
+
+        Args:
+            epoch: that it says.
+            sequence: the message's.
+        """
+        return epoch == self.epoch or (epoch < self.epoch and sequence in self.handed_over)
 
 
 class GroupMember(SharedPrefetch):
@@ -63,7 +172,7 @@ class GroupMember(SharedPrefetch):
     """
 
     def __init__(
-        self, group: "Group", session: Session, id: str, port: MemberPort, *, static: bool, ack: AckMode,
+        self, group: MemberGroup, session: Session, id: str, port: MemberPort, *, static: bool, ack: AckMode,
         prefetch: int, consume_timeout: float | None = None, room: str = "", wanted: tuple[int, ...] = (),
         held: Held = NOTHING,
     ) -> None:  # fmt: skip
@@ -92,7 +201,7 @@ class GroupMember(SharedPrefetch):
 
     # Partitions come and go.
 
-    def serve(self, partition: int, source: "GroupPartition | RetryQueue", epoch: int) -> MemberSubscription:
+    def serve(self, partition: int, source: GroupPartition | RetryQueue, epoch: int) -> MemberSubscription:
         """It is given messages of a partition from now on.
 
         Args:
@@ -127,7 +236,7 @@ class GroupMember(SharedPrefetch):
             lost: whether it vanished without a word.
         """
         child = self.children.pop(partition)
-        self.group.registry.leases.forget(child)
+        self.group.leases.forget(child)
         child.source.remove(child, cause, lost=lost)
         self.child_left(child)
         self.port.gone(child)
@@ -159,7 +268,7 @@ class GroupMember(SharedPrefetch):
         deadline = core.clock.monotonic() + seconds
         for message in messages:
             message.deadline = deadline
-        self.group.registry.leases.watch(child, deadline)
+        self.group.leases.watch(child, deadline)
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
         """Messages of a child are settled; a partition that was revoked and has none left goes to its new owner."""

@@ -2,31 +2,30 @@
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_part import QueuePart
-from quire.broker.streams.groups.group_definition import Order, partition_keys
+from quire.broker.streams.groups.group_definition import GroupDefinition, Order, partition_keys
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.key_order import KeyOrder
-from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.retry_queue import RetryGroup, RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.broker.streams.partition import Partition
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreError
 from quire.logs import event
 from quire.message import Message, escape
+from quire.selectors import Selector
 from quire.store.base import Delivery, LaneState
-
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.group import Group
-    from quire.broker.streams.partition import Partition
 
 EARLY_HOLES = 1000
 """With fewer holes, messages that the selector does not match are finished when they come, not when they are due."""
@@ -48,6 +47,24 @@ class Progress(msgspec.Struct, array_like=True, frozen=True):
     dispatch_mark: int = 0
 
 
+class PartitionGroup(RetryGroup, Protocol):
+    """The group of a partition.
+
+    Attributes:
+        definition: what it is.
+        is_stored: whether it is there after a restart; a reader is not.
+        selector: which messages it wants; None for all.
+        retries: its retry lane; None if messages that failed wait at their place.
+        fenced: how many acknowledgements were of an assignment that had ended.
+    """
+
+    definition: GroupDefinition
+    is_stored: bool
+    selector: Selector | None
+    retries: RetryQueue | None
+    fenced: int
+
+
 class GroupPartition(LaneSubscription):
     """One partition, as one group sees it.
 
@@ -64,7 +81,7 @@ class GroupPartition(LaneSubscription):
         lost: how many messages retention let go before the group had finished them.
     """
 
-    def __init__(self, group: "Group", partition: "Partition", finished: AckSet, progress: Progress) -> None:
+    def __init__(self, group: PartitionGroup, partition: Partition, finished: AckSet, progress: Progress) -> None:
         self.group = group
         self.partition = partition
         self.timed_out = self.lost = 0
@@ -98,6 +115,11 @@ class GroupPartition(LaneSubscription):
 
     def _ledger(self) -> DestinationLedger | None:
         return self.core.ledger.of(self.destination, subscriber=self.group.name, lane=self.partition.index)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its group is there after a restart."""
+        return self.group.is_stored
 
     @property
     def lag(self) -> int:
@@ -148,7 +170,7 @@ class GroupPartition(LaneSubscription):
         limit = 1 if self.group.definition.order is Order.ORDERLY else self.policy.max_in_flight
         return limit - self.in_flight
 
-    def room_for(self, consumer: MemberSubscription) -> int:
+    def room_for(self, consumer: Subscription) -> int:
         """How many more messages a member may have: of several members each has its share of the limit."""
         room, members = self.room, len(self.subscriptions)
         if members == 1:
@@ -174,7 +196,7 @@ class GroupPartition(LaneSubscription):
         """A commit is done."""
         super().committed(part)
         if part.removals:
-            self.group.stream.retention.finished(self.partition.index)
+            self.group.stream.finished(self.partition.index)
 
     def _progress_mark(self, part: QueuePart) -> bytes | None:
         progress = Progress(*self._dispatch_marks_after(part))
@@ -278,7 +300,7 @@ class GroupPartition(LaneSubscription):
 
     # Leases.
 
-    def hold(self, consumer: MemberSubscription, sequences: list[int]) -> list[Message]:
+    def hold(self, consumer: Subscription, sequences: list[int]) -> list[Message]:
         """A member that comes back says what it still has: that is in its hands, and goes to nobody else.
 
         Args:
@@ -318,7 +340,7 @@ class GroupPartition(LaneSubscription):
             states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
         return states
 
-    def take_from(self, consumer: MemberSubscription) -> list[Message]:
+    def take_from(self, consumer: Subscription) -> list[Message]:
         """Take everything from a member, before ``restart``: nothing of it has failed, nothing is acknowledged."""
         messages = consumer.take(list(consumer.in_flight))
         self.dispatcher.groups.settled(messages)
@@ -379,6 +401,6 @@ class GroupPartition(LaneSubscription):
         event("group.damaged", text, logging.ERROR, **facts, **fault.data)
 
 
-def _unfinished(partition: "Partition", finished: AckSet) -> int:
+def _unfinished(partition: Partition, finished: AckSet) -> int:
     """How many messages of a partition are not finished. What is being committed may be: a group began behind it."""
     return max(partition.announced - finished.base - finished.count_above_base, 0)

@@ -1,23 +1,20 @@
 """The progress of somebody who reads a stream himself, shown as a group: a job on Spark says how far it has come."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from quire.broker.streams.groups.group import Registry
+from quire.broker.streams.groups.group import Group, GroupedStream, Registry
 from quire.broker.streams.groups.group_definition import GroupDefinition, check_name
 from quire.broker.streams.groups.group_partition import Progress
 from quire.cursors.ack_set import AckSet
 from quire.errors import DestinationInUse, InvalidArgument
 
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.group import Group
-    from quire.broker.streams.stream import Stream
-
 EXTERNAL = "external"
 """The start of a group that has its position from elsewhere."""
 
 
-def note_progress(registry: Registry, now_ms: int, stream: "Stream", name: str, offsets: Mapping[int, int]) -> "Group":
+def note_progress(
+    registry: Registry, now_ms: int, stream: GroupedStream, name: str, offsets: Mapping[int, int]
+) -> Group:
     """Note how far a reader has come; its group is made if it is not there, and has no retries.
 
     Args:
@@ -48,7 +45,7 @@ def note_progress(registry: Registry, now_ms: int, stream: "Stream", name: str, 
     return group
 
 
-def _made(registry: Registry, now_ms: int, stream: "Stream", name: str) -> "Group":
+def _made(registry: Registry, now_ms: int, stream: GroupedStream, name: str) -> Group:
     check_name(name)
     begun = []
     for partition in stream.partitions:

@@ -1,14 +1,14 @@
 """The consumer groups of a broker: made, found, removed; readers, which are groups that store nothing."""
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
 from quire.broker.core.core import Core
-from quire.broker.destinations import Destinations
 from quire.broker.queues.lane_records import read_finished
-from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.group import Group, GroupedStream
 from quire.broker.streams.groups.group_definition import (
     DEFINITIONS,
     GroupDefinition,
@@ -19,10 +19,10 @@ from quire.broker.streams.groups.group_definition import (
     members_key,
     partition_keys,
 )
+from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.streams.groups.group_partition import Progress
 from quire.broker.streams.groups.group_removal import GroupRemoval
 from quire.broker.streams.groups.leases import Leases
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.groups.membership import StoredMembership
 from quire.broker.streams.offsets import Start, StartKind
 from quire.cursors.ack_set import AckSet
@@ -38,11 +38,29 @@ from quire.selectors import Selector
 from quire.store.base import StoredDestination
 from quire.store.marks import walk_marks
 
-if TYPE_CHECKING:
-    from quire.broker.streams.stream import Stream
-
 RETRY_KIND = "retry"
 """The kind of the destinations that retries are in."""
+
+
+class Streams(Protocol):
+    """All streams."""
+
+    @property
+    def streams(self) -> Mapping[str, GroupedStream]:
+        """The streams, by name."""
+        ...
+
+    def stream(self, name: str) -> GroupedStream:
+        """The stream of a name."""
+        ...
+
+    def existing_stream(self, name: str) -> GroupedStream:
+        """The stream of a name, if there is one."""
+        ...
+
+    def create_internal(self, kind: str, name: str) -> StoredDestination:
+        """Store a destination that clients do not see, with the open commit."""
+        ...
 
 
 class Groups:
@@ -55,9 +73,9 @@ class Groups:
         leases: how long members may have messages.
     """
 
-    def __init__(self, core: Core, destinations: Destinations) -> None:
+    def __init__(self, core: Core, streams: Streams) -> None:
         self._core = core
-        self._destinations = destinations
+        self._streams = streams
         self._next_number = 1
         self.leases = Leases(core.clock, core.scheduler, _time_is_up)
 
@@ -71,14 +89,14 @@ class Groups:
             number = int(key.removeprefix(DEFINITIONS))
             self._next_number = max(self._next_number, number + 1)
             definition = msgspec.msgpack.decode(value, type=GroupDefinition)
-            stream = self._destinations.streams.get(definition.stream)
+            stream = self._streams.streams.get(definition.stream)
             if definition.is_removed or stream is None:
                 GroupRemoval(self._core, number, definition)
             else:
                 self._load(stream, number, definition, retries.get(definition.retry))
 
     def _load(
-        self, stream: "Stream", number: int, definition: GroupDefinition, retry: StoredDestination | None
+        self, stream: GroupedStream, number: int, definition: GroupDefinition, retry: StoredDestination | None
     ) -> None:
         begun = [self._progress(number, partition.index, partition.gone) for partition in stream.partitions]
         group = stream.groups[definition.name] = Group(self, stream, number, definition, begun, retry)
@@ -100,7 +118,7 @@ class Groups:
 
     def all(self) -> list[Group]:
         """All groups, by stream; without readers."""
-        return [group for stream in self._destinations.streams.values() for group in stream.groups.values()]
+        return [group for stream in self._streams.streams.values() for group in stream.groups.values()]
 
     @property
     def partitions(self) -> int:
@@ -110,7 +128,7 @@ class Groups:
     @property
     def readers(self) -> list[Group]:
         """The readers there are now."""
-        return [reader for stream in self._destinations.streams.values() for reader in stream.readers]
+        return [reader for stream in self._streams.streams.values() for reader in stream.readers]
 
     def existing(self, stream: str, name: str) -> Group:
         """The group of a stream and a name.
@@ -119,7 +137,7 @@ class Groups:
             UnknownDestination: there is no such stream.
             UnknownConsumerGroup: it has no such group.
         """
-        group = self._destinations.existing_stream(stream).groups.get(name)
+        group = self._streams.existing_stream(stream).groups.get(name)
         if group is None:
             text = f"the stream {stream[:60]!r} has no consumer group {name[:60]!r}"
             raise UnknownConsumerGroup(text, stream=stream[:60], group=name[:60])
@@ -128,7 +146,7 @@ class Groups:
     # Come.
 
     def open(
-        self, stream: "Stream", name: str, *, start: Start | None = None, order: Order | None = None,
+        self, stream: GroupedStream, name: str, *, start: Start | None = None, order: Order | None = None,
         mode: Mode = Mode.CLUSTERING, selector: Selector | None = None,
     ) -> Group:  # fmt: skip
         """The group of a stream and a name; made if it is not there, and then it begins where ``start`` says.
@@ -162,13 +180,13 @@ class Groups:
         return group
 
     def _defined(
-        self, stream: "Stream", name: str, mode: Mode, order: Order, selector: str | None, start: Start
+        self, stream: GroupedStream, name: str, mode: Mode, order: Order, selector: str | None, start: Start
     ) -> GroupDefinition:  # fmt: skip
         check_name(name)
         now = self._core.clock.now_ms()
         return GroupDefinition(stream.destination.name, name, mode, order, selector, str(start), now)
 
-    def begin(self, stream: "Stream", start: Start) -> list[tuple[AckSet, Progress]]:
+    def begin(self, stream: GroupedStream, start: Start) -> list[tuple[AckSet, Progress]]:
         """Where a new group begins in each partition, decided now: what is sent later it gets in any case.
 
         Args:
@@ -198,12 +216,12 @@ class Groups:
         Raises:
             TooManySubscriptions: there are too many.
         """
-        stream = self._destinations.streams[definition.stream]
+        stream = self._streams.streams[definition.stream]
         self._core.limits.check_subscriptions(len(stream.partitions))
         retry = None
         if retries and definition.order is Order.CONCURRENT and stream.policy.retry == "relocated":
             name = f"%RETRY%{definition.name}@{definition.stream}"
-            retry = self._destinations.create_internal(RETRY_KIND, name)
+            retry = self._streams.create_internal(RETRY_KIND, name)
             definition = msgspec.structs.replace(definition, retry=retry.id)
         group = Group(self, stream, self._take_number(), definition, begun, retry, new=True)
         stream.groups[definition.name] = group
@@ -231,7 +249,7 @@ class Groups:
         definition = self._defined(stream, name, known.mode, known.order, known.selector, Start(StartKind.LATEST))
         return msgspec.structs.replace(definition, start=f"clone of {known.name}")
 
-    def reader(self, stream: "Stream", start: Start, selector: Selector | None) -> Group:
+    def reader(self, stream: GroupedStream, start: Start, selector: Selector | None) -> Group:
         """A reader: a group of one member that nothing is stored of.
 
         Args:
@@ -291,7 +309,7 @@ class Groups:
         self._core.limits.add_group_partitions(-len(group.partitions))
         for part in group.partitions:
             part.partition.subscribers.remove(part)
-            group.stream.retention.finished(part.partition.index)
+            group.stream.finished(part.partition.index)
         for source in [*group.partitions, *([group.retries] if group.retries else [])]:
             core.dispatch.forget(source)
             source.memory.stop_waiting(source.memory_released)

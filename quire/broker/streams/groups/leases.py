@@ -7,14 +7,11 @@ nothing is left of it when the message is acknowledged.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from quire.clock import Clock
 from quire.message import Message
 from quire.scheduler import Scheduler, Timer
-
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.member_subscription import MemberSubscription
 
 TICK = 0.1
 """How fine deadlines are told apart, in seconds; a lease never ends early."""
@@ -23,7 +20,24 @@ NEVER = 1 << 62
 """The tick of a consumer that is not planned to be looked at."""
 
 
-class Leases:
+class Leased(Protocol):
+    """A consumer with leases.
+
+    Attributes:
+        in_flight: what it has, by sequence.
+        extended: those of them that are acknowledged in an open transaction.
+        looked_at: the tick at which its leases are looked at next.
+    """
+
+    in_flight: dict[int, Message]
+    extended: set[int]
+    looked_at: int
+
+
+Consumer = TypeVar("Consumer", bound=Leased)
+
+
+class Leases(Generic[Consumer]):
     """The leases of all groups of a broker.
 
     Args:
@@ -32,17 +46,15 @@ class Leases:
         expired: called with a consumer and the messages whose time is up; they are in its in-flight table still.
     """
 
-    def __init__(
-        self, clock: Clock, scheduler: Scheduler, expired: Callable[["MemberSubscription", list[Message]], None]
-    ) -> None:
+    def __init__(self, clock: Clock, scheduler: Scheduler, expired: Callable[[Consumer, list[Message]], None]) -> None:
         self._clock = clock
         self._scheduler = scheduler
         self._expired = expired
-        self._ticks: dict[int, dict[MemberSubscription, None]] = {}
+        self._ticks: dict[int, dict[Consumer, None]] = {}
         self._next = NEVER
         self._timer: Timer | None = None
 
-    def watch(self, consumer: "MemberSubscription", deadline: float) -> None:
+    def watch(self, consumer: Consumer, deadline: float) -> None:
         """Look at a consumer when a message of it is due, if that is not planned for then or earlier.
 
         Args:
@@ -59,12 +71,12 @@ class Leases:
         if tick < self._next:
             self._plan(tick)
 
-    def forget(self, consumer: "MemberSubscription") -> None:
+    def forget(self, consumer: Consumer) -> None:
         """A consumer goes."""
         self._forget(consumer)
         consumer.looked_at = NEVER
 
-    def _forget(self, consumer: "MemberSubscription") -> None:
+    def _forget(self, consumer: Consumer) -> None:
         planned = self._ticks.get(int(consumer.looked_at)) if consumer.looked_at < NEVER else None
         if planned is not None:
             planned.pop(consumer, None)
@@ -90,7 +102,7 @@ class Leases:
             if earliest < self._next:
                 self._plan(earliest)
 
-    def _look_at(self, consumer: "MemberSubscription", now: float) -> None:
+    def _look_at(self, consumer: Consumer, now: float) -> None:
         late = [message for message in consumer.in_flight.values() if message.deadline <= now]
         if consumer.extended:  # acknowledged in an open transaction, which has a time limit of its own
             for message in [message for message in late if message.sequence in consumer.extended]:

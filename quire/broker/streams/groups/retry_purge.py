@@ -6,15 +6,14 @@ the group: so a crash on the way brings none of them back. Until they are gone, 
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
+from quire.broker.core.core import Core
 from quire.broker.streams.groups.group_definition import prefix_of
-
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.retry_queue import RetryQueue
-    from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.broker.streams.groups.retry_marks import RetryMarks
+from quire.broker.streams.groups.retry_records import RetryMessage
 
 STEP = 1000
 """How many retries one step is about."""
@@ -23,18 +22,46 @@ THROUGH = 1 << 62
 """Above the offsets of all messages: those of a partition were all looked at."""
 
 
+class Retries(Protocol):
+    """The retry lane that is purged.
+
+    Attributes:
+        core: the core.
+        name: its name.
+        marks: the marks of what is in it.
+    """
+
+    core: Core
+    name: str
+    marks: RetryMarks
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its group was not removed."""
+        ...
+
+    def remove_waiting(self, retries: list[RetryMessage]) -> None:
+        """Remove retries that no member has."""
+        ...
+
+    def wake(self) -> None:
+        """Dispatch at the end of this turn."""
+        ...
+
+
 class RetryPurge:
     """What is to go from one retry lane. A purge that a crash ended goes on when it is made.
 
     Args:
         retries: the retry lane.
+        number: the group's.
         new: whether it is made now: then nothing is read.
     """
 
-    def __init__(self, retries: "RetryQueue", *, new: bool = False) -> None:
+    def __init__(self, retries: Retries, number: int, *, new: bool = False) -> None:
         self._retries = retries
         self._core = retries.core
-        self._key = f"{prefix_of(retries.group.number)}purge"
+        self._key = f"{prefix_of(number)}purge"
         value = None if new else self._core.store.mark(self._key)
         self._last: dict[int, int] = {} if value is None else msgspec.msgpack.decode(value, type=dict[int, int])
         self._next = dict.fromkeys(self._last, 0)
@@ -53,7 +80,7 @@ class RetryPurge:
         """Up to which sequence those of a partition's messages are to go; 0 if none is."""
         return self._last.get(lane, 0)
 
-    def covers(self, retry: "RetryMessage") -> bool:
+    def covers(self, retry: RetryMessage) -> bool:
         """Whether a retry is to go."""
         return retry.sequence <= self.last_of(retry.origin_lane)
 

@@ -9,9 +9,10 @@ which comes and goes in the same commits as the link.
 
 import logging
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import send_dead_letters
@@ -20,22 +21,75 @@ from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.streams.groups.group_definition import prefix_of
 from quire.broker.streams.groups.hand_over import hand_over
+from quire.broker.streams.groups.retry_ladder import RetryLadder
 from quire.broker.streams.groups.retry_ledger import RetryLedger
 from quire.broker.streams.groups.retry_marks import RetryMarks
 from quire.broker.streams.groups.retry_purge import RetryPurge
 from quire.broker.streams.groups.retry_records import LinkReader, RetryMessage, link_record
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
+from quire.destination import Destination
 from quire.errors import StoreError
 from quire.logs import event
 from quire.message import Message
+from quire.settings import Policy
 from quire.store.base import Delivery, LaneState, StoredDestination
-
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.group import Group
 
 LINK_SIZE = 160
 """About how many bytes a link takes in a commit."""
+
+
+class RetryStream(Protocol):
+    """The stream of a group.
+
+    Attributes:
+        destination: its address.
+        stored: as the store has it.
+        memory: its node of the memory tree.
+    """
+
+    destination: Destination
+    stored: StoredDestination
+    memory: MemoryUsage
+
+    def finished(self, partition: int) -> None:
+        """A group has finished messages of a partition."""
+        ...
+
+
+class RetryGroup(Protocol):
+    """The group that retries are of.
+
+    Attributes:
+        core: the core.
+        number: tells its marks from those of others.
+        policy: what applies to it.
+        ladder: how long retries wait; None for what the policy says of a queue's redeliveries.
+    """
+
+    core: Core
+    number: int
+    policy: Policy
+    ladder: RetryLadder | None
+
+    @property
+    def stream(self) -> RetryStream:
+        """Its stream."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in the stream."""
+        ...
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was not removed."""
+        ...
+
+    def dead_letter(self, partition: int, offset: int, message: Message) -> Message:
+        """What a message of the stream is as a dead letter of this group."""
+        ...
 
 
 class RetryQueue(Queue):
@@ -55,7 +109,7 @@ class RetryQueue(Queue):
     """
 
     def __init__(
-        self, group: "Group", stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False
+        self, group: RetryGroup, stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False
     ) -> None:
         self.group = group
         self.name = stored.name
@@ -68,7 +122,7 @@ class RetryQueue(Queue):
         address = group.stream.destination
         super().__init__(group.core, stored._replace(kind=address.kind, name=address.name), new=new)
         self.stored = stored
-        self._purge = RetryPurge(self, new=new)
+        self._purge = RetryPurge(self, group.number, new=new)
         self._next_sequence = max(self._next_sequence, self._purge.last + 1)
         self.policy_changed()
 
@@ -107,7 +161,7 @@ class RetryQueue(Queue):
     @property
     def is_there(self) -> bool:
         """Whether its group was not removed."""
-        return self.group.stream.groups.get(self.group.name) is self.group
+        return self.group.is_there
 
     # For the figures of the group's lag; depth, bytes and in_flight are the queue's.
 

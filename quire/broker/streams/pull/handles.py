@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.streams.groups.group_partition import GroupPartition
 from quire.broker.streams.groups.held import MAX_HELD, NOTHING, RETRIES, RETRY_LANE, Held
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.errors import InvalidArgument
 from quire.message import Message
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.broker.core.subscription import AckMode, Session, Subscription
+from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.streams.groups.held import Held
 from quire.broker.streams.groups.leases import TICK
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.pull.pull_request import PullRequest
 from quire.broker.streams.pull.pulled_member import PulledMember
 from quire.errors import InvalidArgument, QuireError
@@ -78,8 +78,7 @@ class PullMember(Session):
     @property
     def is_current(self) -> bool:
         """Whether it is still the group's member of its name."""
-        group = self.member.group
-        return not group.stream.is_deleted and group.stream.groups.get(group.name) is group and self._is_member
+        return self.member.group.is_there and self._is_member
 
     @property
     def _is_member(self) -> bool:
@@ -100,6 +99,10 @@ class PullMember(Session):
         self._poll = None
         self.member.ask(0)
         self.rest()
+
+    def written_this_turn(self) -> None:
+        """Its session is flushed at the end of this turn."""
+        self._core.unwritten(self)
 
     def rest(self) -> None:
         """It has made a request: it is here for the grace time, at the least."""

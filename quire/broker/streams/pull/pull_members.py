@@ -3,11 +3,10 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from quire.broker.destinations import Destinations
+from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
-from quire.broker.streams.groups.groups import Groups
+from quire.broker.streams.groups.groups import Groups, Streams
 from quire.broker.streams.groups.held import ALL, Held
 from quire.broker.streams.offsets import Start
 from quire.broker.streams.pull import settlement
@@ -18,9 +17,6 @@ from quire.broker.streams.pull.pulled_member import PulledMember
 from quire.broker.streams.pull.settlement import Outcomes
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded
 from quire.selectors import Selector
-
-if TYPE_CHECKING:
-    from quire.broker.streams.groups.group import Group
 
 MAX_NAME = 200
 """The longest name of a member, in characters."""
@@ -62,8 +58,8 @@ class PullMembers:
         core: the core.
     """
 
-    def __init__(self, destinations: Destinations, groups: Groups) -> None:
-        self._destinations = destinations
+    def __init__(self, streams: Streams, groups: Groups) -> None:
+        self._streams = streams
         self._groups = groups
         self._members: dict[tuple[str, str, str], PullMember] = {}
 
@@ -95,8 +91,8 @@ class PullMembers:
             here = self._join(opened, name, request.terms, held)
         return PullRequest(here, request.maximum, request.wait)
 
-    def _open(self, stream: str, group: str, request: PollRequest) -> "Group":
-        of = self._destinations.stream(stream)
+    def _open(self, stream: str, group: str, request: PollRequest) -> Group:
+        of = self._streams.stream(stream)
         known = of.groups.get(group)
         wanted = known.selector if known is not None and request.selector is None else request.selector
         return self._groups.open(of, group, start=request.start, order=request.order, selector=wanted)
@@ -157,7 +153,7 @@ class PullMembers:
 
     # Members.
 
-    def _present(self, group: "Group", name: str, handles: Sequence[Handle]) -> PulledMember | None:
+    def _present(self, group: Group, name: str, handles: Sequence[Handle]) -> PulledMember | None:
         """A member that gives handles back; None if it is gone.
 
         One that the group awaits, after a restart of the broker say, is back with them.
@@ -171,7 +167,7 @@ class PullMembers:
         here.rest()
         return here.member
 
-    def _join(self, group: "Group", name: str, terms: Terms, held: Held | None) -> PullMember:
+    def _join(self, group: Group, name: str, terms: Terms, held: Held | None) -> PullMember:
         """Have a member come, or come anew; without ``held`` it has all that the group knows it has."""
         before = self._find(group, name)
         if before is None and len(self._members) >= MAX_MEMBERS:
@@ -182,7 +178,7 @@ class PullMembers:
         self._members[_key(after)] = after
         return after
 
-    def _find(self, group: "Group", name: str) -> PullMember | None:
+    def _find(self, group: Group, name: str) -> PullMember | None:
         here = self._members.get((group.stream.destination.name, group.name, name))
         return here if here is not None and here.is_current else None
 

@@ -1,15 +1,13 @@
 """One request of a member for messages: it waits until there are some, or its time is up."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from quire.broker.streams.groups.member_subscription import MemberSubscription
+from quire.broker.streams.groups.group_member import MemberSubscription
+from quire.broker.streams.pull.pulled_member import PulledMember
 from quire.errors import QuireError
 from quire.message import Message
 from quire.scheduler import Timer
-
-if TYPE_CHECKING:
-    from quire.broker.streams.pull.pull_member import PullMember
 
 LOOKS = 2
 """How many commits a request that does not wait sees through: a member that has just come may need one that settles
@@ -17,6 +15,28 @@ what others gave back, and then one that stores the dispatch mark."""
 
 MAX_BYTES = 1 << 20
 """With so many bytes of messages a request is answered, however many more it asked for."""
+
+
+class Puller(Protocol):
+    """What a request needs of the member that makes it.
+
+    Attributes:
+        member: what the group knows of it.
+    """
+
+    member: PulledMember
+
+    def ask(self, poll: "PullRequest") -> None:
+        """A request waits from now on."""
+        ...
+
+    def answered(self, poll: "PullRequest") -> None:
+        """A request is answered, or its caller is gone."""
+        ...
+
+    def written_this_turn(self) -> None:
+        """Its session is flushed at the end of this turn."""
+        ...
 
 
 class PullRequest:
@@ -34,7 +54,7 @@ class PullRequest:
         error: why it failed; None if it did not.
     """
 
-    def __init__(self, puller: "PullMember", maximum: int, wait: float) -> None:
+    def __init__(self, puller: Puller, maximum: int, wait: float) -> None:
         self.puller = puller
         self.maximum = maximum
         self.taken: list[tuple[MemberSubscription, Message]] = []
@@ -67,7 +87,7 @@ class PullRequest:
     def _look_soon(self) -> None:
         """A commit is done: whether there is anything now is seen at the end of the turn."""
         self._is_due = True
-        self._core.unwritten(self.puller)
+        self.puller.written_this_turn()
 
     def turn_ends(self) -> None:
         """The turn ends: answer with what it has brought, or look what the last commit has."""

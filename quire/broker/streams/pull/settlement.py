@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING
 
+from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.member_subscription import MemberSubscription
 from quire.broker.streams.pull.handles import Handle, written
 from quire.message import Message
 
