@@ -73,11 +73,12 @@ class QueuePart:
                 spool.remove(lane, gone)
             if states := {seq: state for seq, (m, state) in deliveries.items() if m.stored and not m.persistent}:
                 spool.set_deliveries(lane, states)
-        sequences = [message.sequence for message in removals if message.persistent]
+        sequences = [message.sequence for message in removals if message.persistent] if removals else []
         if appends or sequences or deliveries or lane in self.marks:
             part = batch.lane(lane)
             part.appends, part.removals = appends, sequences
-            part.deliveries = {seq: state for seq, (message, state) in deliveries.items() if message.persistent}
+            if deliveries:
+                part.deliveries = {seq: state for seq, (message, state) in deliveries.items() if message.persistent}
             part.dispatch_mark = self.marks.get(lane)
 
 

@@ -18,6 +18,10 @@ class Whole(Protocol):
         """How many messages a child may be given now."""
         ...
 
+    def waits(self, child: Subscription) -> bool:
+        """Whether a child is served as soon as there is credit."""
+        ...
+
     def given(self, child: Subscription, messages: list[Message]) -> None:
         """A child was given messages that it has to acknowledge."""
         ...
@@ -54,6 +58,11 @@ class ChildSubscription(Subscription):
     def credit(self) -> int:
         """How many messages it may be given now."""
         return self.parent.credit(self)
+
+    @property
+    def waits_for_credit(self) -> bool:
+        """Whether its source is served as soon as there is credit, without being woken."""
+        return self.parent.waits(self)
 
     def leave_now(self) -> None:
         """If it is about to leave its source, it does so now."""
@@ -100,10 +109,14 @@ class SharedPrefetch:
 
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now; if none, it is served when there is credit again."""
-        credit = self._credit if child.session.writable else 0
+        credit = self.prefetch + self._extension - len(self._in_flight) if child.session.writable else 0
         if credit <= 0:
             self._waiting.setdefault(child)
         return credit
+
+    def waits(self, child: Subscription) -> bool:
+        """Whether a child waits for credit."""
+        return child in self._waiting
 
     @property
     def _credit(self) -> int:

@@ -174,6 +174,11 @@ class Subscription:
             return self.pulled
         return self.prefetch + len(self.extended) - len(self.in_flight)
 
+    @property
+    def waits_for_credit(self) -> bool:
+        """Whether its source is served as soon as there is credit, without being woken."""
+        return False
+
     def take(self, sequences: list[int]) -> list[Message]:
         """Take settled messages out of the in-flight table.
 

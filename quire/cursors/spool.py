@@ -45,7 +45,7 @@ class Spool:
 
     def is_empty(self, lane: int) -> bool:
         """Whether nothing of a lane is here; costs no read."""
-        return not self._parts(lane)
+        return not self._counts or not self._parts(lane)
 
     def append(self, lane: int, messages: list[Message]) -> None:
         """Put messages in that found no memory.

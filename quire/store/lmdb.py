@@ -18,7 +18,7 @@ from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatc
 from quire.store.damage import tells_of_damage
 from quire.store.disk import NO_SPACE, allocate
 from quire.store.filelock import FileLock, FileLocked
-from quire.store.lmdb_lane import LANE, Databases, LaneEdit, drop_lane
+from quire.store.lmdb_lane import LANE, Cursors, Databases, LaneEdit, drop_lane
 from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
 from quire.store.marks import mark_key
 
@@ -154,9 +154,10 @@ class LmdbStore(FileLocked, Store):
             elif data := txn.pop(key, db=dbs.destinations):
                 for lane in read_destination(number, bytes(data)).lanes:
                     drop_lane(txn, dbs, lane)
+        cursors = Cursors.of(txn, dbs)
         for lane, part in batch.lanes.items():
             if part:
-                LaneEdit(txn, dbs, lane).apply(part)
+                LaneEdit(txn, dbs, lane, cursors).apply(part)
         for producer_id, sequence in batch.producers.items():
             packed = None if sequence is None else sequence.to_bytes(8, "big")
             _set(txn, dbs.producers, text_key(producer_id), packed)

@@ -66,12 +66,30 @@ def seek(cursor: "lmdb.Cursor", lane: int, sequence: int) -> bool:
     """
     key = KEY.pack(lane, sequence)
     found = cursor.set_range(key)
-    if found and bytes(cursor.key()) == key:
+    if found and cursor.key() == key:
         return True
     before = cursor.prev() if found else cursor.last()
     if before and KEY.unpack(cursor.key())[0] == lane:
         return True
     return cursor.set_range(key) and KEY.unpack(cursor.key())[0] == lane
+
+
+class Cursors(NamedTuple):
+    """The cursors of a write transaction, one for all its lanes: a commit may have thousands.
+
+    Attributes:
+        links: over the links pages.
+        deliveries: over the delivery states; None if there are none.
+    """
+
+    links: "lmdb.Cursor"
+    deliveries: "lmdb.Cursor | None"
+
+    @classmethod
+    def of(cls, txn: "lmdb.Transaction", dbs: Databases) -> "Cursors":
+        """Those of a transaction that has written nothing yet."""
+        has_deliveries = txn.stat(dbs.deliveries)["entries"] > 0
+        return cls(txn.cursor(dbs.links), txn.cursor(dbs.deliveries) if has_deliveries else None)
 
 
 class LaneEdit:
@@ -81,12 +99,18 @@ class LaneEdit:
         txn: the write transaction.
         dbs: the environment's databases.
         lane: the lane's id.
+        cursors: of the transaction.
     """
 
-    def __init__(self, txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:
+    __slots__ = (
+        "_bytes", "_count", "_cursors", "_dbs", "_head", "_lane", "_mark", "_next_sequence", "_pages", "_tail", "_txn",
+    )  # fmt: skip
+
+    def __init__(self, txn: "lmdb.Transaction", dbs: Databases, lane: int, cursors: Cursors) -> None:
         self._txn = txn
         self._dbs = dbs
         self._lane = lane
+        self._cursors = cursors
         self._pages: dict[int, LinksPage] = {}
         state = read_state(txn, dbs, lane)
         self._head, self._tail, self._count, self._bytes, self._next_sequence, self._mark = state
@@ -115,19 +139,20 @@ class LaneEdit:
                 self._txn.delete(key, db=self._dbs.links)
                 self._txn.delete(key, db=self._dbs.bodies)
             elif page.dirty:
-                self._txn.put(key, bytes(page.data), db=self._dbs.links)
+                self._txn.put(key, page.data, db=self._dbs.links)
         state = LaneState(self._head, self._tail, self._count, self._bytes, self._next_sequence, self._mark)
         self._txn.put(LANE.pack(self._lane), STATE.pack(*state), db=self._dbs.lanes)
         return state
 
     def _append(self, messages: list[Message]) -> None:
         if self._tail:
-            self._page_of(self._tail).set_next(self._tail, messages[0].sequence)
+            page, index = self._place_of(self._tail)
+            page.set_next(index, messages[0].sequence)
         else:
             self._head = messages[0].sequence
         for page, body, size in pages.pack(messages, self._tail):
             key = KEY.pack(self._lane, page.first)
-            self._txn.put(key, bytes(page.data), db=self._dbs.links)
+            self._txn.put(key, page.data, db=self._dbs.links)
             self._txn.put(key, body, db=self._dbs.bodies)
             self._pages[page.first] = page
             self._bytes += size
@@ -161,16 +186,20 @@ class LaneEdit:
         self._count -= end - start
         page.remove(start, end)
         if previous:
-            self._page_of(previous).set_next(previous, following)
+            page, index = self._place_of(previous)
+            page.set_next(index, following)
         else:
             self._head = following
         if following:
-            self._page_of(following).set_previous(following, previous)
+            page, index = self._place_of(following)
+            page.set_previous(index, previous)
         else:
             self._tail = previous
 
     def _find_page(self, sequence: int) -> LinksPage | None:
-        cursor = self._txn.cursor(self._dbs.links)
+        if page := self._pages.get(sequence):
+            return page
+        cursor = self._cursors.links
         if not seek(cursor, self._lane, sequence):
             return None
         first = KEY.unpack(cursor.key())[1]
@@ -179,13 +208,14 @@ class LaneEdit:
             page = self._pages[first] = LinksPage(first, bytearray(cursor.value()))
         return page
 
-    def _page_of(self, sequence: int) -> LinksPage:
-        """The page of a record that a link names, which therefore must be there."""
+    def _place_of(self, sequence: int) -> tuple[LinksPage, int]:
+        """The page of a record that a link names, which therefore must be there, and its index in it."""
         page = self._find_page(sequence)
-        if page is None or page.find(sequence) < 0:
+        index = -1 if page is None else page.find(sequence)
+        if page is None or index < 0:
             text = f"record {sequence} of lane {self._lane} is not there, though a link leads to it"
             raise StoreCorrupt(text, lane=self._lane, sequence=sequence)
-        return page
+        return page, index
 
     def _set_delivery(self, sequence: int, delivery: Delivery | None) -> None:
         key = KEY.pack(self._lane, sequence)
@@ -195,7 +225,9 @@ class LaneEdit:
             self._txn.put(key, pack_delivery(delivery), db=self._dbs.deliveries)
 
     def _forget_deliveries(self, sequences: list[int]) -> None:
-        cursor = self._txn.cursor(self._dbs.deliveries)
+        cursor = self._cursors.deliveries
+        if cursor is None:
+            return
         going = set(sequences)
         more = cursor.set_range(KEY.pack(self._lane, sequences[0]))
         while more:

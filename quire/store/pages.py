@@ -88,14 +88,14 @@ class LinksPage:
         previous = _U64.unpack_from(self.data, start * _WIDTH + 8)[0]
         return previous, _U64.unpack_from(self.data, (end - 1) * _WIDTH + 16)[0]
 
-    def set_previous(self, sequence: int, previous: int) -> None:
-        """Relink an entry to a new predecessor."""
-        _U64.pack_into(self.data, self.find(sequence) * _WIDTH + 8, previous)
+    def set_previous(self, index: int, previous: int) -> None:
+        """Relink the entry at an index to a new predecessor."""
+        _U64.pack_into(self.data, index * _WIDTH + 8, previous)
         self.dirty = True
 
-    def set_next(self, sequence: int, following: int) -> None:
-        """Relink an entry to a new successor."""
-        _U64.pack_into(self.data, self.find(sequence) * _WIDTH + 16, following)
+    def set_next(self, index: int, following: int) -> None:
+        """Relink the entry at an index to a new successor."""
+        _U64.pack_into(self.data, index * _WIDTH + 16, following)
         self.dirty = True
 
     def remove(self, start: int, end: int) -> None:

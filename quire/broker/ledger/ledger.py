@@ -30,6 +30,7 @@ class Ledger:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._noted: list[Run] = []
+        self._is_asked_for = False
         self._is_waiting = False
         self._partition: Partition | None = None
 
@@ -43,6 +44,7 @@ class Ledger:
         """
         if not self._broker.settings.policies.of(destination).ledger or destination.name == STREAM:
             return None
+        self._is_asked_for = True
         return DestinationLedger(self, str(destination), subscriber, lane)
 
     def now_ms(self) -> int:
@@ -68,7 +70,7 @@ class Ledger:
             parts: what the commit has.
         """
         committed: list[Run] = []
-        for owner, part in parts.items():
+        for owner, part in parts.items() if self._is_asked_for else ():
             if owner.ledger is not None and part.appends:
                 committed += owner.ledger.committing(part.appends)
         if committed:

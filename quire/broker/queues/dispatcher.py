@@ -71,6 +71,8 @@ class Dispatcher:
                 return
             for subscription, share in round_robin.deal(run, ready):
                 self.give(subscription, share)
+            if queue.is_given_out:
+                return
             if self._broker.dispatch.is_over:
                 queue.wake()
                 return

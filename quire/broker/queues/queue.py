@@ -196,10 +196,9 @@ class Queue:
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""
-        for lane in self.lanes:
-            if lane.id in part.marks:
-                lane.mark.stored = part.marks[lane.id]
-            if part.excluded:
+        if part.marks or part.excluded:
+            for lane in self.lanes:
+                lane.mark.stored = part.marks.get(lane.id, lane.mark.stored)
                 lane.cursor.excluded -= part.excluded
         if appends := part.appends:
             self.depth += len(appends)
@@ -217,7 +216,7 @@ class Queue:
                 self.broker.idle_residents[self] = None
             if self.policy.send_advisory_if_no_consumers and not self.subscriptions:
                 self.broker.advisories.no_consumer(self.destination, self.policy, appends)
-        self.wake()
+        self._wake_if_needed()
 
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused, the rest is put into the next commit.
@@ -251,6 +250,22 @@ class Queue:
         if self.subscriptions:
             self.broker.ready[self] = None
             self.broker.ask_turn()
+
+    def _wake_if_needed(self) -> None:
+        """As ``wake``, unless its only consumer has all there is, or is served when it has credit again."""
+        subscriptions = self.subscriptions
+        if len(subscriptions) != 1 or self.dispatcher.looks:
+            self.wake()
+        elif self.is_given_out or subscriptions[0].waits_for_credit:
+            self.broker.watched[self] = None
+        else:
+            self.wake()
+
+    @property
+    def is_given_out(self) -> bool:
+        """Whether it has one consumer, and that has all there is."""
+        subscriptions = self.subscriptions
+        return len(subscriptions) == 1 and self.depth <= len(subscriptions[0].in_flight)
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
@@ -302,7 +317,7 @@ class Queue:
         part.removals += messages
         if not part.listed:
             self.broker.list_part(part)
-        self.wake()
+        self._wake_if_needed()
 
     def _release(self, messages: list[Message]) -> None:
         """Give back the memory of messages that were resident."""

@@ -25,8 +25,11 @@ SCHEDULED = b"\nAMQ_SCHEDULED_"
 """How the header lines begin that say that a message is sent later."""
 
 
-MAX_TARGETS = 1000
+MAX_TARGETS = 20_000
 """How many targets are remembered, by the text of their destination."""
+
+MAX_TEXTS = 2 << 20
+"""How many characters these texts may have together."""
 
 
 class Target(Protocol):
@@ -74,6 +77,7 @@ class Routing:
                 _selector_of(forward)
         self._virtual_topics = VirtualTopics(broker)
         self._targets: dict[str, Target] = {}
+        self._texts = 0
         self._version = -1
         self.temporaries = Temporaries(broker)
         self.client_ids = ClientIds()
@@ -86,14 +90,25 @@ class Routing:
         Raises:
             InvalidDestination: it is no destination that can be sent to.
         """
-        version = self._broker.destinations.version
-        if self._version != version or len(self._targets) >= MAX_TARGETS:
-            self._targets.clear()
-            self._version = version
-        target = self._targets.get(destination)
+        target = self.known(destination)
         if target is None:
-            target = self._targets[destination] = self._find(destination)
+            if len(self._targets) >= MAX_TARGETS or self._texts + len(destination) > MAX_TEXTS:
+                self._forget()
+            target = self._find(destination)
+            self._targets[destination] = target
+            self._texts += len(destination)
         return target
+
+    def known(self, destination: str) -> Target | None:
+        """As ``target``, if it is remembered; None if it has to be found."""
+        if self._version != self._broker.destinations.version:
+            self._forget()
+            self._version = self._broker.destinations.version
+        return self._targets.get(destination)
+
+    def _forget(self) -> None:
+        self._targets.clear()
+        self._texts = 0
 
     def _find(self, destination: str) -> Target:
         addresses, _ = read_destination(destination)

@@ -1,7 +1,10 @@
 """Heads of SEND frames that are like an earlier one but for some values: a correlation id, the length of the body.
 
-Such a head is cut into lines and not read: the session takes over what its headers mean from the earlier one.
+Such a head is cut into lines and not read: the session takes over what its headers mean from the earlier one. With more
+destinations than heads are kept, the destination may differ too.
 """
+
+import re
 
 from quire.protocols.stomp.frames import Head
 
@@ -9,6 +12,11 @@ _LENGTH = b"content-length:"
 _MOST_DIGITS = 9
 _MAX_KEPT = 64
 """The bound keeps what a hostile stream of ever new heads leaves behind small."""
+
+_USES = 4096
+"""So often heads of other destinations than those known are found; then those are learned that come from there on."""
+
+_VALUES = re.compile(rb":[^\n]*")
 
 Key = tuple[bytes, int]
 """By what a head is looked up: the line of its destination, and how many lines it has."""
@@ -20,10 +28,14 @@ class SimilarHeads:
     def __init__(self) -> None:
         # A head, what each of its lines begins with, and which line says the length of the body (-1 if none does).
         self._known: dict[Key, tuple[Head, list[bytes], int]] = {}
+        self._by_names: dict[bytes, tuple[Head, list[bytes], int]] = {}
+        self._uses = 0
 
     def clear(self) -> None:
         """Forget all."""
         self._known.clear()
+        self._by_names.clear()
+        self._uses = 0
 
     def note(self, head: Head, block: bytes) -> None:
         """A head was read in full: others may be like it.
@@ -37,8 +49,9 @@ class SimilarHeads:
         lines = block.split(b"\n")
         starts = [line[: line.find(b":") + 1] for line in lines]
         if len(self._known) >= _MAX_KEPT:
-            self._known.clear()
-        self._known[_key(block)] = head, starts, starts.index(_LENGTH) if _LENGTH in starts else -1
+            self.clear()
+        known = head, starts, starts.index(_LENGTH) if _LENGTH in starts else -1
+        self._known[_key(block)] = self._by_names[_names(block)] = known
 
     def find(self, block: bytes) -> Head | None:
         """The head of some lines, if it is like one that is known; None if it is to be read in full.
@@ -46,7 +59,7 @@ class SimilarHeads:
         Args:
             block: the command and the header lines, each with a line feed at its end, without the receipt.
         """
-        known = self._known.get(_key(block))
+        known = self._known.get(_key(block)) or self._of_another_destination(block)
         if known is None or not _is_plain(block):
             return None
         base, starts, place = known
@@ -60,10 +73,21 @@ class SimilarHeads:
             return None
         return Head.similar(base, lines, int(digits))
 
+    def _of_another_destination(self, block: bytes) -> tuple[Head, list[bytes], int] | None:
+        """One with the same headers in the same order, if there is no place for one of each destination."""
+        if len(self._known) < _MAX_KEPT or self._uses >= _USES:
+            return None
+        self._uses += 1
+        return self._by_names.get(_names(block))
+
 
 def _key(block: bytes) -> Key:
     start = block.find(b"\ndestination:")
     return block[start : block.find(b"\n", start + 1)], block.count(b"\n")
+
+
+def _names(block: bytes) -> bytes:
+    return _VALUES.sub(b":", block)
 
 
 def _is_plain(block: bytes) -> bool:

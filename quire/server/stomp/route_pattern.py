@@ -6,7 +6,9 @@ from typing import Any
 
 from quire.broker.routing.own_temporaries import REPLY_TO
 from quire.broker.routing.route import NOT_STORED, Route
+from quire.broker.routing.routing import Routing, Target
 from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.timing import CRON, DELAY, PERIOD
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.rotation import Rotation
 from quire.message import escape
@@ -15,7 +17,10 @@ from quire.protocols.stomp.frames import Head
 _EXPIRES = b"expires:"
 _MOST_DIGITS = 18
 
-_FIXED = frozenset(name.encode() for name in NOT_STORED | {"persistent", REPLY_TO})
+_COMMON = (b"destination:/queue/", b"destination:/topic/")
+"""How the lines begin of destinations that mean the same in all connections."""
+
+_FIXED = frozenset(name.encode() for name in NOT_STORED | {"persistent", REPLY_TO, DELAY, PERIOD, CRON})
 """Headers with another value of which a message is sent in another way; all others are only kept with it."""
 
 
@@ -30,7 +35,10 @@ class RoutePattern:
         route: as given.
     """
 
-    __slots__ = ("_content", "_expires_at", "_fixed", "_fixed_lines", "_free", "_frees", "route")
+    __slots__ = (
+        "_content", "_destination", "_destination_line", "_expires_at", "_fixed", "_fixed_lines", "_free", "_frees",
+        "_is_common", "route",
+    )  # fmt: skip
 
     def __init__(self, route: Route, head: Head) -> None:
         self.route = route
@@ -41,6 +49,8 @@ class RoutePattern:
             raw = escape(name.encode())
             if raw == b"expires":
                 self._expires_at = place
+            elif raw == b"destination":
+                self._destination, self._destination_line = place, _line(name, head.headers[name])
             elif raw in _FIXED:
                 fixed.append(place)
                 if raw in stored:
@@ -52,12 +62,27 @@ class RoutePattern:
         self._free: Callable[[list[bytes]], Any] = itemgetter(*free) if free else lambda lines: ()
         self._fixed = itemgetter(*fixed)
         self._fixed_lines = self._fixed([b"SEND", *[_line(*field) for field in head.fields]])
+        self._is_common = self._destination_line.startswith(_COMMON) and "JMSXGroupID" not in head.headers
 
     @staticmethod
     def suits(route: Route) -> bool:
         """Whether a route is that of all heads that are like its own."""
         simple = route.transaction is None and route.producer is None
         return simple and not isinstance(route.target, ScheduledSend | Rotation | Partition)
+
+    def target(self, head: Head, routing: Routing) -> Target | None:
+        """What takes a message with a head that is like the pattern's; None if that is not known here.
+
+        Args:
+            head: its head.
+            routing: knows what takes messages for other destinations than the pattern's.
+        """
+        line = head.lines[self._destination]
+        if line == self._destination_line:
+            return self.route.target
+        if not (self._is_common and line.startswith(_COMMON)) or b"," in line:
+            return None
+        return routing.known(line[12:].decode())
 
     def lines(self, head: Head) -> bytes | None:
         """The header lines of a head that are stored, and the empty line; None if it may have another route.

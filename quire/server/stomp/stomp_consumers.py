@@ -28,7 +28,7 @@ from quire.server.stomp.member_acknowledgements import Covered, MemberAcknowledg
 from quire.server.stomp.stomp_member import USUAL_STAMPS, StompMember, redelivery, stamps
 from quire.server.stomp.stomp_rejection import Rejection
 from quire.server.stomp.stomp_subscribe import SubscribeRequest, durable_name, read_subscribe
-from quire.units import parse_number
+from quire.units import MAX_DIGITS, parse_number
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -226,9 +226,9 @@ class StompConsumers:
             self._acknowledge_each([b"%d" % sequence for sequence in left_over(sequences, taken)])
 
     def _acknowledge_each(self, ids: list[bytes]) -> None:
-        """Acknowledge one after the other; the first that is unknown is told when all others are done."""
+        """Acknowledge some of several subscriptions; the first that is unknown is told when all others are done."""
         unknown: UnknownMessage | None = None
-        for id in ids:
+        for id in self._acknowledge_at_once(ids):
             try:
                 for subscription, sequences in self._by_ack_id(unescape(id).decode()):
                     self.acknowledge(subscription, sequences)
@@ -236,6 +236,39 @@ class StompConsumers:
                 unknown = unknown or error
         if unknown is not None:
             raise unknown
+
+    def _acknowledge_at_once(self, ids: list[bytes]) -> list[bytes]:
+        """Acknowledge the messages of each subscription at once.
+
+        Returns:
+            The ids of those that have to be looked at one after the other.
+        """
+        runs: dict[bytes, tuple[Subscription | None, list[int]]] = {}
+        others: list[bytes] = []
+        for id in ids:
+            sequence, _, number = id.partition(b"-")
+            run = runs.get(number)
+            if run is None:
+                run = runs[number] = self._numbered(number or b"0"), []
+            if run[0] is None or not (sequence.isdigit() and len(sequence) < MAX_DIGITS):
+                others.append(id)
+            else:
+                run[1].append(int(sequence))
+        for subscription, sequences in runs.values():
+            if subscription is not None and sequences:
+                messages = subscription.take(sequences)
+                subscription.source.acknowledge(messages)
+                if len(messages) < len(sequences):
+                    left = left_over(sequences, {message.sequence for message in messages})
+                    end = b"-%d" % subscription.number if subscription.number else b""
+                    others += [b"%d%b" % (sequence, end) for sequence in left]
+        return others
+
+    def _numbered(self, number: bytes) -> Subscription | None:
+        """The subscription of a number, if each of its messages is acknowledged by itself and in the usual way."""
+        found = self.subscriptions.get(int(number)) if number.isdigit() and len(number) < MAX_DIGITS else None
+        is_usual = found is not None and found.ack is AckMode.INDIVIDUAL and not isinstance(found, MemberSubscription)
+        return found if is_usual else None
 
     def find(self, head: Head, *, acknowledges: bool = True) -> Covered:
         """The messages that an ACK or NACK frame is about: one, or in ``client`` mode all up to it.

@@ -413,12 +413,13 @@ class StompSession(Session):
         pattern = self._patterns.get(head.base)
         if pattern is None:
             return False
-        lines, expiration = pattern.lines(head), pattern.expiration(head)
-        if lines is None or expiration is None:
-            return False
         route, broker = pattern.route, self._broker
+        target = pattern.target(head, broker.routing)
+        lines, expiration = pattern.lines(head), pattern.expiration(head)
+        if target is None or lines is None or expiration is None:
+            return False
         content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, lines, body))
-        route.target.send(content, expiration, route.priority, route.persistent)
+        target.send(content, expiration, route.priority, route.persistent)
         return True
 
     def _forget_routes(self) -> None:

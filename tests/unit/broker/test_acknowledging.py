@@ -2,7 +2,9 @@
 
 import pytest
 
+from quire.broker.queues.queue import Queue
 from quire.errors import StoreFull
+from quire.message import Message
 from tests.unit.broker.harness import consumer, filled, numbers
 
 
@@ -38,6 +40,47 @@ def test_many_acknowledgements_in_one_chunk_are_all_taken() -> None:
     receiver.feed(b"".join(b"ACK\nid:%s\n\n\0" % m.headers["ack"].encode() for m in receiver.take("MESSAGE")))
     stepped.run()
     assert stepped.queue("q").depth == stepped.queue("q").memory.used == 0
+
+
+def test_acknowledgements_of_many_queues_are_taken_queue_by_queue() -> None:
+    stepped = filled(3, "m.a")
+    producer = stepped.connect()
+    for name in ("m.b", "m.c"):
+        for number in range(3):
+            producer.send(name, b"%d" % number)
+    stepped.run()
+    receiver = consumer(stepped, "m.>")
+    queues = [stepped.queue(name) for name in ("m.a", "m.b", "m.c")]
+    taken: list[int] = []
+
+    def count(queue: Queue) -> None:
+        right = queue.acknowledge
+
+        def acknowledge(messages: list[Message]) -> None:
+            taken.append(len(messages))
+            right(messages)
+
+        queue.acknowledge = acknowledge  # type: ignore[method-assign]
+
+    for queue in queues:
+        count(queue)
+    ids = [message.headers["ack"].encode() for message in receiver.take("MESSAGE")]
+    receiver.feed(b"".join(b"ACK\nid:%s\n\n\0" % id for id in [*ids[::-2], b"0", *ids[-2::-2]]))
+    stepped.run()
+    assert (receiver.errors(), taken, [queue.depth for queue in queues]) == ([], [3, 3, 3], [0, 0, 0])
+
+
+def test_of_many_queues_what_is_known_is_acknowledged_and_what_is_not_is_told() -> None:
+    stepped = filled(2, "m.a")
+    stepped.connect().send("m.b", b"1")
+    stepped.run()
+    receiver = consumer(stepped, "m.>")
+    ids = [message.headers["ack"].encode() for message in receiver.take("MESSAGE")]
+    receiver.feed(b"".join(b"ACK\nid:%s\n\n\0" % id for id in [*ids[:2], b"99-1", b"7-1000", ids[2], ids[0]]))
+    stepped.run()
+    [error] = receiver.take("ERROR")
+    assert b"'7-1000' is not in flight" in error.body
+    assert [stepped.queue(name).depth for name in ("m.a", "m.b")] == [0, 0]
 
 
 def test_subscriptions_of_one_connection_are_told_apart() -> None:

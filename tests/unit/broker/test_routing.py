@@ -128,6 +128,14 @@ def test_no_more_targets_are_remembered_than_there_is_a_limit(monkeypatch: pytes
     assert len(stepped.broker.routing._targets) <= 3
 
 
+def test_the_texts_by_which_targets_are_remembered_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.routing.routing.MAX_TEXTS", 100)
+    stepped = filled(0)
+    for number in range(10):
+        assert stepped.broker.target(f"/queue/q?consumer.priority={number}") is stepped.queue("q")
+        assert sum([len(text) for text in stepped.broker.routing._targets]) <= 100
+
+
 # What the headers of the message say.
 
 

@@ -1,8 +1,10 @@
 """Dispatch is bounded in time: what a turn leaves is first in the next one."""
 
 from quire.broker.queues.queue import Queue
+from quire.broker.subscription import Dispatching
 from quire.clock import ManualClock
 from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.harness import consumer, filled
 
 
 class SlowDispatch:
@@ -70,14 +72,70 @@ def test_a_deep_queue_gives_way_to_others_within_its_dispatch() -> None:
         right(subscription, messages, extra)  # type: ignore[arg-type]
 
     queue.dispatcher.give = give  # type: ignore[method-assign]
-    for consumer in consumers:
-        consumer.subscribe("q")
+    for client in consumers:
+        client.subscribe("q")
     received: list[int] = []
     while not sum(received):
         stepped.turn()
-        received = [len(consumer.messages()) for consumer in consumers]
+        received = [len(client.messages()) for client in consumers]
         if stepped.writer.batch is not None:
             stepped.commit()
     assert sum(received) < 1000
     stepped.run()
-    assert sum(received) + sum([len(consumer.messages()) for consumer in consumers]) == 1000
+    assert sum(received) + sum([len(client.messages()) for client in consumers]) == 1000
+
+
+def dispatched(stepped: SteppedBroker) -> list[str]:
+    """The names of the queues that are dispatched from now on."""
+    names: list[str] = []
+    serve = stepped.broker.dispatch.serve
+
+    def noted(queue: Dispatching) -> None:
+        names.append(queue.destination.name)
+        serve(queue)
+
+    stepped.broker.dispatch.serve = noted  # type: ignore[method-assign]
+    return names
+
+
+def test_a_queue_is_not_dispatched_whose_only_consumer_waits_for_credit() -> None:
+    stepped = filled(1, "m.a")
+    producer = stepped.connect()
+    producer.send("m.b", b"0")
+    stepped.run()
+    receiver = consumer(stepped, "m.>", prefetchSize="1")
+    [first] = receiver.take("MESSAGE")
+    names = dispatched(stepped)
+    for number in range(1, 4):
+        producer.send("m.b", b"%d" % number)
+        stepped.run()
+    assert (names, stepped.queue("m.b") in stepped.broker.watched) == ([], True)
+    receiver.ack(first)
+    stepped.run()
+    assert (names, receiver.messages()) == (["m.a", "m.b"], [b"0"])  # both wait for it, m.a for longer
+
+
+def test_a_queue_is_not_dispatched_that_has_given_out_all() -> None:
+    stepped = filled(2)
+    receiver = consumer(stepped)
+    names = dispatched(stepped)
+    for message in receiver.take("MESSAGE"):
+        receiver.ack(message)
+        stepped.run()
+    assert names == []
+    stepped.connect().send("q", b"new")
+    stepped.run()
+    assert (names, receiver.messages()) == (["q"], [b"new"])
+
+
+def test_a_queue_of_two_consumers_is_dispatched_to_the_one_with_credit() -> None:
+    stepped = filled(2)
+    first = consumer(stepped, "q,/queue/other", prefetchSize="1")
+    second = consumer(stepped, "q,/queue/other", prefetchSize="1")
+    stepped.connect().send("q", b"2")
+    stepped.run()
+    assert (first.messages(), len(second.take("MESSAGE"))) == ([b"0"], 1)
+    third = consumer(stepped)
+    stepped.connect().send("q", b"3")
+    stepped.run()
+    assert third.messages() == [b"2", b"3"]

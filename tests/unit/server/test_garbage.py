@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.server import garbage
 from quire.clock import ManualClock
 from quire.scheduler import Scheduler
+from quire.server import garbage
 from quire.server.garbage import PERIOD, GarbageCollection
 
 
