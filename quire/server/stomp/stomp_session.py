@@ -28,7 +28,7 @@ from quire.errors import (
 from quire.message import Message
 from quire.protocols.stomp.decoder import Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
-from quire.protocols.stomp.frames import ACK_RUN, Head
+from quire.protocols.stomp.frames import AckRun, Head
 from quire.protocols.stomp.states import State, check_required, next_state
 from quire.protocols.stomp.versions import Version, heart_beat, negotiate
 from quire.server.connection import Connection
@@ -40,14 +40,9 @@ from quire.server.stomp.stomp_rejection import read_rejection
 OUTPUT_LIMIT = 256 * 1024
 """With more output than this gathered, nothing more is dispatched to the connection until it is written."""
 
-OTHER_FRAMES = 200
-"""So many frames that are more than a plain SEND or ACK are taken in one turn."""
-
 INPUT_BUDGET = 0.01
-"""How long the frames of one connection are taken in one turn, in seconds."""
-
-LOOK = 127
-"""A mask: the time is looked at when 128 frames are taken, and again."""
+"""How long the frames of one connection are taken in one turn, in seconds. The time is looked at after each batch of
+the decoder's events, and after each frame that is more than a plain SEND or ACK."""
 
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
@@ -78,6 +73,7 @@ class StompSession(Session):
         consumers: its consumers.
         temporaries: its temporary destinations.
         client_id: the name the client gave itself, or None.
+        held: whether its input waits, for room or for its turn.
     """
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
@@ -88,6 +84,7 @@ class StompSession(Session):
         self.temporaries = OwnTemporaries(broker.routing.temporaries)
         self.consumers = StompConsumers(broker, self)
         self.client_id: str | None = None
+        self.held = False
         self._broker = broker
         self._connection = connection
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
@@ -110,11 +107,6 @@ class StompSession(Session):
         }  # fmt: skip
 
     @property
-    def held(self) -> bool:
-        """Whether its input waits for room."""
-        return bool(self._waiting)
-
-    @property
     def unread(self) -> int:
         """How many octets have come that are not read because reading is paused."""
         return self._connection.unread
@@ -125,14 +117,30 @@ class StompSession(Session):
         """Take what came over the connection."""
         if self._heart_beat:
             self._heart_beat.received()
-        is_put_off = self._decoder.has_rest and data
-        events = self._decoder.receive(data)
-        if self._waiting or is_put_off:
-            self._waiting += events
-            return
-        self._process(events)
-        self._end_of_input()
+        self._decoder.receive(data)
+        if not self.held:
+            self._take_input()
+
+    def _take_input(self) -> None:
+        """Do what frames say until nothing is left, it has to wait, or the time of this turn is over."""
+        clock = self._broker.clock
+        end = clock.monotonic() + INPUT_BUDGET
+        while events := self._waiting or self._next_events():
+            if clock.monotonic() > end:
+                self._put_off(events)
+                return
+            self._waiting = []
+            self._process(events, end)
+            if self.held or self._state is State.CLOSED:
+                return
         self._count_partial()
+
+    def _next_events(self) -> list[Event]:
+        try:
+            return self._decoder.next_events()
+        except QuireError as fault:
+            self.fail(fault)
+            return []
 
     def _count_partial(self) -> None:
         """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
@@ -144,21 +152,19 @@ class StompSession(Session):
             self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
 
     def resume(self) -> None:
-        """Go on with the input that waited for room."""
-        waiting, self._waiting = self._waiting, []
+        """Go on with the input that waited."""
+        self.held = False
         self._connection.resume_reading("held")
-        self._process(waiting)
-        self._end_of_input()
+        self._take_input()
 
-    def _end_of_input(self) -> None:
-        """What was decoded is processed, or waits: what else is there?"""
-        if self._decoder.error and not self._waiting:
-            self.fail(self._decoder.error)
-        elif self._decoder.has_rest and not self._waiting:
-            self._put_off([])
+    def _wait(self, events: list[Event]) -> None:
+        """Take no more input until ``resume``; these events come first then."""
+        self._waiting = events
+        self.held = True
+        self._connection.pause_reading("held")
 
     # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
-    def _process(self, events: list[Event]) -> None:  # noqa: C901
+    def _process(self, events: list[Event], end: float) -> None:  # noqa: C901
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
         broker = self._broker
         if self._routes_version != broker.destinations.version:
@@ -168,35 +174,30 @@ class StompSession(Session):
         restricted = broker.is_restricted
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         receipts: list[bytes] = []
-        sent, others = False, 0
+        sent = False
         routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
-        end = broker.clock.monotonic() + INPUT_BUDGET if len(events) > LOOK else 0.0
         try:
             for index, (head, receipt, body) in enumerate(events):
-                if not index & LOOK and index and broker.clock.monotonic() > end:
-                    self._put_off(events[index:])
-                    break
                 route = routes.get(head)
                 try:
                     if route is not None:
                         if restricted and self._must_wait(route):
-                            self._waiting = events[index:]
+                            self._wait(events[index:])
                             break
-                        content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
+                        content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))
                         route.target.send(content, route.expiration, route.priority, route.persistent)
                         sent = True
-                    elif head.base and not restricted and self._send_like(head, stamp, body):  # type: ignore[arg-type]
+                    elif head.base and not restricted and self._send_like(head, stamp, body):
                         sent = True
-                    elif head is ACK_RUN:
-                        self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
-                    elif others >= OTHER_FRAMES:
-                        self._put_off(events[index:])
+                    elif isinstance(head, AckRun):
+                        self.consumers.acknowledge_run(head.ids)
+                    elif not self._other(head, receipt, body, receipts):
+                        self._wait(events[index:])
                         break
-                    elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
-                        self._waiting = events[index:]
+                    elif broker.clock.monotonic() > end:
+                        self._put_off(events[index + 1 :])
                         break
                     else:
-                        others += 1
                         continue
                 except QuireError as error:
                     self.fail(error, receipt)
@@ -215,19 +216,15 @@ class StompSession(Session):
 
     def _put_off(self, events: list[Event]) -> None:
         """Go on with the input in the next turn: others are to have their turn too."""
-        self._waiting = events
-        self._connection.pause_reading("held")
+        self._wait(events)
         self._broker.steps.add(self._go_on, "input that was put off", stores=False)
 
     def _go_on(self) -> bool:
-        if self._waiting:
+        if self.held:  # else the connection is gone
             self.resume()
-        elif self._state is not State.CLOSED:
-            self._connection.resume_reading("held")
-            self.receive(b"")
         return False
 
-    def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
+    def _other(self, head: Head, receipt: bytes | None, body: bytes | bytearray, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""
         self._state = next_state(self._state, head.command)
         check_required(head, self.version)
@@ -354,6 +351,7 @@ class StompSession(Session):
         if self._heart_beat:
             self._heart_beat.stop()
         self._waiting = []
+        self.held = False
         self._broker.partial_bytes -= self._partial
         self._partial = 0
         self._leave("the consumer's connection was lost", lost=True)
@@ -374,7 +372,7 @@ class StompSession(Session):
 
     # SEND.
 
-    def _send(self, head: Head, body: bytes) -> bool:
+    def _send(self, head: Head, body: bytes | bytearray) -> bool:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
         broker = self._broker
         if head.headers["destination"].startswith(PULL):
@@ -408,7 +406,7 @@ class StompSession(Session):
         route = route_of(self._broker, base.headers, self.temporaries)
         self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
 
-    def _send_like(self, head: Head, stamp: bytes, body: bytes) -> bool:
+    def _send_like(self, head: Head, stamp: bytes, body: bytes | bytearray) -> bool:
         """A SEND whose head is like another one; False if it has to be read in full."""
         pattern = self._patterns.get(head.base)
         if pattern is None:
@@ -439,7 +437,6 @@ class StompSession(Session):
             # Consumers cannot make room, and this producer's COMMIT would wait behind its SEND.
             text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
             raise TransactionTooLarge(text, limit=limit)
-        self._connection.pause_reading("held")
         broker.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
         return True
 
@@ -489,12 +486,11 @@ class StompSession(Session):
         transaction = self._transaction(head.headers["transaction"])
         if not transaction.gather():
             return False
-        self._connection.pause_reading("held")
         self._broker.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
         return True
 
     def _gather(self, transaction: Transaction) -> bool:
-        if not self._waiting:  # the connection is gone, and the transaction with it
+        if not self.held:  # the connection is gone, and the transaction with it
             return False
         try:
             if transaction.gather():

@@ -9,6 +9,7 @@ from quire.cli.perf.load import NUMBER_DIGITS
 from quire.cli.perf.stream_load import StreamLoad
 from quire.cli.perf.workers import stamps
 from quire.protocols.stomp.decoder import Decoder, Limits
+from tests.fuzz.stomp_decoder import decode
 
 LIMITS = Limits(max_headers=100, max_line=1000, max_body=10_000)
 
@@ -22,9 +23,8 @@ class Sent(NamedTuple):
 def decoded(load: StreamLoad, count: int) -> list[Sent]:
     frames = b"".join([load.batch_frames(index, count, 2.5) for index in range(load.batches(count))])
     sent = []
-    for head, receipt, body in Decoder(LIMITS).receive(frames):
-        assert isinstance(body, bytes)
-        sent.append(Sent(head.headers, receipt is not None, body))
+    for head, receipt, body in decode(Decoder(LIMITS), frames):
+        sent.append(Sent(head.headers, receipt is not None, bytes(body)))
     return sent
 
 
