@@ -313,7 +313,9 @@ def test_a_connection_that_is_lost_takes_its_put_off_input_with_it() -> None:
 def test_a_long_chunk_of_input_is_taken_in_pieces_and_in_order() -> None:
     stepped = slow()
     client, other = stepped.connect(), stepped.connect()
-    client.feed(b"".join(b"SEND\ndestination:/queue/q\n\n%d\0" % number for number in range(400)))
+    client.feed(b"SEND\ndestination:/queue/q\n\n0\0")
+    stepped.run()
+    client.feed(b"".join(b"SEND\ndestination:/queue/q\n\n%d\0" % number for number in range(1, 400)))
     other.send("q", b"between")
     assert client.session.held
     stepped.run()
