@@ -1,30 +1,18 @@
 """A STOMP client's session: turns frames into calls of the core, and the core's answers into frames.
 
 The hot path is ``receive``, ``_process``, ``deliver``, ``confirmed``, ``flush``. A SEND whose head was seen before
-costs one look into ``_routes``; an acknowledgement costs its share of a run. Everything else goes through the table of
-handlers.
+costs one look into ``StompSends.routes``; an acknowledgement costs its share of a run. Everything else goes through the
+table of handlers.
 """
 
 from collections.abc import Callable
-from functools import partial
 from itertools import groupby
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.broker.flow import HoldCause
 from quire.broker.routing.own_temporaries import OwnTemporaries
-from quire.broker.routing.route import Route, route_of
-from quire.broker.session import Session
 from quire.broker.subscription import Subscription
-from quire.broker.transactions.transaction import Transaction
-from quire.errors import (
-    ConnectionTimeout,
-    LimitExceeded,
-    QuireError,
-    StoreError,
-    TransactionTooLarge,
-    UnknownTransaction,
-)
+from quire.errors import ConnectionTimeout, InvalidHeader, LimitExceeded, QuireError
 from quire.message import Message
 from quire.protocols.stomp.decoder import Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
@@ -32,10 +20,14 @@ from quire.protocols.stomp.frames import AckRun, Head
 from quire.protocols.stomp.states import State, check_required, next_state
 from quire.protocols.stomp.versions import Version, heart_beat, negotiate
 from quire.server.connection import Connection
+from quire.server.stomp.acknowledgements import Acknowledgements
+from quire.server.stomp.client_session import ClientSession
 from quire.server.stomp.heart_beat import HeartBeat
-from quire.server.stomp.route_pattern import RoutePattern
+from quire.server.stomp.message_frames import marker
 from quire.server.stomp.stomp_consumers import PULL, StompConsumers
 from quire.server.stomp.stomp_rejection import read_rejection
+from quire.server.stomp.stomp_sends import StompSends
+from quire.server.stomp.stomp_transactions import StompTransactions
 
 OUTPUT_LIMIT = 256 * 1024
 """With more output than this gathered, nothing more is dispatched to the connection until it is written."""
@@ -47,12 +39,6 @@ the decoder's events, and after each frame that is more than a plain SEND or ACK
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
 
-MAX_ROUTES = 128
-"""How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
-
-MAX_TRANSACTIONS = 1000
-"""How many transactions a connection may have open."""
-
 GOODBYE_AGAIN = 0.1
 """After how many seconds a client that leaves while the store fails is looked at again."""
 
@@ -60,7 +46,7 @@ MIN_HEART_BEAT = 1000
 """The shortest heart-beat interval the broker agrees to, in milliseconds."""
 
 
-class StompSession(Session):
+class StompSession(ClientSession):
     """One client.
 
     Args:
@@ -68,12 +54,8 @@ class StompSession(Session):
         connection: the transport's half.
 
     Attributes:
-        version: of the protocol.
         connected_at: since when it is here, in milliseconds since the epoch.
         consumers: its consumers.
-        temporaries: its temporary destinations.
-        client_id: the name the client gave itself, or None.
-        held: whether its input waits, for room or for its turn.
     """
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
@@ -89,10 +71,10 @@ class StompSession(Session):
         self._connection = connection
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
         self._state = State.CONNECTING
-        self._routes: dict[Head, Route] = {}
-        self._patterns: dict[Head | None, RoutePattern | None] = {}
-        self._routes_version = broker.destinations.version
-        self._transactions: dict[str, Transaction] = {}
+        self._table = self.consumers.table
+        self._acknowledgements = Acknowledgements(self._table)
+        self._transactions = StompTransactions(broker, self, self._table.rolled_back)
+        self._sends = StompSends(broker, self, self._transactions)
         self._output: list[bytes] = []
         self._output_size = 0
         self._waiting: list[Event] = []
@@ -100,10 +82,12 @@ class StompSession(Session):
         self._has_connected = False
         self._heart_beat: HeartBeat | None = None
         self._connect_timer = broker.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
+        consumers, transactions = self.consumers, self._transactions
         self._handlers: dict[bytes, Callable[[Head], None]] = {
-            b"CONNECT": self._connect, b"STOMP": self._connect, b"SUBSCRIBE": self.consumers.subscribe,
-            b"UNSUBSCRIBE": self.consumers.unsubscribe, b"ACK": self._ack, b"NACK": self._nack, b"BEGIN": self._begin,
-            b"COMMIT": self._commit, b"ABORT": self._abort, b"DISCONNECT": self._disconnect,
+            b"CONNECT": self._connect, b"STOMP": self._connect, b"DISCONNECT": self._disconnect,
+            b"SUBSCRIBE": consumers.subscribe, b"UNSUBSCRIBE": consumers.unsubscribe, b"ACK": self._ack,
+            b"NACK": self._nack, b"BEGIN": transactions.begin, b"COMMIT": transactions.commit,
+            b"ABORT": transactions.abort,
         }  # fmt: skip
 
     @property
@@ -167,30 +151,28 @@ class StompSession(Session):
     def _process(self, events: list[Event], end: float) -> None:  # noqa: C901
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
         broker = self._broker
-        if self._routes_version != broker.destinations.version:
-            self._forget_routes()
-            self._routes_version = broker.destinations.version
+        self._sends.refresh()
         broker.sender = self
         restricted = broker.is_restricted
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         receipts: list[bytes] = []
         sent = False
-        routes, prefix, next_id, join = self._routes, broker.id_prefix, broker.next_message_id, b"".join
+        routes, prefix, next_id, join = self._sends.routes, broker.id_prefix, broker.next_message_id, b"".join
         try:
             for index, (head, receipt, body) in enumerate(events):
                 route = routes.get(head)
                 try:
                     if route is not None:
-                        if restricted and self._must_wait(route):
+                        if restricted and self._sends.must_wait(route):
                             self._wait(events[index:])
                             break
                         content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))
                         route.target.send(content, route.expiration, route.priority, route.persistent)
                         sent = True
-                    elif head.base and not restricted and self._send_like(head, stamp, body):
+                    elif head.base and not restricted and self._sends.send_like(head, stamp, body):
                         sent = True
                     elif isinstance(head, AckRun):
-                        self.consumers.acknowledge_run(head.ids)
+                        self._acknowledgements.acknowledge_run(head.ids)
                     elif not self._other(head, receipt, body, receipts):
                         self._wait(events[index:])
                         break
@@ -230,9 +212,11 @@ class StompSession(Session):
         check_required(head, self.version)
         written = len(self._output)
         if head.command == b"SEND":
-            if not self._send(head, body):
+            if head.headers["destination"].startswith(PULL):
+                self.consumers.pull(head)
+            elif not self._sends.send(head, body):
                 return False
-        elif head.command == b"COMMIT" and self._must_gather(head):
+        elif head.command == b"COMMIT" and self._transactions.must_gather(head):
             return False
         else:
             self._handlers[head.command](head)
@@ -255,7 +239,7 @@ class StompSession(Session):
 
     def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Write messages to a consumer."""
-        self._output += self.consumers.frames(subscription, messages, extra)
+        self._output += self._table.consumers[subscription.number].frames(subscription, messages, extra)
         self._output_size += sum([message.size for message in messages])
         self._broker.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
@@ -269,7 +253,7 @@ class StompSession(Session):
 
     def nothing_came(self, subscription: Subscription) -> None:
         """Say that a pull ended without a message: a MESSAGE frame without one, marked by a header."""
-        self.write(self.consumers.marker(subscription, b"pull:end\n"))
+        self.write(marker(subscription, b"pull:end\n", self.version))
 
     def flush(self) -> None:
         """Write what has gathered, in one write."""
@@ -360,151 +344,33 @@ class StompSession(Session):
             self._broker.advisories.connection_stopped(self, self.client_id)
 
     def _leave(self, cause: str, *, lost: bool) -> None:
-        for transaction in self._transactions.values():
-            transaction.abandon()
-        self._transactions.clear()
+        self._transactions.leave()
         self.consumers.leave(cause, lost=lost)
         self.temporaries.end()
         if self.client_id is not None:
             self._broker.routing.client_ids.release(self.client_id, self)
-        self._forget_routes()
+        self._sends.forget()
         self._broker.flow.forget(self)
 
-    # SEND.
-
-    def _send(self, head: Head, body: bytes | bytearray) -> bool:
-        """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
-        broker = self._broker
-        if head.headers["destination"].startswith(PULL):
-            self.consumers.pull(head)
-            return True
-        route = route_of(broker, head.headers, self.temporaries)
-        if self._must_wait(route):
-            return False
-        stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
-        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, route.lines, body))
-        if route.transaction is not None:
-            self._transaction(route.transaction).send(route, content)
-            return True
-        broker.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
-        if route.producer is not None and not broker.take_producer_sequence(route.producer, route.producer_sequence):
-            return True
-        route.target.send(content, route.expiration, route.priority, route.persistent)
-        if route.producer is None:
-            if len(self._routes) >= MAX_ROUTES:
-                self._forget_routes()
-            if head.base is None:
-                self._routes[head] = route
-            elif head.base not in self._patterns:
-                self._learn(head.base)
-        return True
-
-    def _learn(self, base: Head) -> None:
-        """Others may come that are like a head, as one just did."""
-        if len(self._patterns) >= MAX_ROUTES:
-            self._patterns.clear()
-        route = route_of(self._broker, base.headers, self.temporaries)
-        self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
-
-    def _send_like(self, head: Head, stamp: bytes, body: bytes | bytearray) -> bool:
-        """A SEND whose head is like another one; False if it has to be read in full."""
-        pattern = self._patterns.get(head.base)
-        if pattern is None:
-            return False
-        route, broker = pattern.route, self._broker
-        target = pattern.target(head, broker.routing)
-        lines, expiration = pattern.lines(head), pattern.expiration(head)
-        if target is None or lines is None or expiration is None:
-            return False
-        content = b"".join((broker.id_prefix, b"%d" % broker.next_message_id(), stamp, lines, body))
-        target.send(content, expiration, route.priority, route.persistent)
-        return True
-
-    def _forget_routes(self) -> None:
-        self._routes.clear()
-        self._patterns.clear()
-
-    def _must_wait(self, route: Route) -> bool:
-        """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
-        broker = self._broker
-        if route.stored and broker.store_error is not None:
-            raise broker.store_error
-        cause = broker.hold_cause(stored=route.stored)
-        if cause is None:
-            return False
-        limit = broker.settings.store.limit
-        if cause is HoldCause.STORE and route.transaction is not None and broker.transaction_bytes >= limit:
-            # Consumers cannot make room, and this producer's COMMIT would wait behind its SEND.
-            text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
-            raise TransactionTooLarge(text, limit=limit)
-        broker.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
-        return True
-
-    # ACK, NACK and transactions.
+    # ACK and NACK.
 
     def _ack(self, head: Head) -> None:
-        transaction = self._transaction_of(head)
-        covered = self.consumers.find(head, acknowledges=transaction is None)
-        for subscription, sequences in covered:
+        transaction = self._transactions.of(head)
+        for consumer, subscription, sequences in self._acknowledgements.find(head, acknowledges=transaction is None):
             if transaction is None:
-                self.consumers.acknowledge(subscription, sequences)
+                consumer.acknowledge(subscription, sequences)
             else:
                 transaction.acknowledge(subscription, sequences)
 
     def _nack(self, head: Head) -> None:
-        covered = self.consumers.find(head, acknowledges=False)
-        self.consumers.check_rejectable(covered)
-        transaction = self._transaction_of(head)
+        covered = self._acknowledgements.find(head, acknowledges=False)
+        for consumer, _, _ in covered:
+            if consumer.not_rejectable:
+                raise InvalidHeader(consumer.not_rejectable, header="id")
+        transaction = self._transactions.of(head)
         rejection = read_rejection(head.headers)
-        for subscription, sequences in covered:
+        for consumer, subscription, sequences in covered:
             if transaction is None or rejection.extend_ms is not None:  # a lease is extended at once
-                self.consumers.reject(subscription, sequences, rejection)
+                consumer.reject(subscription, sequences, rejection)
             else:
                 transaction.reject(subscription, sequences)
-
-    def _transaction_of(self, head: Head) -> Transaction | None:
-        """The transaction that a frame is part of; None if it is part of none."""
-        name = head.headers.get("transaction")
-        return None if name is None else self._transaction(name)
-
-    def _transaction(self, name: str) -> Transaction:
-        try:
-            return self._transactions[name]
-        except KeyError:
-            raise UnknownTransaction(f"there is no transaction {name[:60]!r}", transaction=name[:60]) from None
-
-    def _begin(self, head: Head) -> None:
-        name = head.headers["transaction"]
-        if len(self._transactions) >= MAX_TRANSACTIONS:
-            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
-        if name in self._transactions:
-            raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
-        self._transactions[name] = Transaction(self._broker)
-
-    def _must_gather(self, head: Head) -> bool:
-        """Whether a COMMIT has to wait until what it is about is found: it is much, and found in steps."""
-        transaction = self._transaction(head.headers["transaction"])
-        if not transaction.gather():
-            return False
-        self._broker.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
-        return True
-
-    def _gather(self, transaction: Transaction) -> bool:
-        if not self.held:  # the connection is gone, and the transaction with it
-            return False
-        try:
-            if transaction.gather():
-                return True
-        except StoreError:  # the COMMIT, which tries it again, fails as others do
-            pass
-        self.resume()
-        return False
-
-    def _commit(self, head: Head) -> None:
-        self._transaction(head.headers["transaction"]).commit()
-        del self._transactions[head.headers["transaction"]]
-        self._broker.sent(self)
-
-    def _abort(self, head: Head) -> None:
-        self.consumers.rolled_back.note(self._transaction(head.headers["transaction"]).roll_back())
-        del self._transactions[head.headers["transaction"]]
