@@ -22,21 +22,7 @@ def run(
     settings: Settings, *, standby: bool, http: HttpServer | None = None,
     wrap: Callable[[Store], Store] | None = None, reload: Callable[[], Settings] | None = None,
 ) -> int:  # fmt: skip
-    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies again.
-
-    Args:
-        settings: the settings.
-        standby: wait while another broker has the store, then take over.
-        http: serves the HTTP API.
-        wrap: makes another store of the one to use; tests put faults between with it.
-        reload: reads the settings again.
-
-    Returns:
-        The exit code: 0 after a clean stop.
-
-    Raises:
-        QuireError: it could not start, or had to give up.
-    """
+    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies again."""
     configure(settings.log.format, settings.log.level)
     _allow_connections()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

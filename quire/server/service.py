@@ -54,23 +54,7 @@ class HttpServer(Protocol):
 
 
 class Service:
-    """One broker process.
-
-    Args:
-        settings: the settings.
-        store: the store; not open yet.
-        http: serves the HTTP API; None for none.
-        clock: the time.
-        reload: reads the settings again; None if they come from nowhere.
-        probe: measures what is free on a disk.
-
-    Attributes:
-        broker: the core, once started.
-        connections: the open STOMP connections and their sessions.
-        store_url: where the store is, without a password.
-        stomp_address: where STOMP listens, ``host:port``.
-        http_address: where HTTP listens, or an empty text.
-    """
+    """One broker process."""
 
     broker: Broker
 
@@ -84,7 +68,7 @@ class Service:
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.connections: dict[StompTransport, StompSession] = {}
-        self.stomp_address = self.http_address = ""
+        self.stomp_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
         self._http = http
         self._reload = reload
@@ -95,14 +79,7 @@ class Service:
         self._lock_checked = self.clock.monotonic()
 
     async def take_store(self, *, standby: bool) -> None:
-        """Become the store's only broker.
-
-        Args:
-            standby: wait for as long as another broker has it.
-
-        Raises:
-            StoreLocked: another broker has it, and we are no standby.
-        """
+        """Become the store's only broker; a standby waits for as long as another broker has it."""
         owner = _owner()
         waiting = False
         while not self.store.try_lock(owner):
@@ -117,15 +94,7 @@ class Service:
                 return
 
     async def start(self, opened: Callable[[], None] = lambda: None) -> None:
-        """Open the store and the ports. A client that STOMP answers finds HTTP open too.
-
-        Args:
-            opened: called when both ports take connections, before the first client is served over STOMP.
-
-        Raises:
-            AddressInUse: a port is taken.
-            StoreError: the store cannot be opened.
-        """
+        """Open the store and the ports: first HTTP, then STOMP; between them ``opened`` is called."""
         loop = self._loop = asyncio.get_running_loop()
         self._use_disk(HoldCause.STORE_DISK, self.store)
         report = migrations.prepare(self.store.url)
@@ -236,11 +205,7 @@ class Service:
         return TICK
 
     def ask_stop(self, failure: QuireError | None = None) -> None:
-        """Have ``wait`` return.
-
-        Args:
-            failure: why, if it is not by order.
-        """
+        """Have ``wait`` return, or raise why it stops if it is not by order."""
         self._failure = failure or self._failure
         self._stopped.set()
 
@@ -264,11 +229,7 @@ class Service:
         return self._stopped.is_set()
 
     async def wait(self) -> None:
-        """Until somebody asks to stop.
-
-        Raises:
-            QuireError: it stops because something failed.
-        """
+        """Until it is to stop; raises what failed."""
         await self._stopped.wait()
         if self._failure:
             raise self._failure

@@ -50,13 +50,7 @@ _KNOWN_SIZE = 1024
 
 
 class Limits(NamedTuple):
-    """What a peer may send at the most (STOMP 1.2, "Size Limits").
-
-    Attributes:
-        max_headers: headers of a frame, its receipt not counted.
-        max_line: octets of a line of the head.
-        max_body: octets of a body.
-    """
+    """What a peer may send at the most (STOMP 1.2, "Size Limits"), in octets; a receipt counts as no header."""
 
     max_headers: int = 1000
     max_line: int = 10 * 1024
@@ -69,15 +63,7 @@ class Limits(NamedTuple):
 
 
 class Decoder:
-    """Decodes one direction of one connection.
-
-    Args:
-        limits: what the peer may send.
-        commands: which commands it may send: ``CLIENT_COMMANDS`` or ``SERVER_COMMANDS``.
-
-    Attributes:
-        limits: as given.
-    """
+    """Decodes one direction of one connection. End-of-lines between frames (heart-beats) are passed over."""
 
     def __init__(self, limits: Limits, commands: frozenset[bytes] = CLIENT_COMMANDS) -> None:
         self.limits = limits
@@ -124,15 +110,10 @@ class Decoder:
         self._position = 0
 
     def next_events(self) -> list[Event]:
-        """Decode the next frames that are whole.
-
-        Returns:
-            ``BATCH`` events at the most, in order; none if that takes more octets. ACK frames of 1.2 that have the
-            header ``id`` and nothing else come as runs (``AckRun``). End-of-lines between frames (heart-beats) are
-            passed over.
+        """The next events, ``BATCH`` at the most; none if that takes more octets.
 
         Raises:
-            ProtocolViolation: the input is wrong. The frames before the fault were returned; none comes after it.
+            ProtocolViolation: the input is wrong. What came before the fault was handed out; nothing comes after it.
             LimitExceeded: it is beyond the limits.
         """
         if self._fault is not None:

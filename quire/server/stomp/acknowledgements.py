@@ -19,11 +19,7 @@ from quire.units import MAX_DIGITS, parse_number
 
 
 class Acknowledgements:
-    """The acknowledgements of one connection.
-
-    Args:
-        table: what its consumers have in common.
-    """
+    """The acknowledgements of one connection."""
 
     def __init__(self, table: ConsumerTable) -> None:
         self._table = table
@@ -32,11 +28,7 @@ class Acknowledgements:
     # Runs.
 
     def acknowledge_run(self, ids: list[bytes]) -> None:
-        """A run of ACK frames with nothing but an id: nearly all acknowledgements there are.
-
-        Raises:
-            UnknownMessage: one of them is not in flight here. The others are acknowledged.
-        """
+        """A run of ACK frames: nearly all there are. An id that is unknown is an error when the others are done."""
         if b"." in ids[0]:
             ids = self._of_members.acknowledge_run(ids)
         only = self._table.subscriptions.get(0) if len(self._table.subscriptions) == 1 else None
@@ -67,11 +59,7 @@ class Acknowledgements:
             raise unknown
 
     def _acknowledge_at_once(self, ids: list[bytes]) -> list[bytes]:
-        """Acknowledge the messages of each subscription at once.
-
-        Returns:
-            The ids of those that have to be looked at one after the other.
-        """
+        """Acknowledge the messages of each subscription at once; the ids that have to be looked at one by one."""
         runs: dict[bytes, tuple[Subscription | None, list[int]]] = {}
         others: list[bytes] = []
         for id in ids:
@@ -102,15 +90,7 @@ class Acknowledgements:
     # Single frames.
 
     def find(self, head: Head, *, acknowledges: bool) -> Covered:
-        """The messages that an ACK or NACK frame is about: one, or in ``client`` mode all up to it.
-
-        Args:
-            head: the frame's.
-            acknowledges: whether it is an ACK outside of transactions; then a late one of a group's member may count.
-
-        Raises:
-            UnknownMessage: it is not in flight here.
-        """
+        """What an ACK or NACK frame is about; ``acknowledges`` if it is an ACK outside of transactions."""
         headers = head.headers
         if self._table.session.version is Version.V1_2:
             return self._by_ack_id(headers["id"], acknowledges=acknowledges)

@@ -8,19 +8,12 @@ from quire.protocols.stomp.versions import Version
 
 
 class ClientSession(Session):
-    """One client.
-
-    Attributes:
-        version: of the protocol.
-        client_id: the name the client gave itself, or None.
-        temporaries: its temporary destinations.
-        held: whether its input waits, for room or for its turn.
-    """
+    """One client."""
 
     version: Version
     client_id: str | None
     temporaries: OwnTemporaries
-    held: bool
+    held: bool  # whether its input waits, for room or for its turn
 
     @property
     @abstractmethod

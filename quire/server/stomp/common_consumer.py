@@ -17,12 +17,7 @@ from quire.server.stomp.stomp_subscribe import SubscribeRequest
 
 
 class CommonConsumer(StompConsumer):
-    """A consumer of one destination or several.
-
-    Args:
-        table: what it has in common with the connection's other consumers.
-        request: what the client asks for.
-    """
+    """A consumer of one destination or several."""
 
     def __init__(self, table: ConsumerTable, request: SubscribeRequest) -> None:
         self.id = request.id

@@ -16,26 +16,14 @@ MAX_CONSUMERS = 10_000
 
 
 class ConsumerTable:
-    """The consumers of a session.
-
-    Args:
-        broker: the core.
-        session: the session.
-
-    Attributes:
-        subscriptions: of the core, by number; one to several destinations has one for each.
-        consumers: whose they are, by number.
-        members: the members of groups, and the readers, by the ids of their subscriptions.
-        rolled_back: what transactions gave back and may be acknowledged late.
-        message_ids: what 1.0 and 1.1 acknowledge by.
-    """
+    """The consumers of a session."""
 
     def __init__(self, broker: Broker, session: ClientSession) -> None:
         self.broker = broker
         self.session = session
-        self.subscriptions: dict[int, Subscription] = {}
-        self.consumers: dict[int, StompConsumer] = {}
-        self.members: dict[str, GroupMember] = {}
+        self.subscriptions: dict[int, Subscription] = {}  # by number; a consumer has one for each destination
+        self.consumers: dict[int, StompConsumer] = {}  # by the numbers of their subscriptions
+        self.members: dict[str, GroupMember] = {}  # and readers, by the ids of their subscriptions
         self.rolled_back = RolledBack()
         self.message_ids = MessageIds(self.subscriptions)
         self._next_number = 0

@@ -16,27 +16,16 @@ from quire.server.stomp.stomp_consumer import Covered
 
 
 class MemberAckId(NamedTuple):
-    """The id of an acknowledgement, read.
+    """The id of an acknowledgement, read."""
 
-    Attributes:
-        offset: of the message; for a retry, in the retry lane.
-        partition: its number, or ``RETRIES``.
-        epoch: the number of the assignment.
-        subscription: the id of the subscription.
-    """
-
-    offset: int
-    partition: int
-    epoch: int
+    offset: int  # for a retry, in the retry lane
+    partition: int  # or RETRIES
+    epoch: int  # the number of the assignment
     subscription: str
 
 
 def read_ack_id(id: bytes) -> MemberAckId | None:
-    """Read the id of an acknowledgement; None if it is not one of a member.
-
-    Args:
-        id: as the frame has it, escaped.
-    """
+    """Read the id of an acknowledgement; None if it is not one of a member."""
     head, dash, subscription = id.partition(b"-")
     parts = head.split(b".")
     if len(parts) != 3 or not dash:
@@ -50,11 +39,7 @@ def read_ack_id(id: bytes) -> MemberAckId | None:
 
 
 class MemberAcknowledgements:
-    """The acknowledgements of one session's members.
-
-    Args:
-        table: what the session's consumers have in common.
-    """
+    """The acknowledgements of one session's members."""
 
     def __init__(self, table: ConsumerTable) -> None:
         self._table = table
@@ -63,14 +48,7 @@ class MemberAcknowledgements:
     # By the ids of 1.2.
 
     def acknowledge_run(self, ids: list[bytes]) -> list[bytes]:
-        """Acknowledge what ids of members are about, those of one partition together.
-
-        Returns:
-            The others.
-
-        Raises:
-            StoreError: one came late, and the store cannot be read. What members have is acknowledged.
-        """
+        """Acknowledge what ids of members are about, those of one partition together; the other ids."""
         others: list[bytes] = []
         known: dict[bytes, tuple[MemberSubscription, list[int]] | None] = {}
         for id in ids:
@@ -108,12 +86,7 @@ class MemberAcknowledgements:
         return child if child is not None and child.is_meant(ack_id.epoch, ack_id.offset) else None
 
     def covered(self, id: bytes, *, acknowledges: bool) -> Covered | None:
-        """What an id is about; nothing, if that has ended; None if it is no id of a member.
-
-        Args:
-            id: escaped.
-            acknowledges: whether a message that the member does not have any more is acknowledged.
-        """
+        """What an id is about; nothing, if that has ended; None if it is no id of a member."""
         ack_id = read_ack_id(id)
         if ack_id is None:
             return None
@@ -136,11 +109,7 @@ class MemberAcknowledgements:
             self._table.message_ids.note(self._table.consumers[child.number], child, child.in_flight.values())
 
     def is_stale(self, subscription: str | None) -> bool:
-        """Whether a message id that is not known may be one that a member had long ago; if so, that is counted.
-
-        Args:
-            subscription: what the frame says of the subscription; None if nothing.
-        """
+        """Whether a message id that is not known may be one that a member had long ago; if so, that is counted."""
         for id, member in self._table.members.items():
             if subscription in (None, id):
                 member.group.stale += 1

@@ -38,18 +38,7 @@ class _Part(NamedTuple):
 
 
 class MemberConsumer(CommonConsumer):
-    """A member of a group, or a reader: what it needs of its session (``MemberPort``).
-
-    Args:
-        table: what it has in common with the connection's other consumers.
-        request: what the client asks for.
-        wish: what it asks for of the stream.
-
-    Raises:
-        InvalidDestination: the stream has no valid name.
-        GroupMismatch: the group is another one.
-        LimitExceeded: the connection would consume too much if it were given all partitions.
-    """
+    """A member of a group, or a reader: what it needs of its session (``MemberPort``)."""
 
     shares_id = names_by_sequence = False
 

@@ -13,13 +13,7 @@ USUAL_STAMPS = b"expires:0\npriority:4\n"
 
 
 def frame_start(id: str | None, destination: str, version: Version) -> bytes:
-    """What all MESSAGE frames of a subscription begin with.
-
-    Args:
-        id: the subscription's; None if the client gave none, as 1.0 allows.
-        destination: as the client knows it.
-        version: of the protocol.
-    """
+    """What all MESSAGE frames of a subscription begin with."""
     headers = {"destination": destination} if id is None else {"subscription": id, "destination": destination}
     return content_for(b"MESSAGE\n" + header_lines(headers) + b"\n\n", version)[:-2]
 
@@ -51,13 +45,7 @@ def old_message_frames(start: bytes, message: Message, content: bytes, extra: by
 
 
 def marker(subscription: Subscription, headers: bytes, version: Version) -> bytes:
-    """A MESSAGE frame that stands for no message.
-
-    Args:
-        subscription: whose consumer it is for.
-        headers: header lines that say what it means.
-        version: of the protocol.
-    """
+    """A MESSAGE frame that stands for no message."""
     id = NO_MESSAGE.encode() + b"\n"
     return subscription.prefix + (id if version is Version.V1_2 else b"") + b"message-id:" + id + headers + b"\n\0"
 

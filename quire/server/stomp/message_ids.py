@@ -14,11 +14,7 @@ Given = tuple[StompConsumer, Subscription, int]
 
 
 class MessageIds:
-    """Who was given a message, by its id. It may have some that were settled otherwise, a bounded number.
-
-    Args:
-        subscriptions: of the connection.
-    """
+    """Who was given a message, by its id. It may have some that were settled otherwise, a bounded number."""
 
     def __init__(self, subscriptions: Mapping[int, Subscription]) -> None:
         self._subscriptions = subscriptions

@@ -16,17 +16,7 @@ from quire.server.stomp.stomp_subscribe import SubscribeRequest
 
 
 class SingleConsumer(CommonConsumer):
-    """A consumer of one queue, topic or durable subscription.
-
-    Args:
-        table: what it has in common with the connection's other consumers.
-        request: what the client asks for.
-
-    Raises:
-        InvalidDestination: it has no valid name, or is a temporary destination of another connection.
-        InvalidHeader: a durable subscription needs a client id.
-        LimitExceeded: there are too many.
-    """
+    """A consumer of one queue, topic or durable subscription."""
 
     def __init__(self, table: ConsumerTable, request: SubscribeRequest) -> None:
         super().__init__(table, request)
@@ -100,11 +90,7 @@ class SingleConsumer(CommonConsumer):
 
 
 def required_client_id(session: ClientSession) -> str:
-    """The client id that a durable subscription needs.
-
-    Raises:
-        InvalidHeader: the client has none.
-    """
+    """The client id that a durable subscription needs."""
     if session.client_id is None:
         text = "a durable subscription belongs to a client: send the header client-id with CONNECT"
         raise InvalidHeader(text, header="client-id")

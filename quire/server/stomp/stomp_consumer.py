@@ -13,34 +13,21 @@ Covered = list[tuple["StompConsumer", Subscription, list[int]]]
 
 
 class StompConsumer(ABC):
-    """A consumer, with one ``Subscription`` of the core for each destination. There is a class for each kind.
-
-    Attributes:
-        id: the subscription's id.
-        shares_id: whether another SUBSCRIBE may have the same id.
-        is_of_queue: whether it consumes one queue.
-        names_by_sequence: whether acknowledgements name its messages by their sequence.
-        not_rejectable: why its messages cannot be rejected; empty if they can.
-        takes_runs: whether they do, and each is about one message.
-    """
+    """A consumer, with one ``Subscription`` of the core for each destination. There is a class for each kind."""
 
     id: str
-    shares_id = True
+    shares_id = True  # whether another SUBSCRIBE may have the same id
     is_of_queue = False
-    names_by_sequence = True
-    takes_runs = False
-    not_rejectable = ""
+    names_by_sequence = True  # whether acknowledgements name its messages by their sequence
+    takes_runs = False  # whether they do, and each is about one message
+    not_rejectable = ""  # why its messages cannot be rejected
 
     def when_started(self, call: Callable[[], None]) -> bool:
         """Make a call when it is subscribed to everything; False if it is already."""
         return False
 
     def pull(self, quantity: int, timeout_ms: int) -> None:
-        """Ask for messages.
-
-        Raises:
-            InvalidHeader: it is not one that pulls.
-        """
+        """Ask for messages; an error if it is not one that pulls."""
         text = f"the subscription {self.id[:60]!r} is not one that pulls: subscribe with activemq.prefetchSize:0"
         raise InvalidHeader(text, header="destination")
 
@@ -64,14 +51,8 @@ class StompConsumer(ABC):
     def covered(self, subscription: Subscription, sequence: int, id: str, *, acknowledges: bool) -> Covered:
         """What an ACK or NACK of a message is about: that, or in ``client`` mode all up to it.
 
-        Args:
-            subscription: of the message.
-            sequence: of the message.
-            id: what the frame calls it.
-            acknowledges: whether it is an ACK outside of transactions.
-
         Raises:
-            UnknownMessage: it is not in flight.
+            UnknownMessage: it is not in flight; the frame calls it by ``id``.
         """
 
     @abstractmethod
@@ -80,8 +61,4 @@ class StompConsumer(ABC):
 
     @abstractmethod
     def reject(self, subscription: Subscription, sequences: list[int], rejection: Rejection) -> None:
-        """Settle messages as failed: they are delivered again, or become dead letters. Or extend the leases on them.
-
-        Raises:
-            InvalidHeader: a lease is to be extended where there is none.
-        """
+        """Settle messages as failed: they are delivered again, or become dead letters. Or extend the leases on them."""

@@ -30,15 +30,7 @@ PULL = "/pull/"
 
 
 class StompConsumers:
-    """The consumers of a session.
-
-    Args:
-        broker: the core.
-        session: the session.
-
-    Attributes:
-        table: what they have in common.
-    """
+    """The consumers of a session."""
 
     def __init__(self, broker: Broker, session: ClientSession) -> None:
         self.table = ConsumerTable(broker, session)
@@ -58,13 +50,7 @@ class StompConsumers:
         yield from self._namesakes
 
     def subscribe(self, head: Head) -> None:
-        """A SUBSCRIBE frame.
-
-        Raises:
-            InvalidDestination: it cannot be subscribed to.
-            InvalidHeader: a header's value cannot be read, or the id is taken.
-            LimitExceeded: the connection has too many subscriptions.
-        """
+        """A SUBSCRIBE frame; one that is refused leaves no consumer."""
         request = read_subscribe(head, self._session.version)
         if len(self._by_id) + len(self._namesakes) >= MAX_SUBSCRIPTIONS:
             raise LimitExceeded(
@@ -96,12 +82,7 @@ class StompConsumers:
         return consumer is not None and consumer.when_started(call)
 
     def unsubscribe(self, head: Head) -> None:
-        """An UNSUBSCRIBE frame; one that names a durable subscription removes it.
-
-        Raises:
-            UnknownSubscription: there is none of that id, or of that name.
-            DestinationInUse: a durable subscription that is to be removed is in use.
-        """
+        """An UNSUBSCRIBE frame; one that names a durable subscription removes it."""
         headers = head.headers
         id = headers.get("id", headers.get("destination", ""))
         consumer = self._by_id.get(id)
@@ -132,12 +113,7 @@ class StompConsumers:
             consumer.wake()
 
     def pull(self, head: Head) -> None:
-        """A SEND frame to ``/pull/ID``: a consumer with prefetch 0 asks for messages.
-
-        Raises:
-            UnknownSubscription: there is none of that id.
-            InvalidHeader: a value cannot be read, or the consumer has a prefetch.
-        """
+        """A SEND frame to ``/pull/ID``: a consumer with prefetch 0 asks for messages."""
         headers = head.headers
         id = headers["destination"].removeprefix(PULL)
         consumer = self._by_id.get(id)

@@ -14,19 +14,10 @@ MAX_ROUTES = 128
 
 
 class StompSends:
-    """The SEND frames of a session.
-
-    Args:
-        broker: the core.
-        session: the session.
-        transactions: those it has open.
-
-    Attributes:
-        routes: where plain messages go, by heads that were seen before.
-    """
+    """The SEND frames of a session."""
 
     def __init__(self, broker: Broker, session: ClientSession, transactions: StompTransactions) -> None:
-        self.routes: dict[Head, Route] = {}
+        self.routes: dict[Head, Route] = {}  # of plain messages, by heads that were seen before
         self._broker = broker
         self._session = session
         self._transactions = transactions

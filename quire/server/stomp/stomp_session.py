@@ -47,16 +47,7 @@ MIN_HEART_BEAT = 1000
 
 
 class StompSession(ClientSession):
-    """One client.
-
-    Args:
-        broker: the core.
-        connection: the transport's half.
-
-    Attributes:
-        connected_at: since when it is here, in milliseconds since the epoch.
-        consumers: its consumers.
-    """
+    """One client."""
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
         settings = broker.settings.stomp

@@ -14,13 +14,7 @@ MAX_TRANSACTIONS = 1000
 
 
 class StompTransactions:
-    """The transactions of a session.
-
-    Args:
-        broker: the core.
-        session: the session.
-        rolled_back: told what transactions give back.
-    """
+    """The transactions of a session."""
 
     def __init__(self, broker: Broker, session: ClientSession, rolled_back: RolledBack) -> None:
         self._broker = broker

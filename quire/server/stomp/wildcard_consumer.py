@@ -17,16 +17,7 @@ from quire.server.stomp.stomp_subscribe import SubscribeRequest
 
 
 class WildcardConsumer(CommonConsumer):
-    """A consumer of all destinations that match.
-
-    Args:
-        table: what it has in common with the connection's other consumers.
-        request: what the client asks for.
-
-    Raises:
-        InvalidDestination: a pattern is none, or names a temporary destination.
-        LimitExceeded: more of them match than a connection may consume.
-    """
+    """A consumer of all destinations that match."""
 
     def __init__(self, table: ConsumerTable, request: SubscribeRequest) -> None:
         super().__init__(table, request)

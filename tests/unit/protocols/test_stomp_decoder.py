@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError
-from quire.protocols.stomp.decoder import Decoder, Event, Limits
+from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
 from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, AckRun
 from quire.protocols.stomp.versions import Version
 from tests.fuzz.stomp_decoder import Frame, decode, fault_of, frames_of
@@ -377,6 +377,36 @@ def test_a_stream_of_ever_new_heads_is_not_remembered() -> None:
     for number in range(1000):
         decode(decoder, b"SEND\na:%d\n\n\0" % number)
     assert len(decoder._heads) <= 64
+
+
+def test_events_come_in_batches() -> None:
+    decoder = Decoder(LIMITS)
+    decoder.receive(b"".join([b"SEND\n\n%d\0" % number for number in range(2 * BATCH + 1)]) + b"SEND\n\nx")
+    assert [len(decoder.next_events()) for _ in range(4)] == [BATCH, BATCH, 1, 0]
+    decoder.receive(b"y\0" * 2)
+    assert [body for _, _, body in decoder.next_events()] == [b"xy"]
+
+
+def test_octets_that_come_before_all_are_decoded_are_decoded_behind_them() -> None:
+    decoder = Decoder(LIMITS)
+    bodies = [b"%d" % number for number in range(2 * BATCH)]
+    stream = b"".join([b"SEND\n\n" + body + b"\0" for body in bodies])
+    decoder.receive(stream[: len(stream) - 9])
+    events = decoder.next_events()
+    decoder.receive(stream[len(stream) - 9 :])
+    while more := decoder.next_events():
+        events += more
+    assert [body for _, _, body in events] == bodies
+
+
+def test_a_fault_is_raised_once_what_came_before_it_is_handed_out() -> None:
+    decoder = Decoder(LIMITS)
+    decoder.receive(b"SEND\n\n1\0WRONG\n\n\0")
+    assert [body for _, _, body in decoder.next_events()] == [b"1"]
+    for _ in range(2):
+        with pytest.raises(ProtocolViolation, match="WRONG"):
+            decoder.next_events()
+        decoder.receive(b"SEND\n\n2\0")
 
 
 def test_faults_carry_data() -> None:
