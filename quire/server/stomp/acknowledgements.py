@@ -12,7 +12,7 @@ from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
 from quire.server.stomp.common_consumer import unknown_message
 from quire.server.stomp.consumer_table import ConsumerTable
-from quire.server.stomp.member_acknowledgements import MemberAcknowledgements, left_over
+from quire.server.stomp.member_acknowledgements import MemberAcknowledgements, acknowledge_all
 from quire.server.stomp.message_frames import NO_MESSAGE
 from quire.server.stomp.stomp_consumer import Covered
 from quire.units import MAX_DIGITS, parse_number
@@ -40,11 +40,8 @@ class Acknowledgements:
         except ValueError:
             self._acknowledge_each(ids)
             return
-        messages = only.take(sequences)
-        only.source.acknowledge(messages)
-        if len(messages) < len(ids):
-            taken = {message.sequence for message in messages}
-            self._acknowledge_each([b"%d" % sequence for sequence in left_over(sequences, taken)])
+        if left := acknowledge_all(only, sequences):
+            self._acknowledge_each([b"%d" % sequence for sequence in left])
 
     def _acknowledge_each(self, ids: list[bytes]) -> None:
         """Acknowledge some of several subscriptions; the first that is unknown is told when all others are done."""
@@ -73,12 +70,8 @@ class Acknowledgements:
                 run[1].append(int(sequence))
         for subscription, sequences in runs.values():
             if subscription is not None and sequences:
-                messages = subscription.take(sequences)
-                subscription.source.acknowledge(messages)
-                if len(messages) < len(sequences):
-                    left = left_over(sequences, {message.sequence for message in messages})
-                    end = b"-%d" % subscription.number if subscription.number else b""
-                    others += [b"%d%b" % (sequence, end) for sequence in left]
+                end = b"-%d" % subscription.number if subscription.number else b""
+                others += [b"%d%b" % (sequence, end) for sequence in acknowledge_all(subscription, sequences)]
         return others
 
     def _numbered(self, text: bytes) -> Subscription | None:

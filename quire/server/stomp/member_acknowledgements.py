@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from quire.broker.streams.groups.held import RETRIES, RETRY_LANE
 from quire.broker.streams.groups.member_subscription import MemberSubscription
-from quire.broker.subscription import AckMode
+from quire.broker.subscription import AckMode, Subscription
 from quire.message import unescape
 from quire.server.stomp.consumer_table import ConsumerTable
 from quire.server.stomp.stomp_consumer import Covered
@@ -64,10 +64,7 @@ class MemberAcknowledgements:
         for run in known.values():
             if run is not None:
                 child, offsets = run
-                messages = child.take(offsets)
-                child.source.acknowledge(messages)
-                if len(messages) < len(offsets):
-                    late += [(child, left) for left in left_over(offsets, {message.sequence for message in messages})]
+                late += [(child, left) for left in acknowledge_all(child, offsets)]
         for child, offset_left in late:
             child.member.group.acknowledged_late(child, offset_left)
         return others
@@ -117,9 +114,13 @@ class MemberAcknowledgements:
         return False
 
 
-def left_over(sequences: list[int], taken: set[int]) -> list[int]:
-    """Which of a run's sequences were not in flight, or not any more when they came a second time."""
-    left = set(taken)
+def acknowledge_all(subscription: Subscription, sequences: list[int]) -> list[int]:
+    """Acknowledge a run; those that were not in flight, or not any more when they came a second time."""
+    messages = subscription.take(sequences)
+    subscription.source.acknowledge(messages)
+    if len(messages) == len(sequences):
+        return []
+    left = {message.sequence for message in messages}
     over = []
     for sequence in sequences:
         if sequence in left:
