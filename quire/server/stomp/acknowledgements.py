@@ -31,7 +31,8 @@ class Acknowledgements:
         """A run of ACK frames: nearly all there are. An id that is unknown is an error when the others are done."""
         if b"." in ids[0]:
             ids = self._of_members.acknowledge_run(ids)
-        only = self._table.subscriptions.get(0) if len(self._table.subscriptions) == 1 else None
+        subscriptions = self._table.subscriptions
+        only = subscriptions.get(0) if len(subscriptions) == 1 else None
         if only is None or not self._table.consumers[0].takes_runs:
             self._acknowledge_each(ids)
             return

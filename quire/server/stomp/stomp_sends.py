@@ -22,18 +22,13 @@ class StompSends:
         self._session = session
         self._transactions = transactions
         self._patterns: dict[Head | None, RoutePattern | None] = {}
-        self._version = broker.destinations.version
-
-    def refresh(self) -> None:
-        """Forget the routes if destinations have come or gone since they were found."""
-        if self._version != self._broker.destinations.version:
-            self.forget()
-            self._version = self._broker.destinations.version
+        self.version = broker.destinations.version  # of the destinations, when the first of the routes was found
 
     def forget(self) -> None:
-        """Forget all routes."""
+        """Forget all routes: destinations have come or gone since they were found, or there are too many."""
         self.routes.clear()
         self._patterns.clear()
+        self.version = self._broker.destinations.version
 
     def send(self, head: Head, body: bytes | bytearray) -> bool:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""

@@ -14,7 +14,7 @@ from quire.broker.routing.own_temporaries import OwnTemporaries
 from quire.broker.subscription import Subscription
 from quire.errors import ConnectionTimeout, InvalidHeader, LimitExceeded, QuireError
 from quire.message import Message
-from quire.protocols.stomp.decoder import Decoder, Event, Limits
+from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
 from quire.protocols.stomp.frames import AckRun, Head
 from quire.protocols.stomp.states import State, check_required, next_state
@@ -100,22 +100,22 @@ class StompSession(ClientSession):
         """Do what frames say until nothing is left, it has to wait, or the time of this turn is over."""
         clock = self._broker.clock
         end = clock.monotonic() + INPUT_BUDGET
-        while events := self._waiting or self._next_events():
-            if clock.monotonic() > end:
-                self._put_off(events)
+        while True:
+            try:
+                events = self._waiting or self._decoder.next_events()
+            except QuireError as fault:
+                self.fail(fault)
                 return
+            if not events:
+                break
             self._waiting = []
             self._process(events, end)
             if self.held or self._state is State.CLOSED:
                 return
+            if len(events) == BATCH and clock.monotonic() > end:
+                self._put_off([])
+                return
         self._count_partial()
-
-    def _next_events(self) -> list[Event]:
-        try:
-            return self._decoder.next_events()
-        except QuireError as fault:
-            self.fail(fault)
-            return []
 
     def _count_partial(self) -> None:
         """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
@@ -142,25 +142,27 @@ class StompSession(ClientSession):
     def _process(self, events: list[Event], end: float) -> None:  # noqa: C901
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
         broker = self._broker
-        self._sends.refresh()
+        sends = self._sends
+        if sends.version != broker.destinations.version:
+            sends.forget()
         broker.sender = self
         restricted = broker.is_restricted
         stamp = b"\ntimestamp:%d\n" % broker.clock.now_ms()
         receipts: list[bytes] = []
         sent = False
-        routes, prefix, next_id, join = self._sends.routes, broker.id_prefix, broker.next_message_id, b"".join
+        routes, prefix, next_id, join = sends.routes, broker.id_prefix, broker.next_message_id, b"".join
         try:
             for index, (head, receipt, body) in enumerate(events):
                 route = routes.get(head)
                 try:
                     if route is not None:
-                        if restricted and self._sends.must_wait(route):
+                        if restricted and sends.must_wait(route):
                             self._wait(events[index:])
                             break
                         content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))
                         route.target.send(content, route.expiration, route.priority, route.persistent)
                         sent = True
-                    elif head.base and not restricted and self._sends.send_like(head, stamp, body):
+                    elif head.base and not restricted and sends.send_like(head, stamp, body):
                         sent = True
                     elif isinstance(head, AckRun):
                         self._acknowledgements.acknowledge_run(head.ids)
