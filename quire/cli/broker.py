@@ -33,7 +33,7 @@ def start(context: click.Context, file: Path | None, standby: bool, flags: dict[
     settings = read()
     # The broker's own modules are needed by this verb alone.
     from quire.http.http_api import HttpApi
-    from quire.server.service import run
+    from quire.server.process import run
 
     context.exit(run(settings, standby=standby, http=HttpApi(), reload=read))
 

@@ -9,6 +9,7 @@ from benchmarks.load import NUMBER_DIGITS, NumberedLoad, stream_load
 from quire.cli.perf.load import Load
 from quire.cli.perf.workers import stamps
 from quire.protocols.stomp.decoder import Decoder, Limits
+from tests.fuzz.stomp_decoder import decode
 
 LIMITS = Limits(max_headers=100, max_line=1000, max_body=10_000)
 
@@ -21,9 +22,8 @@ class Sent(NamedTuple):
 
 def decoded(load: Load, first: int, count: int, last: int) -> list[Sent]:
     sent = []
-    for head, receipt, body in Decoder(LIMITS).receive(b"".join(load.frames(first, count, last, 2.5))):
-        assert isinstance(body, bytes)
-        sent.append(Sent(head.headers, receipt is not None, body))
+    for head, receipt, body in decode(Decoder(LIMITS), b"".join(load.frames(first, count, last, 2.5))):
+        sent.append(Sent(head.headers, receipt is not None, bytes(body)))
     return sent
 
 

@@ -9,9 +9,6 @@ import pytest
 Imports = dict[str, set[str]]
 """From which modules each module imports."""
 
-WITH_CIRCLES = {"quire.broker", "quire.server.stomp"}
-"""Packages that still have circles inside them. The list only gets shorter."""
-
 
 def imports_of(package: str) -> Imports:
     """All imports within a package, those under TYPE_CHECKING and inside functions too."""
@@ -59,18 +56,8 @@ def found() -> list[set[str]]:
     return circles(imports_of("quire"))
 
 
-def _inside(circle: set[str], package: str) -> bool:
-    return all(module == package or module.startswith(package + ".") for module in circle)
-
-
 def test_no_modules_import_in_a_circle(found: list[set[str]]) -> None:
-    new = [circle for circle in found if not any(_inside(circle, package) for package in WITH_CIRCLES)]
-    assert [sorted(circle) for circle in new] == []
-
-
-def test_a_package_without_circles_is_named_no_more(found: list[set[str]]) -> None:
-    for package in WITH_CIRCLES:
-        assert any(_inside(circle, package) for circle in found), f"{package} has no circle: take it off the list"
+    assert [sorted(circle) for circle in found] == []
 
 
 def test_imports_for_types_and_inside_functions_make_circles_too(

@@ -8,16 +8,16 @@ from quire.cli.perf.load import SCENARIOS, Load
 from quire.cli.perf.workers import Pace, stamps
 from quire.clock import ManualClock
 from quire.protocols.stomp.decoder import Decoder, Limits
+from tests.fuzz.stomp_decoder import decode, fault_of
 
 
 def decoded(load: Load, first: int, count: int, last: int) -> list[tuple[dict[str, str], bytes | None, bytes]]:
     decoder = Decoder(Limits())
     frames = []
-    for head, receipt, body in decoder.receive(b"".join(load.frames(first, count, last, 1.5))):
+    for head, receipt, body in decode(decoder, b"".join(load.frames(first, count, last, 1.5))):
         assert head.command == b"SEND"
-        assert isinstance(body, bytes)
-        frames.append((head.headers, receipt, body))
-    assert decoder.error is None
+        frames.append((head.headers, receipt, bytes(body)))
+    assert fault_of(decoder) is None
     return frames
 
 
