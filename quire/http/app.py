@@ -30,7 +30,6 @@ from quire.http import (
     xa,
 )
 from quire.http.answers import JSON, Answer, error_answer, json_answer
-from quire.http.bulk import access
 from quire.http.endpoint import Doors, Endpoint, read_call
 from quire.http.exposition import CONTENT_TYPE
 from quire.http.measured import Measured
