@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.browsing import BrowsedMessage, described, read
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
 from quire.destination import Destination, DestinationKind, checked, written
@@ -119,7 +120,7 @@ class Management:
         """
         return self.browse_source(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
-    def browse_source(self, queue: Queue, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
+    def browse_source(self, queue: LaneDispatch, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
         """As ``browse``, of a queue or a durable subscription."""
         check_limit(limit)
         first = parse_number(after or "0")

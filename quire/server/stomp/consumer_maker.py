@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quire.broker.core.shared_prefetch import ChildSubscription
 from quire.broker.core.subscription import Subscription
 from quire.broker.queues.departure import Departure
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.wildcard import WildcardSubscription
@@ -197,7 +197,7 @@ class ConsumerMaker:
         """A consumer goes: it is entered no more. What it has of a queue comes back in steps."""
         del self._subscriptions[subscription.number]
         source, gone = subscription.source, partial(self._tell_gone, subscription)
-        if isinstance(source, Queue):
+        if isinstance(source, LaneDispatch):
             Departure(self._broker.core, source, subscription, cause, gone, lost=lost).begin()
         else:
             source.remove(subscription, cause, lost=lost)
@@ -213,7 +213,7 @@ class ConsumerMaker:
     # One consumer.
 
     def _of_queue(
-        self, request: SubscribeRequest, queue: Queue, written: str, parent: WildcardSubscription | None = None
+        self, request: SubscribeRequest, queue: LaneDispatch, written: str, parent: WildcardSubscription | None = None
     ) -> Subscription:
         kind = Subscription if parent is None else ChildSubscription
         subscription = kind(

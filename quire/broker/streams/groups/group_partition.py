@@ -9,7 +9,6 @@ import msgspec
 from quire.broker.core.commit import Commit
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
-from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
@@ -89,10 +88,13 @@ class GroupPartition(LaneSubscription):
         self._written: Progress | None = None
         core, order = partition.core, group.definition.order
         partition.start_after(finished.highest)
-        self.groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
+        groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
         found = LaneState(count=_unfinished(partition, finished))
         keys = partition_keys(group.number, partition.index)
-        super().__init__(core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector)
+        super().__init__(
+            core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector, group.policy,
+            self._ledger(), groups_kind,
+        )  # fmt: skip
         self._records = self.lanes[0].reader
         if not group.is_stored:
             self.lanes[0].mark = DispatchMark(NEVER_STORED)
@@ -115,7 +117,9 @@ class GroupPartition(LaneSubscription):
         self.wake()
 
     def _ledger(self) -> DestinationLedger | None:
-        return self.core.ledger.of(self.destination, subscriber=self.group.name, lane=self.partition.index)
+        return self.partition.core.ledger.of(
+            self.partition.destination, subscriber=self.group.name, lane=self.partition.index
+        )
 
     @property
     def is_stored(self) -> bool:
@@ -246,12 +250,9 @@ class GroupPartition(LaneSubscription):
         ladder = self.group.ladder
         return super().redelivery_delay_ms(message) if ladder is None else ladder.delay_ms(message.failures)
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Finish messages that cannot be delivered; they become dead letters of the group, in the same commit."""
-        self.let_go(messages)
-        self.dispatcher.groups.settled(messages)
-        letters = [self.group.dead_letter(self.partition.index, message.sequence, message) for message in messages]
-        send_dead_letters(self.core, self, letters, reason, cause)
+    def _letters(self, messages: list[Message]) -> list[Message]:
+        """What messages are as dead letters: of the group."""
+        return [self.group.dead_letter(self.partition.index, message.sequence, message) for message in messages]
 
     def find_late(self, sequence: int) -> list[Message]:
         """What is there to finish if a member acknowledges a message that it does not have any more.
