@@ -4,7 +4,7 @@ It is what a queue, a durable subscription, a group's part of a partition and th
 Each of them is given messages in its own way, and what it has settled is stored in its own way.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -17,6 +17,7 @@ from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
 from quire.broker.queues.queue_lane import END, QueueLane
 from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.record_removal import Settlement
 from quire.broker.queues.redelivery import Redelivery
 from quire.broker.queues.redelivery_delay import redelivery_delay
 from quire.cursors.memory_usage import MemoryUsage
@@ -43,7 +44,7 @@ class LaneDispatch:
         ledger: where events of its messages are noted; None if its policy does not ask for it.
         lanes: those of higher priority first.
         memory: its node of the memory tree.
-        charge: counts the bytes of messages that come back into the store, or with a minus go.
+        settlement: what settling its messages means to the store.
         groups_kind: what keeps account of the message groups.
 
     Attributes:
@@ -74,7 +75,7 @@ class LaneDispatch:
 
     def __init__(
         self, core: Core, destination: Destination, policy: Policy, ledger: DestinationLedger | None,
-        lanes: Sequence[QueueLane], memory: MemoryUsage, charge: Callable[[int], None],
+        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement,
         groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.core = core
@@ -91,7 +92,8 @@ class LaneDispatch:
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
         self.first_expiry = 0
-        self._charge = charge
+        self._settlement = settlement
+        self._charge = settlement.charge
         self._settles_with = 0
         self._open = QueuePart(self)
         self.dispatcher = Dispatcher(core, self, groups_kind)
@@ -137,18 +139,14 @@ class LaneDispatch:
 
     # Commits.
 
-    def _close_part(self, commit: Commit) -> QueuePart:
-        """What has gathered for a commit; what comes from now on is for the next one."""
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit."""
         part, self._open = self._open, QueuePart(self)
         commit.parts[self] = part
         for lane in self.lanes:
             if (mark := lane.mark.take()) is not None:
                 part.marks[lane.id] = mark
-        return part
-
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
-        raise NotImplementedError
+        self._settlement.write(part, commit.batch)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
@@ -170,6 +168,8 @@ class LaneDispatch:
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
         following = self._open
+        if restored:
+            self._settlement.undo([message for message in part.removals if id(message) in restored])
         following.removals = [m for m in part.removals if id(m) not in restored] + following.removals
         following.deliveries = {**part.deliveries, **following.deliveries}
         following.excluded |= part.excluded
@@ -586,7 +586,3 @@ class LaneDispatch:
             return 0 < self.core.store.lane_state(lane).head <= sequence
         except StoreError:
             return True
-
-
-def charged_elsewhere(size: int) -> None:
-    """The records are those of a topic, a stream: their bytes count there."""

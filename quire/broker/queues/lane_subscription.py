@@ -8,11 +8,11 @@ dispatch marks and delivery states are marks of the store, written in the same c
 from collections.abc import Sequence
 from typing import Protocol
 
-from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
-from quire.broker.queues.lane_dispatch import LaneDispatch, charged_elsewhere
-from quire.broker.queues.lane_records import LaneKeys, LaneRecords, encode_state
+from quire.broker.queues.ack_set_settlement import AckSetSettlement, UnstoredSettlement
+from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.lane_records import LaneKeys, LaneRecords
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_lane import END
 from quire.broker.queues.queue_part import QueuePart
@@ -23,7 +23,7 @@ from quire.destination import Destination
 from quire.message import Message
 from quire.selectors import Selector
 from quire.settings import Policy
-from quire.store.base import LaneState, WriteBatch
+from quire.store.base import LaneState
 
 HOLES_LIMIT = 10_000
 """With so many holes in its ack set, a subscription is given nothing new: about 100 bytes of memory each."""
@@ -69,6 +69,7 @@ class LaneSubscription(LaneDispatch):
         policy: what applies to it.
         ledger: where events of its messages are noted; None if its policy does not ask for it.
         groups_kind: what keeps account of the message groups.
+        is_stored: whether it is there after a restart.
 
     Attributes:
         keys: as given.
@@ -83,7 +84,7 @@ class LaneSubscription(LaneDispatch):
     def __init__(
         self, core: Core, owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
         dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy, ledger: DestinationLedger | None,
-        groups_kind: type[MessageGroups] = MessageGroups,
+        groups_kind: type[MessageGroups] = MessageGroups, *, is_stored: bool = True,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
@@ -92,7 +93,9 @@ class LaneSubscription(LaneDispatch):
         self._lane_owner = owner
         memory = MemoryUsage(0, owner.memory)
         lanes = self._made_lanes(core, memory, dispatch_marks)
-        super().__init__(core, owner.destination, policy, ledger, lanes, memory, charged_elsewhere, groups_kind)
+        kind = AckSetSettlement if is_stored else UnstoredSettlement
+        self._settled = kind(owner, lanes, keys, finished)
+        super().__init__(core, owner.destination, policy, ledger, lanes, memory, self._settled, groups_kind)
         self.depth, self.bytes = found.count, found.bytes
 
     def _made_lanes(self, core: Core, memory: MemoryUsage, dispatch_marks: Sequence[int]) -> list[SubscriptionLane]:
@@ -181,66 +184,11 @@ class LaneSubscription(LaneDispatch):
         """Sequences that no message will ever have."""
         self.finished.add_range(first, last)
 
-    # What is settled, and what comes back, is stored in its own way.
-
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
-        part, marks = self._close_part(commit), commit.batch.marks
-        sequences = sorted([message.sequence for message in part.removals])
-        self.finished.add_all(sequences)
-        for page, value in self.finished.changed_pages().items():
-            marks[self.keys.page(page)] = value
-        for message, state in part.deliveries.values():
-            marks[self._state_key(message)] = encode_state(state)
-        for message in part.removals:
-            if message.deliveries or message.sequence in part.deliveries:
-                marks[self._state_key(message)] = None
-        if done := self._lane_owner.done_by_all(sequences):
-            self._remove_records(part, done, commit.batch)
-        if (progress := self._progress_mark(part)) is not None:
-            marks[self.keys.progress] = progress
-
-    def _state_key(self, message: Message) -> str:
-        return self.lane_of(message).reader.keys.state(message.sequence)
-
-    def _remove_records(self, part: QueuePart, done: list[int], batch: WriteBatch) -> None:
-        """Remove records that it was the last one to need, of those that a commit finishes."""
-        if len(self.lanes) == 1:
-            lane = batch.lane(self.lanes[0].id)
-            lane.removals += done
-            part.owned = {self.lanes[0].id: lane}
-            return
-        part.owned, gone = {}, set(done)
-        for own in self.lanes:
-            if sequences := [message.sequence for message in own.own(part.removals) if message.sequence in gone]:
-                part.owned[own.id] = batch.lane(own.id)
-                part.owned[own.id].removals += sequences
-
-    def _progress_mark(self, part: QueuePart) -> bytes | None:
-        """How far it has come when a commit is done: the value of its mark; None if it stays as it is."""
-        raise NotImplementedError
+    # It is stored.
 
     def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
         """The dispatch marks when a commit is done, in the order of the owner's lanes."""
         return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self.lanes)]
-
-    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what it had of this subscription is put into the next one.
-
-        Args:
-            part: this subscription's part of it.
-            restored: ``id`` of the messages that are not finished after all.
-        """
-        super().commit_failed(part, restored)
-        for message in part.removals:
-            if id(message) in restored:
-                self._unfinish(message.sequence, message.sequence)
-
-    def _unfinish(self, first: int, last: int) -> None:
-        """Sequences are not finished after all."""
-        self.finished.discard_range(first, last)
-        for lane in self.lanes:
-            lane.reader.forget_nothing()
 
     def stop(self) -> None:
         """Before a clean stop: nothing was delivered that the delivery states do not tell."""

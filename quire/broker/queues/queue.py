@@ -7,11 +7,11 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 import logging
 from collections.abc import Sequence
 
-from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.record_removal import RecordRemoval
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import StoreError
@@ -41,7 +41,8 @@ class Queue(LaneDispatch):
         policy = core.settings.policies.of(destination)
         memory = MemoryUsage(policy.memory_limit, core.memory)
         lanes = _lanes(core, stored, memory, new=new)
-        super().__init__(core, destination, policy, core.ledger.of(destination), lanes, memory, core.charge_stored)
+        settlement = RecordRemoval(lanes, core.spool, core.charge_stored)
+        super().__init__(core, destination, policy, core.ledger.of(destination), lanes, memory, settlement)
         states = [lane.state for lane in lanes]
         self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.paused = bool(stored.settings.get("paused"))
@@ -105,10 +106,6 @@ class Queue(LaneDispatch):
             self.stored = self.stored._replace(settings={**self.stored.settings, GROUPED: True})
             self.core.change_destination(self.stored.id, self.stored)
             self.dispatcher.consumers_changed()
-
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
-        self._close_part(commit).write(self.lanes, commit.batch, self.core.spool)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""

@@ -238,13 +238,12 @@ class DurableSubscription(LaneSubscription):
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
+        part, marks = self._open, commit.batch.marks
         super().fill(commit)
+        marks[self.keys.progress] = msgspec.msgpack.encode(self._progress_after(part))
         if not self._is_stored:
             self._is_stored = True
-            commit.batch.marks[definition_key(self.number)] = msgspec.msgpack.encode(self._defined())
-
-    def _progress_mark(self, part: QueuePart) -> bytes:
-        return msgspec.msgpack.encode(self._progress_after(part))
+            marks[definition_key(self.number)] = msgspec.msgpack.encode(self._defined())
 
     def _progress_after(self, part: QueuePart) -> Progress:
         """How far it has come when a commit is done."""

@@ -93,7 +93,7 @@ class GroupPartition(LaneSubscription):
         keys = partition_keys(group.number, partition.index)
         super().__init__(
             core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector, group.policy,
-            self._ledger(), groups_kind,
+            self._ledger(), groups_kind, is_stored=group.is_stored,
         )  # fmt: skip
         self._records = self.lanes[0].reader
         if not group.is_stored:
@@ -186,29 +186,18 @@ class GroupPartition(LaneSubscription):
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit; of a reader nothing is stored."""
-        states = self._records.unstored
-        if states is None:
-            super().fill(commit)
-            return
-        part, self._open = self._open, QueuePart(self)
-        commit.parts[self] = part
-        self.finished.add_all(sorted([message.sequence for message in part.removals]))
-        states.update([(sequence, state) for sequence, (_, state) in part.deliveries.items()])
-        for message in part.removals:
-            states.pop(message.sequence, None)
+        part = self._open
+        super().fill(commit)
+        progress = Progress(*self._dispatch_marks_after(part))
+        if self.is_stored and progress != self._written:
+            self._written = progress
+            commit.batch.marks[self.keys.progress] = msgspec.msgpack.encode(progress)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
         super().committed(part)
         if part.removals:
             self.group.stream.finished(self.partition.index)
-
-    def _progress_mark(self, part: QueuePart) -> bytes | None:
-        progress = Progress(*self._dispatch_marks_after(part))
-        if progress == self._written:
-            return None
-        self._written = progress
-        return msgspec.msgpack.encode(progress)
 
     def take_back(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
@@ -365,7 +354,7 @@ class GroupPartition(LaneSubscription):
         self.core.forget(self)
         self._open = QueuePart(self)
         own, lane = self.finished, self.lanes[0]
-        self._unfinish(1, max(own.highest, 1))
+        self._settled.unfinish(1, max(own.highest, 1))
         own.merge(finished)
         self._rest()
         if self.partition.announced:  # it was not told of the last messages if they were finished when they came
@@ -386,7 +375,7 @@ class GroupPartition(LaneSubscription):
         """
         own = self.finished
         if own.highest >= offset:
-            self._unfinish(offset, own.highest)
+            self._settled.unfinish(offset, own.highest)
         if offset > 1:
             own.add_range(1, offset - 1)
         own.merge(self.partition.gone)

@@ -15,9 +15,10 @@ from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
-from quire.broker.queues.lane_dispatch import LaneDispatch, charged_elsewhere
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.record_removal import RecordRemoval, charged_elsewhere
 from quire.broker.streams.groups.group_definition import prefix_of
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.retry_ladder import RetryLadder
@@ -123,7 +124,8 @@ class RetryQueue(LaneDispatch):
         self._cancelled: dict[int, RetryMessage] = {}
         memory, state = MemoryUsage(0, stream.memory), LaneState() if new else core.store.lane_state(stored.lanes[0])
         lane = QueueLane(core, stored.lanes[0], memory, state=state, reader=LinkReader(core.store))
-        super().__init__(core, stream.destination, group.policy, self._ledger(), [lane], memory, charged_elsewhere)
+        settlement = RecordRemoval([lane], core.spool, charged_elsewhere)
+        super().__init__(core, stream.destination, group.policy, self._ledger(), [lane], memory, settlement)
         self.depth, self.bytes = state.count, self._stored_bytes
         self._purge = RetryPurge(self, group.number, new=new)
         self._next_sequence = max(state.next_sequence, self._purge.last + 1)
@@ -389,8 +391,8 @@ class RetryQueue(LaneDispatch):
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit: links instead of messages, and their marks."""
         self._remove_cancelled()
-        part, now = self._close_part(commit), self.core.clock.now_ms()
-        part.write(self.lanes, commit.batch, self.core.spool)
+        part, now = self._open, self.core.clock.now_ms()
+        super().fill(commit)
         appends, marks = _retries(part.appends), commit.batch.marks
         if appends:
             commit.batch.lane(self.lanes[0].id).appends = [link_record(retry, now) for retry in appends]
