@@ -7,7 +7,7 @@ from quire.broker.core.core import Core
 from quire.broker.dead_letter import needs_expired, send_dead_letters
 from quire.broker.destinations import Destinations
 from quire.broker.queues.found_links import found_links
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.temporary import Temporaries
 from quire.broker.topics.topic import Topic
 from quire.errors import StoreCorrupt
@@ -61,7 +61,7 @@ class ExpiredMessages:
         self._destinations = destinations
         self._temporaries = temporaries
         self._version = -1
-        self._queues: dict[int, tuple[Queue, QueueLane]] = {}
+        self._queues: dict[int, tuple[LaneDispatch, QueueLane]] = {}
         self._topics: dict[int, tuple[Topic, int]] = {}
 
     def remove(self, lane: int, sequences: list[int], *, persistent: bool) -> Iterator[Cost]:
@@ -101,14 +101,16 @@ class ExpiredMessages:
                 for priority, lane in enumerate(topic.lanes)
             }
 
-    def _temporary(self, lane: int) -> "tuple[Queue, QueueLane] | None":
+    def _temporary(self, lane: int) -> "tuple[LaneDispatch, QueueLane] | None":
         """The temporary queue that a lane belongs to."""
         temporary = self._temporaries.queue_of(lane)
         return None if temporary is None else (temporary, temporary.lanes[0])
 
     # Queues.
 
-    def _remove_from_queue(self, queue: Queue, lane: "QueueLane", run: list[int], persistent: bool) -> Iterator[Cost]:
+    def _remove_from_queue(
+        self, queue: LaneDispatch, lane: "QueueLane", run: list[int], persistent: bool
+    ) -> Iterator[Cost]:
         source = self._core.store if persistent else self._core.spool
         free = queue.free_of(run)
         entries = [
@@ -126,7 +128,7 @@ class ExpiredMessages:
             self._bury(queue, messages)
             yield Cost(2 * len(portion), _size(messages), len(portion) - len(messages))
 
-    def _bury(self, queue: Queue, messages: list[Message]) -> None:
+    def _bury(self, queue: LaneDispatch, messages: list[Message]) -> None:
         """Remove messages that are not in flight."""
         taken = set(queue.take_out([message.sequence for message in messages]))
         messages = [message for message in messages if message.sequence in taken]

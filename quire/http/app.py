@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from quire.errors import InvalidArgument, ProtocolViolation, QuireError
 from quire.http import (
     broker,
+    bulk_access,
     connections,
     durables,
     groups,
@@ -42,7 +43,7 @@ from quire.settings import split_address
 
 MODULES = (
     broker, connections, producers, queues, messages, transfers, topics, durables, streams, pull, groups, schedule, xa,
-    access, writes,
+    bulk_access, writes,
 )  # fmt: skip
 ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
 """All there are."""

@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from quire.broker.queues.queue import Queue
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.errors import StoreCorrupt
 from quire.management.described import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.lane_dispatch import LaneDispatch
     from quire.broker.queues.queue_lane import QueueLane
 
 PAUSED_AT = "paused_at"
@@ -36,11 +37,11 @@ class Blocked(Status, frozen=True):
     age_seconds: Annotated[float, doc("For how long.")]
 
 
-def blocked(broker: "Broker", queue: "Queue") -> Blocked | None:
+def blocked(broker: "Broker", queue: "LaneDispatch") -> Blocked | None:
     """Why the messages of a queue or subscription cannot be given out; None if nothing is in the way or consumes."""
     if queue.depth <= queue.in_flight:
         return None
-    if queue.paused:
+    if isinstance(queue, Queue) and queue.paused:
         since = queue.stored.settings.get(PAUSED_AT)
         age = (broker.core.clock.now_ms() - since) / 1000 if isinstance(since, int) else 0.0
         return Blocked("paused", max(age, 0.0))
@@ -50,7 +51,7 @@ def blocked(broker: "Broker", queue: "Queue") -> Blocked | None:
     return Blocked(cause, broker.core.clock.monotonic() - began) if cause else None
 
 
-def _by_store(queue: "Queue") -> tuple[str, float] | None:
+def _by_store(queue: "LaneDispatch") -> tuple[str, float] | None:
     if queue.fault is not None:
         return "damaged-record" if isinstance(queue.fault, StoreCorrupt) else "store-failed", queue.fault_since
     for lane in queue.lanes:
@@ -61,14 +62,14 @@ def _by_store(queue: "Queue") -> tuple[str, float] | None:
     return None
 
 
-def _by_policy(queue: "Queue") -> tuple[str, float] | None:
+def _by_policy(queue: "LaneDispatch") -> tuple[str, float] | None:
     if queue.dispatcher.gate.since is not None:
         return "waiting-for-consumers", queue.dispatcher.gate.since
     held = [lane.delayed_since for lane in queue.lanes if queue.dispatcher.next.is_held(lane)]
     return ("redelivery-delay", min(held)) if len(held) == len(queue.lanes) else None
 
 
-def _by_parking(queue: "Queue") -> tuple[str, float] | None:
+def _by_parking(queue: "LaneDispatch") -> tuple[str, float] | None:
     """What the first message of a lane waits for, if it is parked."""
     for lane in queue.lanes:
         if lane.parking.is_full:
@@ -84,7 +85,7 @@ def _first_unparked(lane: "QueueLane") -> int:
     return min([waiting[0].sequence for waiting in (lane.returned, lane.cursor.window) if waiting], default=1 << 63)
 
 
-def _by_consumers(broker: "Broker", queue: "Queue") -> tuple[str, float]:
+def _by_consumers(broker: "Broker", queue: "LaneDispatch") -> tuple[str, float]:
     """Nothing is in the way of the messages: are all consumers full, or can the store not note what is given out?"""
     eligible = queue.dispatcher.round_robin.eligible(queue.policy)
     full_since = [s.full_since for s in eligible if s.full_since is not None and s.credit <= 0]

@@ -10,6 +10,8 @@ from typing import Annotated, TypeVar
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.browsing import BrowsedMessage, described, read
+from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
 from quire.broker.streams.groups.group import Group
@@ -98,7 +100,7 @@ class Management:
         """
         return self.browse_source(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
-    def browse_source(self, queue: Queue, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
+    def browse_source(self, queue: LaneDispatch, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
         """As ``browse``, of a queue or a durable subscription."""
         check_limit(limit)
         first = parse_number(after or "0")
@@ -262,7 +264,7 @@ def listed(
             yield status(found)
 
 
-def dismiss_consumers(source: Queue | Topic, text: str) -> None:
+def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
     """Disconnect all consumers of a queue, topic or durable subscription, and say why."""
     for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
         session.fail(UnknownDestination(text, name=source.destination.name))

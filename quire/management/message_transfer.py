@@ -19,7 +19,7 @@ from quire.units import parse_number
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.lane_dispatch import LaneDispatch
 
 STEP = 1000
 """How many messages one step is about, at the most."""
@@ -69,7 +69,13 @@ class MessageTransfer:
     """
 
     def __init__(
-        self, broker: "Broker", source: "Queue", choice: Choice, place: Place | None = None, *, copies: bool = False
+        self,
+        broker: "Broker",
+        source: "LaneDispatch",
+        choice: Choice,
+        place: Place | None = None,
+        *,
+        copies: bool = False,
     ) -> None:
         self.done = 0
         self._broker = broker
@@ -172,7 +178,7 @@ class MessageTransfer:
                 target.bring(content, message.expiration, message.priority, message.persistent)
 
 
-def matches(wanted: Selector, queue: "Queue", message: Message) -> bool:
+def matches(wanted: Selector, queue: "LaneDispatch", message: Message) -> bool:
     """Whether a selector matches a message that was read beside a queue's cursor."""
     message.redelivered |= message.sequence <= queue.lane_of(message).cursor.redelivered_to
     return wanted.matches(message)

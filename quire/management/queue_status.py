@@ -13,7 +13,7 @@ from quire.message import Message
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.lane_dispatch import LaneDispatch
 
 
 class QueueStatus(Status, frozen=True):
@@ -68,9 +68,9 @@ class QueueStatusReader:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._heads: WeakKeyDictionary[Queue, tuple[int, int]] = WeakKeyDictionary()
+        self._heads: WeakKeyDictionary[LaneDispatch, tuple[int, int]] = WeakKeyDictionary()
 
-    def status(self, queue: "Queue") -> QueueStatus:
+    def status(self, queue: "LaneDispatch") -> QueueStatus:
         """All that is known of a queue."""
         name, now = queue.destination.name, self._broker.core.clock.monotonic()
         parked, for_consumers = _parked(queue)
@@ -89,7 +89,7 @@ class QueueStatusReader:
             producers_held=held_producers(self._broker, name),
         )  # fmt: skip
 
-    def oldest_age(self, queue: "Queue") -> float | None:
+    def oldest_age(self, queue: "LaneDispatch") -> float | None:
         """The age of the first message of a queue or durable subscription, in seconds; None if it is not known.
 
         It is in the message's header, which is read again only when another message is first.
@@ -102,7 +102,7 @@ class QueueStatusReader:
             return None
         return None if since is None else max(self._broker.core.clock.now_ms() - since, 0) / 1000
 
-    def _first_timestamp(self, queue: "Queue") -> int | None:
+    def _first_timestamp(self, queue: "LaneDispatch") -> int | None:
         head, known = self._head_sequence(queue), self._heads.get(queue)
         if known is None or known[0] != head:
             messages = self._read(queue, head)
@@ -111,13 +111,13 @@ class QueueStatusReader:
             known = self._heads[queue] = (head, timestamp(messages[0]))
         return known[1]
 
-    def _read(self, queue: "Queue", head: int) -> list[Message]:
+    def _read(self, queue: "LaneDispatch", head: int) -> list[Message]:
         """The first message; a subscription may have to pass over much to find the next one, so it is not asked."""
         if isinstance(queue, LaneSubscription):
             return [message for lane in queue.lanes for message in lane.reader.load(lane.id, [head])]
         return read(self._broker.core, queue, head, 0, 1).messages
 
-    def _head_sequence(self, queue: "Queue") -> int:
+    def _head_sequence(self, queue: "LaneDispatch") -> int:
         heads = [message.sequence for message in queue.unstored()[:1]]
         for lane in queue.lanes:
             if (head := lane.head()) is not None:
@@ -127,7 +127,7 @@ class QueueStatusReader:
         return min(heads, default=0)
 
 
-def _parked(queue: "Queue") -> tuple[int, int]:
+def _parked(queue: "LaneDispatch") -> tuple[int, int]:
     """How many messages wait for consumers that are there, and how many of them not for the owner of a group."""
     parkings = [lane.parking for lane in queue.lanes]
     for_consumers = sum([len(fifo) for parking in parkings for fifo in parking.matched.values()])

@@ -7,7 +7,7 @@ is where it is when no read fails.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.errors import BrokerStopping, StoreError
 from quire.settings import Settings
 from quire.store.base import Store
@@ -176,7 +176,7 @@ class World:
         return {name: sorted(bodies) for name, bodies in found.items() if bodies}
 
     def _drain(
-        self, destination: str, queue: Queue, headers: Mapping[str, str] | None = None, client_id: str = ""
+        self, destination: str, queue: LaneDispatch, headers: Mapping[str, str] | None = None, client_id: str = ""
     ) -> list[str]:  # fmt: skip
         bodies: list[str] = []
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.queues import dispatch_mark, dispatcher, message_groups, selective_dispatch
+from quire.broker.queues import dispatch_mark, message_groups, next_messages, selective_dispatch
 from quire.broker.queues.browsing import read
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_lane import QueueLane
@@ -34,7 +34,7 @@ from tests.unit.cursors.lane import charge
 SMALL = (
     (queue_cursor, "PAGE_LIMIT", 3),
     (queue_cursor, "WINDOW_LIMIT", 6),
-    (dispatcher, "RECALL_LIMIT", 2),
+    (next_messages, "RECALL_LIMIT", 2),
     (selective_dispatch, "RECALL_LIMIT", 2),
     (selective_dispatch, "SCAN_LIMIT", 4),
     (selective_dispatch, "RUN", 3),

@@ -20,7 +20,7 @@ from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Link
 
 if TYPE_CHECKING:
-    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.lane_dispatch import LaneDispatch
     from quire.broker.queues.queue_lane import QueueLane
 
 _sequence = attrgetter("sequence")
@@ -73,7 +73,7 @@ class Portion(NamedTuple):
     next: int | None
 
 
-def entries(core: Core, queue: "Queue", start: int, limit: int, *, in_flight: bool = True) -> list[Message]:
+def entries(core: Core, queue: "LaneDispatch", start: int, limit: int, *, in_flight: bool = True) -> list[Message]:
     """What a queue has from a sequence on, in order. Bodies are not read: a size is known without.
 
     Args:
@@ -106,7 +106,7 @@ def _stored(
         start = links[-1].sequence + 1
 
 
-def read(core: Core, queue: "Queue", start: int, byte_budget: int, limit: int) -> Portion:
+def read(core: Core, queue: "LaneDispatch", start: int, byte_budget: int, limit: int) -> Portion:
     """Read messages of a queue from a sequence on, in order, in flight or not.
 
     Args:
@@ -138,7 +138,7 @@ def read(core: Core, queue: "Queue", start: int, byte_budget: int, limit: int) -
     return Portion(messages, wanted[-1].sequence + 1 if len(found) > len(wanted) else None)
 
 
-def described(queue: "Queue", messages: list[Message]) -> list[BrowsedMessage]:
+def described(queue: "LaneDispatch", messages: list[Message]) -> list[BrowsedMessage]:
     """What is told of messages of a queue."""
     in_flight = queue.in_flight_of([message.sequence for message in messages])
     return [_described(queue, message, message.sequence in in_flight) for message in messages]
@@ -149,7 +149,7 @@ def timestamp(message: Message) -> int:
     return int(message.headers()["timestamp"])
 
 
-def _described(queue: "Queue", message: Message, in_flight: bool) -> BrowsedMessage:
+def _described(queue: "LaneDispatch", message: Message, in_flight: bool) -> BrowsedMessage:
     headers = message.headers()
     text, encoding = text_of(message.body)
     return BrowsedMessage(
@@ -174,7 +174,7 @@ def _entry(link: Link, lane: "QueueLane", *, persistent: bool) -> Message:
     return entry
 
 
-def _load(core: Core, queue: "Queue", wanted: list[Message]) -> list[Message]:
+def _load(core: Core, queue: "LaneDispatch", wanted: list[Message]) -> list[Message]:
     """Entries with their contents; what was removed meanwhile is left out."""
     messages = [entry for entry in wanted if not entry.stored]
     stored = [entry for entry in wanted if entry.stored]

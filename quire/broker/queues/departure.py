@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 
 
 class Departure:
@@ -20,7 +20,7 @@ class Departure:
     """
 
     def __init__(
-        self, core: Core, queue: Queue, subscription: Subscription, cause: str, gone: Callable[[], None], *,
+        self, core: Core, queue: LaneDispatch, subscription: Subscription, cause: str, gone: Callable[[], None], *,
         lost: bool,
     ) -> None:  # fmt: skip
         self._core = core

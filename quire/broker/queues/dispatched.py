@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from quire.broker.core.subscription import Subscription
-from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_lane import QueueLane
 from quire.message import Message
 from quire.settings import Policy
@@ -16,12 +15,10 @@ class Dispatched(Protocol):
     Attributes:
         policy: what applies to it.
         subscriptions: its consumers, in the order they came.
-        groups_kind: what keeps account of the message groups.
     """
 
     policy: Policy
     subscriptions: list[Subscription]
-    groups_kind: type[MessageGroups]
 
     @property
     def lanes(self) -> Sequence[QueueLane]:

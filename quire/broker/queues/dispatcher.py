@@ -7,6 +7,7 @@ groups each message is looked at (``quire.broker.queues.selective_dispatch``).
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
 from quire.broker.queues.dispatched import Dispatched
+from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.next_messages import NextMessages
 from quire.broker.queues.round_robin import RoundRobin
 from quire.broker.queues.selective_dispatch import SelectiveDispatch
@@ -22,6 +23,7 @@ class Dispatcher:
     Args:
         core: the core.
         queue: its queue.
+        groups_kind: what keeps account of the message groups.
 
     Attributes:
         gate: whether it may begin.
@@ -31,11 +33,11 @@ class Dispatcher:
         looks: whether each message is looked at: there are selectors or message groups.
     """
 
-    def __init__(self, core: Core, queue: Dispatched) -> None:
+    def __init__(self, core: Core, queue: Dispatched, groups_kind: type[MessageGroups]) -> None:
         self._core = core
         self._queue = queue
         self.gate = StartGate(core.clock, core.scheduler, queue.wake)
-        self.groups = queue.groups_kind(self._group_owned)
+        self.groups = groups_kind(self._group_owned)
         self.round_robin = RoundRobin(queue.subscriptions)
         self.looks = False
         self.next = NextMessages(core, queue)

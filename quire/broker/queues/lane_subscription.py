@@ -8,18 +8,22 @@ dispatch marks and delivery states are marks of the store, written in the same c
 from collections.abc import Sequence
 from typing import Protocol
 
-from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
-from quire.broker.queues.lane_records import LaneKeys, LaneRecords, encode_state
-from quire.broker.queues.queue import Queue
-from quire.broker.queues.queue_lane import END, QueueLane
+from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.queues.ack_set_settlement import AckSetSettlement, UnstoredSettlement
+from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.lane_records import LaneKeys, LaneRecords
+from quire.broker.queues.message_groups import MessageGroups
+from quire.broker.queues.queue_lane import END
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.subscription_lane import SubscriptionLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
+from quire.destination import Destination
 from quire.message import Message
 from quire.selectors import Selector
-from quire.store.base import LaneState, StoredDestination, WriteBatch
+from quire.settings import Policy
+from quire.store.base import LaneState
 
 HOLES_LIMIT = 10_000
 """With so many holes in its ack set, a subscription is given nothing new: about 100 bytes of memory each."""
@@ -30,18 +34,15 @@ class LaneOwner(Protocol):
 
     Attributes:
         announced: the highest sequence of those commits that are done.
+        destination: the address of their messages.
     """
 
     announced: int
+    destination: Destination
 
     @property
     def lanes(self) -> tuple[int, ...]:
         """The lanes' ids: one, or ten by priority."""
-        ...
-
-    @property
-    def stored(self) -> StoredDestination:
-        """The destination as the store has it."""
         ...
 
     @property
@@ -54,7 +55,7 @@ class LaneOwner(Protocol):
         ...
 
 
-class LaneSubscription(Queue):
+class LaneSubscription(LaneDispatch):
     """One subscription to lanes.
 
     Args:
@@ -65,6 +66,10 @@ class LaneSubscription(Queue):
         found: how many messages it has, and their sizes, as the store has them.
         dispatch_marks: its dispatch marks, as the store has them, in the order of the owner's lanes.
         selector: which messages it wants; None for all.
+        policy: what applies to it.
+        ledger: where events of its messages are noted; None if its policy does not ask for it.
+        groups_kind: what keeps account of the message groups.
+        is_stored: whether it is there after a restart.
 
     Attributes:
         keys: as given.
@@ -78,31 +83,33 @@ class LaneSubscription(Queue):
 
     def __init__(
         self, core: Core, owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
-        dispatch_marks: Sequence[int], selector: Selector | None,
+        dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy, ledger: DestinationLedger | None,
+        groups_kind: type[MessageGroups] = MessageGroups, *, is_stored: bool = True,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
         self.selector = selector
         self.full_of_holes_since: float | None = None
         self._lane_owner = owner
-        self._found_marks = dispatch_marks
-        super().__init__(core, owner.stored)
+        memory = MemoryUsage(0, owner.memory)
+        lanes = self._made_lanes(core, memory, dispatch_marks)
+        kind = AckSetSettlement if is_stored else UnstoredSettlement
+        self._settled = kind(owner, lanes, keys, finished)
+        super().__init__(core, owner.destination, policy, ledger, lanes, memory, self._settled, groups_kind)
         self.depth, self.bytes = found.count, found.bytes
 
-    def _make_lanes(self, *, new: bool) -> Sequence[QueueLane]:
+    def _made_lanes(self, core: Core, memory: MemoryUsage, dispatch_marks: Sequence[int]) -> list[SubscriptionLane]:
         """What is left of the owner's lanes; of ten each has a node of the memory tree so that each may flow."""
-        self.memory = MemoryUsage(0, self._lane_owner.memory)
-        count = len(self._lane_owner.lanes)
-        if count == 1:
-            return [self._make_lane(0, self.keys, self.memory, 4)]
-        nodes = [MemoryUsage(0, self.memory) for _ in range(count)]
-        return [self._make_lane(p, self.keys.of_priority(p), nodes[p], p) for p in reversed(range(count))]
-
-    def _make_lane(self, index: int, keys: LaneKeys, memory: MemoryUsage, priority: int) -> SubscriptionLane:
-        owner = self._lane_owner
-        state = LaneState(next_sequence=owner.announced + 1, dispatch_mark=self._found_marks[index])
-        records = LaneRecords(self.core.store, owner.lanes[index], self.finished, keys, state)
-        return SubscriptionLane(self.core, self, records, memory, priority)
+        ids, first = self._lane_owner.lanes, self._lane_owner.announced + 1
+        lanes = []
+        for index in reversed(range(len(ids))):
+            keys, node, priority = self.keys, memory, 4
+            if len(ids) > 1:
+                keys, node, priority = keys.of_priority(index), MemoryUsage(0, memory), index
+            state = LaneState(next_sequence=first, dispatch_mark=dispatch_marks[index])
+            records = LaneRecords(core.store, ids[index], self.finished, keys, state)
+            lanes.append(SubscriptionLane(core, self, records, node, priority))
+        return lanes
 
     def lane_of(self, message: Message) -> SubscriptionLane:
         """The lane that one of its messages is in."""
@@ -177,81 +184,11 @@ class LaneSubscription(Queue):
         """Sequences that no message will ever have."""
         self.finished.add_range(first, last)
 
-    # What is settled, and what comes back, is stored in its own way.
-
-    def _remove(self, messages: list[Message]) -> None:
-        """Finish messages; their records stay until everybody is done with them."""
-        super()._remove(messages)
-        self.core.charge_stored(sum([message.size for message in messages]))
-
-    def restore(self, messages: list[Message]) -> None:
-        """Put messages back whose acknowledgement was in a transaction that could not be committed."""
-        super().restore(messages)
-        self.core.charge_stored(-sum([message.size for message in messages]))
-
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
-        part, self._open = self._open, QueuePart(self)
-        commit.parts[self] = part
-        marks = commit.batch.marks
-        for lane in self.lanes:
-            if (mark := lane.mark.take()) is not None:
-                part.marks[lane.id] = mark
-        sequences = sorted([message.sequence for message in part.removals])
-        self.finished.add_all(sequences)
-        for page, value in self.finished.changed_pages().items():
-            marks[self.keys.page(page)] = value
-        for message, state in part.deliveries.values():
-            marks[self._state_key(message)] = encode_state(state)
-        for message in part.removals:
-            if message.deliveries or message.sequence in part.deliveries:
-                marks[self._state_key(message)] = None
-        if done := self._lane_owner.done_by_all(sequences):
-            self._remove_records(part, done, commit.batch)
-        if (progress := self._progress_mark(part)) is not None:
-            marks[self.keys.progress] = progress
-
-    def _state_key(self, message: Message) -> str:
-        return self.lane_of(message).reader.keys.state(message.sequence)
-
-    def _remove_records(self, part: QueuePart, done: list[int], batch: WriteBatch) -> None:
-        """Remove records that it was the last one to need, of those that a commit finishes."""
-        if len(self.lanes) == 1:
-            lane = batch.lane(self.lanes[0].id)
-            lane.removals += done
-            part.owned = {self.lanes[0].id: lane}
-            return
-        part.owned, gone = {}, set(done)
-        for own in self.lanes:
-            if sequences := [message.sequence for message in own.own(part.removals) if message.sequence in gone]:
-                part.owned[own.id] = batch.lane(own.id)
-                part.owned[own.id].removals += sequences
-
-    def _progress_mark(self, part: QueuePart) -> bytes | None:
-        """How far it has come when a commit is done: the value of its mark; None if it stays as it is."""
-        raise NotImplementedError
+    # It is stored.
 
     def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
         """The dispatch marks when a commit is done, in the order of the owner's lanes."""
         return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self.lanes)]
-
-    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what it had of this subscription is put into the next one.
-
-        Args:
-            part: this subscription's part of it.
-            restored: ``id`` of the messages that are not finished after all.
-        """
-        super().commit_failed(part, restored)
-        for message in part.removals:
-            if id(message) in restored:
-                self._unfinish(message.sequence, message.sequence)
-
-    def _unfinish(self, first: int, last: int) -> None:
-        """Sequences are not finished after all."""
-        self.finished.discard_range(first, last)
-        for lane in self.lanes:
-            lane.reader.forget_nothing()
 
     def stop(self) -> None:
         """Before a clean stop: nothing was delivered that the delivery states do not tell."""

@@ -15,7 +15,7 @@ from quire.selectors import Selector
 from quire.store.base import Delivery
 
 if TYPE_CHECKING:
-    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.lane_dispatch import LaneDispatch
     from quire.broker.queues.queue_lane import QueueLane
 
 PIECE_BYTES = 256 * 1024
@@ -52,7 +52,7 @@ class Browser:
     """
 
     def __init__(
-        self, queue: "Queue", session: Session, *, id: str, number: int, ack: AckMode, prefetch: int,
+        self, queue: "LaneDispatch", session: Session, *, id: str, number: int, ack: AckMode, prefetch: int,
         selector: Selector | None, ended: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.core = queue.core

@@ -35,9 +35,10 @@ class QueueLane:
         memory: the queue's node of the memory tree, or this lane's own below it.
         priority: of its messages, if the queue has a lane for each.
         state: what the store knows of it; None if it is to be asked.
+        reader: reads its stored messages; None for the store.
 
     Attributes:
-        reader: reads its stored messages.
+        reader: as given, or the store.
         cursor: pages them in.
         mark: its dispatch mark.
         returned: messages that came back, in order; they go before the window, as far as it is behind them.
@@ -49,14 +50,15 @@ class QueueLane:
     """
 
     def __init__(
-        self, core: Core, id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None
-    ) -> None:
+        self, core: Core, id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None,
+        reader: StoreReader | None = None,
+    ) -> None:  # fmt: skip
         self.id = id
         self.priority = priority
         self.memory = memory
-        self.reader: StoreReader = core.store
+        self.reader = reader or core.store
         self.state = state = core.store.lane_state(id) if state is None else state
-        self.cursor = QueueCursor(core.store, core.spool, id, memory, core.clock, state.next_sequence - 1)
+        self.cursor = QueueCursor(self.reader, core.spool, id, memory, core.clock, state.next_sequence - 1)
         # The mark is written ahead: what comes in from now on was not delivered before the crash.
         self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
         self.mark = DispatchMark(state.dispatch_mark)

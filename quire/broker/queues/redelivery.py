@@ -29,12 +29,8 @@ class Returning(Dispatched, Protocol):
         """Store what is known of a message's deliveries, with the open commit."""
         ...
 
-    def let_go(self, messages: list[Message]) -> None:
-        """Remove resident messages, and give back their memory."""
-        ...
-
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """Take a message. If this commit fails, it is in the next one."""
+    def move_to_tail(self, messages: list[Message]) -> None:
+        """Messages that failed go behind all others."""
         ...
 
 
@@ -79,7 +75,7 @@ class Redelivery:
             failed -= len([message for message in messages[:failed] if message.sequence in buried])
             messages = [message for message in messages if message.sequence not in buried]
         if self._queue.policy.redelivery_at == "tail" and not at_once:
-            self._move_to_tail(messages[:failed])
+            self._queue.move_to_tail(messages[:failed])
             messages = messages[failed:]
         state = Delivery(0, 0, 0, cause)
         for message in messages:
@@ -116,22 +112,3 @@ class Redelivery:
                 lane.come_back(now)
             if later := [message for message in own if message.not_before]:
                 self._dispatcher.next.delay(lane, later)
-
-    def _move_to_tail(self, messages: list[Message]) -> None:
-        """Append messages anew, with what is known of their deliveries, in the commit that removes them."""
-        self._queue.let_go(messages)
-        self.bring_again(messages)
-
-    def bring_again(self, messages: list[Message]) -> None:
-        """Append messages anew, with what is known of their deliveries.
-
-        Args:
-            messages: not in the queue any more, or not yet: they were brought in a commit that failed.
-        """
-        for message in messages:
-            again = self._queue.bring(message.content, message.expiration, message.priority, message.persistent)
-            if message.deliveries:
-                again.deliveries, again.failures = message.deliveries, message.failures
-                again.not_before, again.redelivered = message.not_before, True
-                state = Delivery(again.deliveries, again.failures, again.not_before, "moved to the tail")
-                self._queue.note_delivery(again, state)

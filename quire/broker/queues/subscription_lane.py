@@ -8,7 +8,6 @@ from quire.broker.queues.lane_records import LaneRecords
 from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.queue_cursor import QueueCursor
 from quire.message import Message
 from quire.store.base import Link
 
@@ -64,12 +63,8 @@ class SubscriptionLane(QueueLane):
         self, core: Core, taker: Taker, records: LaneRecords, memory: MemoryUsage,
         priority: int,
     ) -> None:  # fmt: skip
-        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane))
+        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane), records)
         self._taker = taker
-        self.reader = records
-        last = self.state.next_sequence - 1
-        self.cursor = QueueCursor(records, core.spool, records.lane, memory, core.clock, last)
-        self.cursor.redelivered_to = min(self.state.dispatch_mark, last)
 
     def head(self) -> int | None:
         """The sequence of its first stored message, as far as a short look can tell."""

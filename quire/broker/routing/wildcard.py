@@ -12,7 +12,7 @@ from quire.broker.core.core import Core
 from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.core.subscription import Subscription
 from quire.broker.destinations import Destinations
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
@@ -159,7 +159,7 @@ class WildcardSubscription(SharedPrefetch):
         for child in self.children.values():
             source, holds = child.source, bool(child.in_flight)
             self._leaving[child] = holds
-            if holds and isinstance(source, Queue):
+            if holds and isinstance(source, LaneDispatch):
                 source.awaited += 1
         self.children.clear()
         self._in_flight.clear()
@@ -171,7 +171,7 @@ class WildcardSubscription(SharedPrefetch):
     def _go(self) -> bool:
         """Take a step; whether there are more."""
         for child in list(islice(self._leaving, STEP)):
-            if isinstance(child.source, Queue) and child.source.return_some(child, self._cause):
+            if isinstance(child.source, LaneDispatch) and child.source.return_some(child, self._cause):
                 return True
             self.leave_now(child)
         return bool(self._leaving)
@@ -184,7 +184,7 @@ class WildcardSubscription(SharedPrefetch):
     def leave_now(self, child: Subscription) -> None:
         """A child that is to go does so now."""
         if isinstance(child, ChildSubscription) and (holds := self._leaving.pop(child, None)) is not None:
-            if holds and isinstance(child.source, Queue):
+            if holds and isinstance(child.source, LaneDispatch):
                 child.source.awaited -= 1
             self._end_child(child)
             if not self._leaving:

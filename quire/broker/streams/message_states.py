@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import ORIGIN
 from quire.broker.queues.browsing import read
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.store.base import Delivery
 
@@ -122,7 +122,7 @@ def _leased(group: "Group", consumers: list[Subscription], sequence: int) -> Gro
     return None
 
 
-def _waiting(group: "Group", queue: "Queue", sequence: int) -> GroupState:
+def _waiting(group: "Group", queue: "LaneDispatch", sequence: int) -> GroupState:
     """The state of a message that came back."""
     delivery = _delivery(queue, sequence)
     if delivery is None:
@@ -132,7 +132,7 @@ def _waiting(group: "Group", queue: "Queue", sequence: int) -> GroupState:
     )
 
 
-def _delivery(queue: "Queue", sequence: int) -> Delivery | None:
+def _delivery(queue: "LaneDispatch", sequence: int) -> Delivery | None:
     """What is known of a message's deliveries, in the commit under way or stored."""
     for part in queue.core.parts_of(queue):
         if sequence in part.deliveries:
@@ -143,7 +143,7 @@ def _delivery(queue: "Queue", sequence: int) -> Delivery | None:
     return found[0][1] if found and found[0][0] == sequence else None
 
 
-def dead_letters(group: "Group", queue: Queue | None, places: set[Place]) -> Iterator[set[Place]]:
+def dead_letters(group: "Group", queue: LaneDispatch | None, places: set[Place]) -> Iterator[set[Place]]:
     """Look for the dead letters of some messages of a stream, a step after the other.
 
     Args:

@@ -84,6 +84,7 @@ class Partition:
 
     Attributes:
         stream: as given.
+        destination: its address.
         index: as given.
         lane: as given.
         gone: the sequences that have no record: retention let them go, or their commit failed.
@@ -101,6 +102,7 @@ class Partition:
     ) -> None:
         self.stream = stream
         self.core = stream.core
+        self.destination = stream.destination
         self.index = index
         self.lane = lane
         self.subscribers: list[Subscriber] = []
@@ -125,11 +127,6 @@ class Partition:
         with self.core.store.snapshot() as reader:
             known = reader.marks(self._keys.pages, limit=1)
             return read_finished(reader, self._keys) if known else AckSet()
-
-    @property
-    def stored(self) -> StoredDestination:
-        """The stream as the store has it."""
-        return self.stream.stored
 
     @property
     def lanes(self) -> tuple[int, ...]:

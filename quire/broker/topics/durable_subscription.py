@@ -164,8 +164,10 @@ class DurableSubscription(LaneSubscription):
         self._progress = progress or Progress()
         self.offline_since = self._progress.offline_since or topic.core.clock.now_ms()
         wanted = None if definition.selector is None else selector(definition.selector)
-        super().__init__(topic.core, topic, durable_keys(number), finished, self._state(), self._marks(), wanted)
-        self.policy = _own_policy(topic.policy)
+        self.subscriber = ".".join(self.key)
+        policy, ledger = _own_policy(topic.policy), self._ledger()
+        keys, found = durable_keys(number), self._state()
+        super().__init__(topic.core, topic, keys, finished, found, self._marks(), wanted, policy, ledger)
 
     def _state(self) -> LaneState:
         """What is left of the topic's records."""
@@ -182,7 +184,7 @@ class DurableSubscription(LaneSubscription):
         return marks if len(marks) == count else (0,) * count
 
     def _ledger(self) -> DestinationLedger | None:
-        return self.core.ledger.of(self.destination, subscriber=".".join(self.key))
+        return self.topic.core.ledger.of(self.topic.destination, subscriber=self.subscriber)
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
@@ -236,13 +238,12 @@ class DurableSubscription(LaneSubscription):
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
+        part, marks = self._open, commit.batch.marks
         super().fill(commit)
+        marks[self.keys.progress] = msgspec.msgpack.encode(self._progress_after(part))
         if not self._is_stored:
             self._is_stored = True
-            commit.batch.marks[definition_key(self.number)] = msgspec.msgpack.encode(self._defined())
-
-    def _progress_mark(self, part: QueuePart) -> bytes:
-        return msgspec.msgpack.encode(self._progress_after(part))
+            marks[definition_key(self.number)] = msgspec.msgpack.encode(self._defined())
 
     def _progress_after(self, part: QueuePart) -> Progress:
         """How far it has come when a commit is done."""
@@ -267,18 +268,6 @@ class DurableSubscription(LaneSubscription):
         if part.owned is not None:
             self.topic.recount(part.owned)
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Finish resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
-
-        Args:
-            messages: in no consumer's in-flight table any more, their memory still reserved.
-            reason: ``expired`` or ``failed``.
-            cause: for the dead letter's header.
-        """
-        self._remove(messages)
-        self._release(messages)
-        send_dead_letters(self.core, self, messages, reason, cause, subscriber=".".join(self.key))
-
     def expire(self, records: list[Message]) -> tuple[int, int]:
         """Finish messages that have expired, but for those in flight.
 
@@ -300,7 +289,7 @@ class DurableSubscription(LaneSubscription):
         self.take_out(free)
         self.removed(messages)
         cause = "expired before it could be delivered"
-        send_dead_letters(self.core, self, messages, "expired", cause, subscriber=".".join(self.key))
+        send_dead_letters(self.core, self, messages, "expired", cause, subscriber=self.subscriber)
         return len(messages), len(wanted) - len(free)
 
     # It comes, its consumer comes and goes.

@@ -11,7 +11,7 @@ from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import send_dead_letters
-from quire.broker.queues.queue import READ_AGAIN
+from quire.broker.queues.lane_dispatch import READ_AGAIN
 from quire.broker.queues.redelivery_delay import redelivery_delay
 from quire.broker.topics.eviction import pending_messages
 from quire.broker.topics.recovery import Recovery

@@ -6,7 +6,7 @@ no cursor admits them.
 
 from typing import Self
 
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_lane import QueueLane
 from quire.message import Message
 from quire.store.base import Delivery
@@ -23,12 +23,12 @@ class HiddenMessages:
         queue: as given.
     """
 
-    def __init__(self, queue: Queue, messages: list[Message]) -> None:
+    def __init__(self, queue: LaneDispatch, messages: list[Message]) -> None:
         self.queue = queue
         self._messages = messages
 
     @classmethod
-    def take(cls, queue: Queue, messages: list[Message]) -> Self:
+    def take(cls, queue: LaneDispatch, messages: list[Message]) -> Self:
         """Hide messages of a queue.
 
         Args:
@@ -44,7 +44,7 @@ class HiddenMessages:
         return hidden
 
     @classmethod
-    def find(cls, queue: Queue, sequences_by_lane: dict[int, list[int]]) -> Self:
+    def find(cls, queue: LaneDispatch, sequences_by_lane: dict[int, list[int]]) -> Self:
         """Hide messages of a queue after a restart.
 
         Args:
@@ -90,7 +90,7 @@ class HiddenMessages:
         return messages if len(self.queue.lanes) == 1 else lane.own(messages)
 
 
-def is_there(queue: Queue) -> bool:
+def is_there(queue: LaneDispatch) -> bool:
     """Whether a queue was not deleted meanwhile, with all its messages."""
     return not queue.is_deleted
 

@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from quire.broker.core.subscription import Source
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic_subscription import TopicSubscription
 from quire.broker.transactions.hidden_messages import HiddenMessages, is_there
@@ -29,7 +29,7 @@ class _Acknowledged(msgspec.Struct, array_like=True):
     subscription: tuple[str, str] | None
     lanes: dict[int, list[int]]
 
-    def queue(self, services: TransactionServices) -> Queue | None:
+    def queue(self, services: TransactionServices) -> LaneDispatch | None:
         """Where they are; None if it was deleted."""
         if self.subscription is None:
             return services.destinations.queues.get(self.name)
@@ -100,8 +100,8 @@ class PreparedTransaction:
 
     def _hide(self, source: "Source", messages: list[Message]) -> None:
         """Hide what was in flight."""
-        stored = [message for message in messages if message.stored] if isinstance(source, Queue) else []
-        if stored and isinstance(source, Queue):
+        stored = [message for message in messages if message.stored] if isinstance(source, LaneDispatch) else []
+        if stored and isinstance(source, LaneDispatch):
             self._hidden.append(HiddenMessages.take(source, stored))
         self.acknowledgements += len(stored)
         self._keep(source, [message for message in messages if not stored or not message.stored])
@@ -109,7 +109,7 @@ class PreparedTransaction:
     def _keep_hidden(self, source: "Source", messages: list[Message]) -> None:
         """Keep hidden what is so already."""
         stored = [message for message in messages if message.stored]
-        if stored and isinstance(source, Queue):
+        if stored and isinstance(source, LaneDispatch):
             self._hidden.append(HiddenMessages(source, stored))
         self.acknowledgements += len(stored)
         self._keep(source, [message for message in messages if not message.stored])
@@ -166,7 +166,7 @@ class PreparedTransaction:
         for hidden in self._hidden:
             hidden.remove()
         for source, messages in self._kept:
-            if not isinstance(source, Queue) or is_there(source):
+            if not isinstance(source, LaneDispatch) or is_there(source):
                 source.acknowledge(messages)
         self._kept = []
         self._end(outcome)
@@ -188,7 +188,7 @@ class PreparedTransaction:
         for source, messages in self._kept:
             if isinstance(source, TopicSubscription) and not source.subscriptions:
                 source.acknowledge(messages)  # its consumer is gone, and its messages are too
-            elif not isinstance(source, Queue) or is_there(source):
+            elif not isinstance(source, LaneDispatch) or is_there(source):
                 source.take_back(messages, 0, ROLLED_BACK)
 
     def forget(self) -> None:

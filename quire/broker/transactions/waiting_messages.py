@@ -4,7 +4,7 @@ They are found without their contents, and hidden until they are settled: nobody
 """
 
 from quire.broker.core.subscription import Source
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.transactions.hidden_messages import is_there
 from quire.message import Message
 
@@ -25,7 +25,7 @@ def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
     Raises:
         StoreError: they cannot be read.
     """
-    if not isinstance(source, Queue):
+    if not isinstance(source, LaneDispatch):
         return []
     sequences = [sequence for sequence in sequences if sequence <= source.last]
     found = _unstored(source, sequences)
@@ -35,7 +35,7 @@ def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
     return found
 
 
-def _unstored(queue: Queue, sequences: list[int]) -> list[Message]:
+def _unstored(queue: LaneDispatch, sequences: list[int]) -> list[Message]:
     """Those of some messages that are nowhere but in memory."""
     if not sequences:
         return []
@@ -57,7 +57,7 @@ def take_waiting(source: Source, found: list[Message]) -> list[Message]:
     Returns:
         Those that nobody has. The others are with a consumer again, or are gone.
     """
-    if not found or not isinstance(source, Queue):
+    if not found or not isinstance(source, LaneDispatch):
         return []
     there = {message.sequence: message for message in found}
     taken = [there[sequence] for sequence in source.hide(list(there))]
@@ -69,7 +69,7 @@ def take_waiting(source: Source, found: list[Message]) -> list[Message]:
 
 def settle_waiting(source: Source, taken: list[Message]) -> bool:
     """Remove what ``take_waiting`` gave, as if it were acknowledged in flight; False if its queue was deleted."""
-    if not isinstance(source, Queue) or not is_there(source):
+    if not isinstance(source, LaneDispatch) or not is_there(source):
         return False
     source.settle_hidden([message for message in taken if message.stored])
     source.acknowledge([message for message in taken if not message.stored])
@@ -78,5 +78,5 @@ def settle_waiting(source: Source, taken: list[Message]) -> bool:
 
 def put_back(source: Source, taken: list[Message]) -> None:
     """What ``take_waiting`` gave waits again, as before."""
-    if isinstance(source, Queue) and is_there(source):
+    if isinstance(source, LaneDispatch) and is_there(source):
         source.show(taken)

@@ -5,7 +5,7 @@ from functools import partial
 from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import Subscription
 from quire.broker.queues.departure import Departure
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
 from quire.destination import DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader
@@ -21,7 +21,6 @@ class SingleConsumer(CommonConsumer):
     def __init__(self, table: ConsumerTable, request: SubscribeRequest) -> None:
         super().__init__(table, request)
         self._pull: Pull | None = None
-        self._queue: Queue | None = None
         self._subscription = self._subscribed(request.addresses[0])
         self.is_of_queue = self._subscription.source.destination.kind is DestinationKind.QUEUE
 
@@ -30,8 +29,7 @@ class SingleConsumer(CommonConsumer):
         if address.scope is not Scope.COMMON:
             return self._of_temporary(address)
         if address.kind is DestinationKind.QUEUE:
-            self._queue = broker.queue(address.name)
-            return self._of_queue(self._queue, str(address))
+            return self._of_queue(broker.queue(address.name), str(address))
         if durable is not None:
             return self._of_durable(durable, address)
         return self._of_topic(broker.topic(address.name), str(address))
@@ -58,21 +56,21 @@ class SingleConsumer(CommonConsumer):
             )
         temporaries = self._broker.routing.temporaries
         if own.kind is DestinationKind.QUEUE:
-            self._queue = temporaries.queues[remote.name]
-            return self._of_queue(self._queue, str(own))
+            return self._of_queue(temporaries.queues[remote.name], str(own))
         return self._of_topic(temporaries.topics[remote.name], str(own))
 
     def leave(self, cause: str, *, lost: bool) -> None:
-        """It goes. What it has of a queue comes back in steps."""
+        """It goes. What it has of a queue or a durable subscription comes back in steps."""
         subscription = self._subscription
         if self._pull is not None:
             self._pull.cancel()
         self._table.remove(subscription)
-        if self._queue is not None:
+        source = subscription.source
+        if isinstance(source, LaneDispatch):
             gone = partial(self._tell_gone, subscription)
-            Departure(self._broker.core, self._queue, subscription, cause, gone, lost=lost).begin()
+            Departure(self._broker.core, source, subscription, cause, gone, lost=lost).begin()
         else:
-            subscription.source.remove(subscription, cause, lost=lost)
+            source.remove(subscription, cause, lost=lost)
             self._tell_gone(subscription)
         self._table.rolled_back.forget({subscription})
 

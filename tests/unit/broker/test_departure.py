@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.broker.queues import queue as queues
+from quire.broker.queues import lane_dispatch as queues
 from quire.errors import BrokerStopping
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker, SteppedClient

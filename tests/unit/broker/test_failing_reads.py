@@ -8,7 +8,8 @@ import pytest
 from quire.broker.acknowledgement import Pull
 from quire.broker.core.announcement import Announcement
 from quire.broker.core.subscription import AckMode
-from quire.broker.queues.queue import READ_AGAIN, Queue
+from quire.broker.queues.lane_dispatch import READ_AGAIN
+from quire.broker.queues.queue import Queue
 from quire.broker.topics.topic import Topic
 from quire.errors import StoreError, StoreFull
 from quire.store.memory import MemoryStore

@@ -9,7 +9,6 @@ import msgspec
 from quire.broker.core.commit import Commit
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
-from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
@@ -88,10 +87,13 @@ class GroupPartition(LaneSubscription):
         self._written: Progress | None = None
         core, order = partition.core, group.definition.order
         partition.start_after(finished.highest)
-        self.groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
+        groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
         found = LaneState(count=_unfinished(partition, finished))
         keys = partition_keys(group.number, partition.index)
-        super().__init__(core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector)
+        super().__init__(
+            core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector, group.policy,
+            self._ledger(), groups_kind, is_stored=group.is_stored,
+        )  # fmt: skip
         self._records = self.lanes[0].reader
         if not group.is_stored:
             self.lanes[0].mark = DispatchMark(NEVER_STORED)
@@ -114,7 +116,9 @@ class GroupPartition(LaneSubscription):
         self.wake()
 
     def _ledger(self) -> DestinationLedger | None:
-        return self.core.ledger.of(self.destination, subscriber=self.group.name, lane=self.partition.index)
+        return self.partition.core.ledger.of(
+            self.partition.destination, subscriber=self.group.name, lane=self.partition.index
+        )
 
     @property
     def is_stored(self) -> bool:
@@ -181,29 +185,18 @@ class GroupPartition(LaneSubscription):
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit; of a reader nothing is stored."""
-        states = self._records.unstored
-        if states is None:
-            super().fill(commit)
-            return
-        part, self._open = self._open, QueuePart(self)
-        commit.parts[self] = part
-        self.finished.add_all(sorted([message.sequence for message in part.removals]))
-        states.update([(sequence, state) for sequence, (_, state) in part.deliveries.items()])
-        for message in part.removals:
-            states.pop(message.sequence, None)
+        part = self._open
+        super().fill(commit)
+        progress = Progress(*self._dispatch_marks_after(part))
+        if self.is_stored and progress != self._written:
+            self._written = progress
+            commit.batch.marks[self.keys.progress] = msgspec.msgpack.encode(progress)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
         super().committed(part)
         if part.removals:
             self.group.stream.finished(self.partition.index)
-
-    def _progress_mark(self, part: QueuePart) -> bytes | None:
-        progress = Progress(*self._dispatch_marks_after(part))
-        if progress == self._written:
-            return None
-        self._written = progress
-        return msgspec.msgpack.encode(progress)
 
     def take_back(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
@@ -244,12 +237,9 @@ class GroupPartition(LaneSubscription):
         ladder = self.group.ladder
         return super().redelivery_delay_ms(message) if ladder is None else ladder.delay_ms(message.failures)
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Finish messages that cannot be delivered; they become dead letters of the group, in the same commit."""
-        self.let_go(messages)
-        self.dispatcher.groups.settled(messages)
-        letters = [self.group.dead_letter(self.partition.index, message.sequence, message) for message in messages]
-        send_dead_letters(self.core, self, letters, reason, cause)
+    def _letters(self, messages: list[Message]) -> list[Message]:
+        """What messages are as dead letters: of the group."""
+        return [self.group.dead_letter(self.partition.index, message.sequence, message) for message in messages]
 
     def find_late(self, sequence: int) -> list[Message]:
         """What is there to finish if a member acknowledges a message that it does not have any more.
@@ -362,7 +352,7 @@ class GroupPartition(LaneSubscription):
         self.core.forget(self)
         self._open = QueuePart(self)
         own, lane = self.finished, self.lanes[0]
-        self._unfinish(1, max(own.highest, 1))
+        self._settled.unfinish(1, max(own.highest, 1))
         own.merge(finished)
         self._rest()
         if self.partition.announced:  # it was not told of the last messages if they were finished when they came
@@ -383,7 +373,7 @@ class GroupPartition(LaneSubscription):
         """
         own = self.finished
         if own.highest >= offset:
-            self._unfinish(offset, own.highest)
+            self._settled.unfinish(offset, own.highest)
         if offset > 1:
             own.add_range(1, offset - 1)
         own.merge(self.partition.gone)

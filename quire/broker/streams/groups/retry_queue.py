@@ -15,10 +15,10 @@ from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
-from quire.broker.dead_letter import send_dead_letters
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.record_removal import RecordRemoval, charged_elsewhere
 from quire.broker.streams.groups.group_definition import prefix_of
 from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.retry_ladder import RetryLadder
@@ -27,7 +27,6 @@ from quire.broker.streams.groups.retry_marks import RetryMarks
 from quire.broker.streams.groups.retry_purge import RetryPurge
 from quire.broker.streams.groups.retry_records import LinkReader, RetryMessage, link_record
 from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.queue_cursor import QueueCursor
 from quire.destination import Destination
 from quire.errors import StoreError
 from quire.logs import event
@@ -92,7 +91,7 @@ class RetryGroup(Protocol):
         ...
 
 
-class RetryQueue(Queue):
+class RetryQueue(LaneDispatch):
     """The retries of one group. Counts and sizes are about the messages, not about the links.
 
     Args:
@@ -111,33 +110,25 @@ class RetryQueue(Queue):
     def __init__(
         self, group: RetryGroup, stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False
     ) -> None:
+        core, stream = group.core, group.stream
         self.group = group
+        self.stored = stored
         self.name = stored.name
         self.timed_out = 0
         self._settled = settled
-        self.marks = RetryMarks(group.core.store, group.number)
+        self.marks = RetryMarks(core.store, group.number)
         self._bytes_key = f"{prefix_of(group.number)}retry-bytes"
+        self._stored_bytes = 0 if new else int(core.store.mark(self._bytes_key) or b"0")
         self._uncommitted: dict[tuple[int, int], RetryMessage] = {}
         self._cancelled: dict[int, RetryMessage] = {}
-        address = group.stream.destination
-        super().__init__(group.core, stored._replace(kind=address.kind, name=address.name), new=new)
-        self.stored = stored
+        memory, state = MemoryUsage(0, stream.memory), LaneState() if new else core.store.lane_state(stored.lanes[0])
+        lane = QueueLane(core, stored.lanes[0], memory, state=state, reader=LinkReader(core.store))
+        settlement = RecordRemoval([lane], core.spool, charged_elsewhere)
+        super().__init__(core, stream.destination, group.policy, self._ledger(), [lane], memory, settlement)
+        self.depth, self.bytes = state.count, self._stored_bytes
         self._purge = RetryPurge(self, group.number, new=new)
-        self._next_sequence = max(self._next_sequence, self._purge.last + 1)
+        self._next_sequence = max(state.next_sequence, self._purge.last + 1)
         self.policy_changed()
-
-    def _make_lanes(self, *, new: bool) -> list[QueueLane]:
-        """One lane, read through its links."""
-        store, lane = self.core.store, self.stored.lanes[0]
-        self._stored_bytes = 0 if new else int(store.mark(self._bytes_key) or b"0")
-        state = (LaneState() if new else store.lane_state(lane))._replace(bytes=self._stored_bytes)
-        self.memory = MemoryUsage(0, self.group.stream.memory)
-        made = QueueLane(self.core, lane, self.memory, state=state)
-        made.reader = reader = LinkReader(store)
-        last = state.next_sequence - 1
-        made.cursor = QueueCursor(reader, self.core.spool, lane, self.memory, self.core.clock, last)
-        made.cursor.redelivered_to = min(state.dispatch_mark, last)
-        return [made]
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
@@ -149,9 +140,10 @@ class RetryQueue(Queue):
 
     def _ledger(self) -> DestinationLedger | None:
         stream = self.group.stream
-        if self.core.ledger.of(stream.destination) is None:
+        ledger = self.group.core.ledger
+        if ledger.of(stream.destination) is None:
             return None
-        return RetryLedger(self.core.ledger, str(stream.destination), self.group.name, stream.stored.lanes)
+        return RetryLedger(ledger, str(stream.destination), self.group.name, stream.stored.lanes)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -387,31 +379,12 @@ class RetryQueue(Queue):
         ladder = self.group.ladder
         return super().redelivery_delay_ms(message) if ladder is None else ladder.delay_ms(message.failures)
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Remove retries that cannot be delivered; copies of their messages become dead letters, in the same commit.
-
-        Args:
-            messages: in no consumer's in-flight table any more, their memory still reserved.
-            reason: ``expired`` or ``failed``.
-            cause: for the dead letter's header.
-        """
-        self._remove(messages)
-        self._release(messages)
+    def _letters(self, messages: list[Message]) -> list[Message]:
+        """What retries are as dead letters: copies of their messages."""
         lanes, letter = self.group.stream.stored.lanes, self.group.dead_letter
-        letters = [letter(lanes.index(m.origin_lane), m.origin_sequence, m) for m in _retries(messages)]
-        send_dead_letters(self.core, self, letters, reason, cause)
+        return [letter(lanes.index(m.origin_lane), m.origin_sequence, m) for m in _retries(messages)]
 
     # Commits.
-
-    def _remove(self, messages: list[Message]) -> None:
-        """Remove links; the messages themselves stay in their partition."""
-        super()._remove(messages)
-        self.core.charge_stored(sum([message.size for message in messages]))
-
-    def restore(self, messages: list[Message]) -> None:
-        """Put messages back whose acknowledgement was in a transaction that could not be committed."""
-        super().restore(messages)
-        self.core.charge_stored(-sum([message.size for message in messages]))
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit: links instead of messages, and their marks."""
@@ -435,8 +408,9 @@ class RetryQueue(Queue):
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
         self._stored_bytes = self._bytes_after(part)
+        if part.appends:
+            self._came(part.appends, sum([message.size for message in part.appends]))
         super().committed(part)
-        self.core.charge_stored(-sum([message.size for message in part.appends]))
         for retry in _retries(part.appends):
             self._uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
         for retry in _retries(part.removals):

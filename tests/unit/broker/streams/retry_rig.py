@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.offsets import Start, StartKind
@@ -50,7 +50,7 @@ class RetryRig:
             broker.stream("s").send(header_lines(headers) + b"\n" + body)
         self.stepped.run()
 
-    def consume(self, source: Queue, prefetch: int = 1000) -> "RetryConsumer":
+    def consume(self, source: LaneDispatch, prefetch: int = 1000) -> "RetryConsumer":
         """A consumer; what it may be given at once has come."""
         return RetryConsumer(self.stepped, source, prefetch)
 
@@ -95,7 +95,7 @@ class RetryConsumer:
         prefetch: how many messages it may have.
     """
 
-    def __init__(self, stepped: SteppedBroker, source: Queue, prefetch: int) -> None:
+    def __init__(self, stepped: SteppedBroker, source: LaneDispatch, prefetch: int) -> None:
         self._source = source
         self._session = Recipient(stepped)
         self.subscription = Subscription(self._session, source, id="c", ack=AckMode.INDIVIDUAL, prefetch=prefetch)

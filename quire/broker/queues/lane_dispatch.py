@@ -1,0 +1,588 @@
+"""Gives the messages of lanes to consumers, and takes back what they do not acknowledge.
+
+It is what a queue, a durable subscription, a group's part of a partition and the retries of a group have in common.
+Each of them is given messages in its own way, and what it has settled is stored in its own way.
+"""
+
+from collections.abc import Sequence
+from heapq import nsmallest
+from operator import attrgetter
+
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
+from quire.broker.queues.dispatcher import Dispatcher
+from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
+from quire.broker.queues.queue_lane import END, QueueLane
+from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.record_removal import Settlement
+from quire.broker.queues.redelivery import Redelivery
+from quire.broker.queues.redelivery_delay import redelivery_delay
+from quire.cursors.memory_usage import MemoryUsage
+from quire.destination import Destination
+from quire.errors import StoreCorrupt, StoreError
+from quire.message import Message
+from quire.settings import Policy
+from quire.store.base import Delivery
+
+READ_AGAIN = 1.0
+"""How many seconds after a failed read the store is read again."""
+
+RETURN_STEP = 5000
+"""So many messages of a consumer that goes come back at once."""
+
+
+class LaneDispatch:
+    """The dispatch of some lanes.
+
+    Args:
+        core: the core.
+        destination: the address that its messages have.
+        policy: what applies to it.
+        ledger: where events of its messages are noted; None if its policy does not ask for it.
+        lanes: those of higher priority first.
+        memory: its node of the memory tree.
+        settlement: what settling its messages means to the store.
+        groups_kind: what keeps account of the message groups.
+
+    Attributes:
+        core: as given.
+        destination: as given.
+        policy: as given.
+        ledger: as given.
+        lanes: as given.
+        memory: as given.
+        depth: how many messages it has, those in flight included; exact.
+        bytes: their sizes.
+        subscriptions: its consumers, in the order they came.
+        dispatcher: gives out its messages.
+        paused: whether dispatch is stopped by an operator.
+        awaited: how many consumers are about to leave, and have messages that come back before later ones go out.
+        fault: why the store cannot give its next message; None while it can.
+        fault_since: since when, on the monotonic clock.
+        first_expiry: no message that is only in memory, and with no consumer, expires before this time, in milliseconds
+            since the epoch; 0 if none ever expires.
+        group_header: the header whose value is a message's group.
+        subscriber: whose dead letters they are, if they are of a durable subscription.
+    """
+
+    group_header = GROUP_ID
+    is_deleted = False
+    subscriber = ""
+    lanes: Sequence[QueueLane]
+
+    def __init__(
+        self, core: Core, destination: Destination, policy: Policy, ledger: DestinationLedger | None,
+        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement,
+        groups_kind: type[MessageGroups] = MessageGroups,
+    ) -> None:  # fmt: skip
+        self.core = core
+        self.destination = destination
+        self.policy = policy
+        self.ledger = ledger
+        self.lanes = lanes
+        self.memory = memory
+        self.depth = self.bytes = 0
+        self.subscriptions: list[Subscription] = []
+        self.paused = False
+        self.awaited = 0
+        self.fault: StoreError | None = None
+        self.fault_since = 0.0
+        self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
+        self.first_expiry = 0
+        self._settlement = settlement
+        self._charge = settlement.charge
+        self._settles_with = 0
+        self._open = QueuePart(self)
+        self.dispatcher = Dispatcher(core, self, groups_kind)
+        self._redelivery = Redelivery(core, self, self.dispatcher)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it may have messages of groups."""
+        return False
+
+    @property
+    def last(self) -> int:
+        """The highest sequence whose commit was announced."""
+        return max([lane.cursor.last for lane in self.lanes])
+
+    @property
+    def room(self) -> int:
+        """How many more messages its consumers may have, all together: as many as each may have for itself."""
+        return END
+
+    @property
+    def window(self) -> int:
+        """How many messages its consumers may have in flight, all together."""
+        return sum([subscription.prefetch or subscription.pulled for subscription in self.subscriptions])
+
+    def lane_of(self, message: Message) -> QueueLane:
+        """The lane that one of its messages is in."""
+        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
+
+    # Messages come.
+
+    def _came(self, messages: list[Message], size: int) -> None:
+        """Count messages that were committed, and let the cursors have them."""
+        self.depth += len(messages)
+        self.enqueued += len(messages)
+        self.bytes += size
+        if len(self.lanes) == 1:
+            self.lanes[0].cursor.committed(messages)
+        else:
+            for lane in self.lanes:
+                if own := lane.own(messages):
+                    lane.cursor.committed(own)
+
+    # Commits.
+
+    def fill(self, commit: Commit) -> None:
+        """Put what has gathered into a commit."""
+        part, self._open = self._open, QueuePart(self)
+        commit.parts[self] = part
+        for lane in self.lanes:
+            if (mark := lane.mark.take()) is not None:
+                part.marks[lane.id] = mark
+        self._settlement.write(part, commit.batch)
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done."""
+        if part.marks or part.excluded:
+            self._note_marks(part)
+        self._wake_if_needed()
+
+    def _note_marks(self, part: QueuePart) -> None:
+        """What a commit has stored of marks, and what cursors do not come to again."""
+        for lane in self.lanes:
+            lane.mark.stored = part.marks.get(lane.id, lane.mark.stored)
+            lane.cursor.excluded -= part.excluded
+
+    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
+        """A commit failed: what it had is put into the next one.
+
+        Args:
+            part: what it had.
+            restored: ``id`` of the messages whose removal is not to be tried again.
+        """
+        following = self._open
+        if restored:
+            self._settlement.undo([message for message in part.removals if id(message) in restored])
+        following.removals = [m for m in part.removals if id(m) not in restored] + following.removals
+        following.deliveries = {**part.deliveries, **following.deliveries}
+        following.excluded |= part.excluded
+        for lane in self.lanes:
+            lane.mark.failed()
+        if self._settles_with == self.core.commits_done:
+            self._settles_with = self.core.open_commit_number
+        self.core.list_part(following)
+
+    def write_mark(self) -> None:
+        """A dispatch mark has to be written further ahead, soon."""
+        self.core.list_part(self._open)
+        self.core.hurry()
+
+    # They go out.
+
+    def wake(self) -> None:
+        """Dispatch at the end of this turn, if there may be something to dispatch."""
+        if self.subscriptions:
+            self.core.dispatch.wake(self)
+
+    def _wake_if_needed(self) -> None:
+        """As ``wake``, unless its only consumer has all there is, or is served when it has credit again."""
+        subscriptions = self.subscriptions
+        if len(subscriptions) != 1 or self.dispatcher.looks:
+            self.wake()
+        elif self.is_given_out or subscriptions[0].waits_for_credit:
+            self.core.dispatch.watched[self] = None
+        else:
+            self.wake()
+
+    @property
+    def is_given_out(self) -> bool:
+        """Whether it has one consumer, and that has all there is."""
+        subscriptions = self.subscriptions
+        return len(subscriptions) == 1 and self.depth <= len(subscriptions[0].in_flight)
+
+    def dispatch(self) -> None:
+        """Give messages to consumers; a message that cannot be read stops this queue and no other."""
+        if self.paused or self.awaited or self._settles_with > self.core.commits_done:
+            return
+        try:
+            self.dispatcher.dispatch()
+            self.fault = None
+        except StoreError as fault:
+            self._report(fault)
+
+    def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+        """Give messages to a consumer that has credit for them.
+
+        Args:
+            subscription: the consumer.
+            messages: in order.
+            extra: header lines for each of them.
+        """
+        self.dispatched += len(messages)
+        if self.ledger is not None:
+            self.ledger.dispatched(subscription, messages)
+        if not subscription.prefetch:
+            subscription.pulled -= len(messages)
+        if subscription.ack is AckMode.AUTO:
+            subscription.session.deliver(subscription, messages, extra)
+            self.acknowledge(messages)
+            return
+        subscription.in_flight.update([(message.sequence, message) for message in messages])
+        subscription.session.deliver(subscription, messages, extra)
+
+    def _report(self, fault: StoreError) -> None:
+        """The next message cannot be read: dispatch stands before it, and says so once."""
+        if self.fault is None:
+            self._tell_of(fault)
+            self.fault_since = self.core.clock.monotonic()
+        if not isinstance(fault, StoreCorrupt):
+            self.core.scheduler.call_later(READ_AGAIN, self.wake)
+        self.fault = fault
+
+    def _tell_of(self, fault: StoreError) -> None:
+        """Say in the log that the next message cannot be read."""
+        raise NotImplementedError
+
+    def memory_released(self) -> bool:
+        """Memory was released: try again. Whether nothing is refused any more."""
+        self.dispatch()
+        return all([lane.cursor.blocked_since is None for lane in self.lanes])
+
+    # They are settled.
+
+    def acknowledge(self, messages: list[Message]) -> None:
+        """Remove messages that consumers are done with. They are gone when the open commit is done."""
+        self.dequeued += len(messages)
+        if self.ledger is not None:
+            self.ledger.acknowledged(messages)
+        self._remove(messages)
+        self._release(messages)
+        if self.dispatcher.looks:
+            self.dispatcher.groups.settled(messages)
+
+    def _remove(self, messages: list[Message]) -> None:
+        size = sum([message.size for message in messages])
+        self.depth -= len(messages)
+        self.bytes -= size
+        self._charge(-size)
+        part = self._open
+        part.removals += messages
+        if not part.listed:
+            self.core.list_part(part)
+        self._wake_if_needed()
+
+    def _release(self, messages: list[Message]) -> None:
+        """Give back the memory of messages that were resident."""
+        if len(self.lanes) == 1:
+            self.lanes[0].cursor.release(messages)
+        else:
+            for lane in self.lanes:
+                lane.cursor.release(lane.own(messages))
+
+    def let_go(self, messages: list[Message]) -> None:
+        """Remove resident messages that are in no consumer's in-flight table, and give back their memory."""
+        self._remove(messages)
+        self._release(messages)
+
+    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+        """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
+
+        Args:
+            messages: in no consumer's in-flight table any more, their memory still reserved.
+            reason: ``expired`` or ``failed``.
+            cause: for the dead letter's header.
+        """
+        self.let_go(messages)
+        self.dispatcher.groups.settled(messages)
+        send_dead_letters(self.core, self, self._letters(messages), reason, cause, subscriber=self.subscriber)
+
+    def _letters(self, messages: list[Message]) -> list[Message]:
+        """What messages are as dead letters."""
+        return messages
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """Whether this is where dead letters go; a message that fails here stays here."""
+        return is_dead_letter_queue(self.destination, self.policy)
+
+    # Or they come back.
+
+    def take_back(
+        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
+    ) -> None:
+        """Take messages back that a consumer did not acknowledge; they go out again before later ones, flagged.
+
+        Args:
+            messages: out of the in-flight table, in the order they were given out.
+            failed: how many of the first of them count as failed deliveries.
+            cause: why they came back.
+            at_once: whether those that failed need not wait for the delay of their policy.
+            delay_ms: the delay that the client asked for, instead of the policy's.
+        """
+        self.redelivered += len(messages)
+        if self.ledger is not None:
+            self.ledger.came_back(messages)
+        self.dispatcher.groups.settled(messages)
+        for message in messages:
+            if message.expiration and not message.stored:
+                self.note_expiry(message.expiration)
+        self._redelivery.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
+        self.core.list_part(self._open)
+        self.wake()
+
+    def redelivery_delay_ms(self, message: Message) -> int:
+        """How long a message that failed waits for its next delivery, in milliseconds."""
+        return round(redelivery_delay(self.policy, message.failures, self.core.random) * 1000)
+
+    def note_delivery(self, message: Message, state: Delivery) -> None:
+        """Store what is known of a message's deliveries, with the open commit."""
+        if message.stored:
+            self._open.deliveries[message.sequence] = (message, state)
+            self.core.list_part(self._open)
+
+    def move_to_tail(self, messages: list[Message]) -> None:
+        """Messages that failed go behind all others, if the policy says so: that of a queue may."""
+        raise NotImplementedError
+
+    def restore(self, messages: list[Message]) -> None:
+        """Put messages back whose acknowledgement was in a transaction that could not be committed."""
+        size = sum([message.size for message in messages])
+        self.depth += len(messages)
+        self.bytes += size
+        self._charge(size)
+        resident = [message for message in messages if message.content]
+        for message in resident:
+            self.lane_of(message).cursor.hold([message])
+            message.stored = message.persistent  # the spool has given them up already
+        self.take_back(resident, 0, "the transaction of its acknowledgement failed")
+        if len(resident) < len(messages):
+            self.show([message for message in messages if not message.content])
+        if self._settles_with >= self.core.commits_done:  # the last consumer left meanwhile: begin at the head
+            self._rest()
+            if self.subscriptions:
+                self._activate()
+
+    # Consumers come and go.
+
+    def add(self, subscription: Subscription) -> None:
+        """A consumer comes."""
+        self.subscriptions.append(subscription)
+        self._activate()
+        self.dispatcher.consumer_came()
+        self.wake()
+
+    def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
+        """A consumer goes; what it had in flight comes back.
+
+        Args:
+            subscription: which.
+            cause: why it goes.
+            lost: whether it vanished. Then the oldest message it had counts as a failed delivery: it is the one that
+                was being worked on. The others were only waiting.
+        """
+        self.subscriptions.remove(subscription)
+        messages = list(subscription.in_flight.values())
+        subscription.in_flight.clear()
+        if messages:
+            self.take_back(messages, 1 if lost else 0, cause)
+        if not self.subscriptions:
+            self._rest()
+        self.dispatcher.consumer_left(subscription)
+        self.wake()
+
+    def return_some(self, subscription: Subscription, cause: str) -> bool:
+        """Before a consumer goes that has much in flight: take some of it back, the last of it first.
+
+        Returns:
+            Whether there was much.
+        """
+        in_flight = subscription.in_flight
+        if len(in_flight) <= RETURN_STEP:
+            return False
+        messages = [in_flight.popitem()[1] for _ in range(RETURN_STEP)]
+        messages.reverse()
+        self.take_back(messages, 0, cause)
+        return True
+
+    def _activate(self) -> None:
+        for lane in self.lanes:
+            lane.cursor.activate()
+
+    def _rest(self) -> None:
+        """The last consumer is gone: give the memory back, and begin at the head with the next one.
+
+        What was acknowledged or came back is known to the store when the open commit is done; until then nothing is
+        dispatched, for a read would not see it.
+        """
+        self.core.dispatch.ready.pop(self, None)
+        self.dispatcher.rest()
+        self._settles_with = self.core.open_commit_number
+        self.core.list_part(self._open)
+        self.core.hurry()
+        if self.memory.used:
+            self.core.dispatch.idle_residents[self] = None
+
+    def give_up_memory(self) -> bool:
+        """Others need memory: put what only memory has into the spool, if nobody consumes here.
+
+        Returns:
+            Whether any memory was released.
+        """
+        return any([lane.cursor.give_up() for lane in self.lanes])
+
+    # Somebody else takes messages out: expiry, purge, move.
+
+    def take_out(self, sequences: list[int]) -> list[int]:
+        """Begin to remove messages that are not in flight, without touching the cursor.
+
+        Args:
+            sequences: which.
+
+        Returns:
+            Those of them that may be removed; the others are in flight, or are being removed already. The caller ends
+            with ``removed``.
+        """
+        free = self._discard(sequences)
+        if free:
+            self._open.excluded.update(free)
+            self.core.list_part(self._open)
+        return free
+
+    def hide(self, sequences: list[int]) -> list[int]:
+        """Take messages out of where they wait until they are shown, or settled: nobody else may have them.
+
+        Args:
+            sequences: which.
+
+        Returns:
+            Those of them that are not in flight, and not being removed. They take no memory.
+        """
+        return self._discard(sequences)
+
+    def _discard(self, sequences: list[int]) -> list[int]:
+        free = self.free_of(sequences)
+        if free:
+            for lane in self.lanes:
+                lane.discard(set(free))
+        return free
+
+    def settle_hidden(self, messages: list[Message]) -> None:
+        """As ``acknowledge``, for hidden messages."""
+        if messages:
+            self.dequeued += len(messages)
+            if self.ledger is not None:
+                self.ledger.acknowledged(messages)
+            self._open.excluded.update([message.sequence for message in messages])
+            self._remove(messages)
+
+    def show(self, messages: list[Message]) -> None:
+        """Hidden messages wait again: those without contents where the store has them."""
+        self._redelivery.show(messages)
+        self.wake()
+
+    def free_of(self, sequences: list[int], *, in_flight: bool = False) -> list[int]:
+        """Those of some sequences that nobody has and that are not being removed; what else is out costs nothing.
+
+        Args:
+            sequences: which.
+            in_flight: whether those that consumers have count as free.
+        """
+        last = self.last
+        free = {sequence for sequence in sequences if sequence <= last}
+        if not in_flight:
+            for subscription in self.subscriptions:
+                free.difference_update(subscription.in_flight.keys() & free)
+        for lane in self.lanes:
+            free.difference_update(free & lane.cursor.excluded)
+        for part in (self._open, *self.core.parts_of(self)):
+            free.difference_update([message.sequence for message in part.removals])
+        return sorted(free)
+
+    def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
+        """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
+
+        Args:
+            messages: which.
+            by_operator: whether somebody wanted them to go; otherwise the caller says what became of them.
+        """
+        if by_operator and self.ledger is not None:
+            self.ledger.removed(messages)
+        self._remove(messages)
+
+    def unstored(self) -> list[Message]:
+        """The messages that are nowhere but in memory, in order: non-persistent ones that found room."""
+        found = [m for s in self.subscriptions for m in s.in_flight.values() if not m.stored]
+        for lane in self.lanes:
+            found += lane.unstored()
+        return sorted(found, key=attrgetter("sequence"))
+
+    def unstored_from(self, start: int, limit: int, *, in_flight: bool) -> list[Message]:
+        """The first messages that are nowhere but in memory, in order.
+
+        Args:
+            start: the first sequence wanted; it need not be there.
+            limit: how many at the most.
+            in_flight: whether those that consumers have are wanted too.
+        """
+        found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]
+        if in_flight:
+            given = [message for s in self.subscriptions for message in s.in_flight.values() if not message.stored]
+            found += [message for message in given if message.sequence >= start]
+        return nsmallest(limit, found, key=attrgetter("sequence"))
+
+    def in_flight_of(self, sequences: list[int]) -> set[int]:
+        """Those of some sequences that consumers have."""
+        wanted = set(sequences)
+        return {sequence for s in self.subscriptions for sequence in s.in_flight.keys() & wanted}
+
+    def note_expiry(self, expiration: int) -> None:
+        """A message that is only in memory expires at a time."""
+        if expiration < self.first_expiry or not self.first_expiry:
+            self.first_expiry = expiration
+
+    def unsettled(self) -> set[int]:
+        """The sequences of messages that came back and of which the store does not know it yet."""
+        return {sequence for part in (self._open, *self.core.parts_of(self)) for sequence in part.deliveries}
+
+    def out_sequences(self) -> set[int]:
+        """The sequences of messages that consumers have or that are being removed."""
+        parts = (self._open, *self.core.parts_of(self))
+        leaving = {message.sequence for part in parts for message in part.removals}
+        excluded = {sequence for lane in self.lanes for sequence in lane.cursor.excluded}
+        return self.in_flight_sequences() | excluded | leaving
+
+    def in_flight_sequences(self) -> set[int]:
+        """The sequences of all messages that consumers have."""
+        return {sequence for s in self.subscriptions for sequence in s.in_flight}
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages consumers have."""
+        return sum([len(s.in_flight) for s in self.subscriptions])
+
+    def stop(self) -> None:
+        """Before a clean stop, with no consumers left: nothing was delivered that the delivery states do not tell.
+
+        Only messages that were flagged by an earlier crash, and are still here, keep the mark.
+        """
+        for lane in self.lanes:
+            crashed = lane.cursor.redelivered_to
+            if crashed and self._may_have_to(lane.id, crashed):
+                self._open.marks[lane.id] = crashed
+            else:
+                self._open.marks[lane.id] = 0
+        self.core.list_part(self._open)
+
+    def _may_have_to(self, lane: int, sequence: int) -> bool:
+        """Whether a lane still has a message up to a sequence, as far as the store can be read."""
+        try:
+            return 0 < self.core.store.lane_state(lane).head <= sequence
+        except StoreError:
+            return True
