@@ -6,7 +6,6 @@ What counts is the median of the rounds. The table goes into ``docs/performance.
 
 import statistics
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,11 +15,12 @@ from typing import NamedTuple
 
 import click
 
+from benchmarks.load import no_tick
 from benchmarks.machine import machine, versions
 from benchmarks.peers import PEERS
+from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
 from quire.cli.perf.load import SCENARIOS, Load, Target
 from quire.cli.perf.measure import measure
-from quire.cli.perf.own_broker import OwnBroker, unwind_on_sigterm
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 COMPARED = ("confirm", "fire", "fanin", "cumulative", "backlog", "sync")
@@ -78,16 +78,7 @@ def main(
 
 
 def replace_table(page: str, store: str, text: str) -> str:
-    """Put a text between a store's markers.
-
-    Args:
-        page: the page.
-        store: whose.
-        text: what stands there then.
-
-    Raises:
-        ValueError: the page has no such markers.
-    """
+    """Put a text between a store's markers on a page."""
     begin, end = f"<!-- {store}: begin -->\n", f"<!-- {store}: end -->\n"
     before, _, rest = page.partition(begin)
     _, found, after = rest.partition(end)
@@ -97,20 +88,11 @@ def replace_table(page: str, store: str, text: str) -> str:
 
 
 def _start(stack: ExitStack, peers: tuple[str, ...], store: str) -> dict[str, Target]:
-    """Start all brokers.
-
-    Returns:
-        Where each is, by its name; Quire is the first.
-    """
-    root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-compare-")))
-    urls = {"lmdb": f"lmdb://{root}/store", "sqlite": f"sqlite:///{root}/store.db"}
-    quire = root / "quire"
-    quire.mkdir()
-    targets = {"Quire": stack.enter_context(OwnBroker(quire, {"store": urls[store], "sync": "always"})).target}
+    """Start all brokers; where each is, by its name. Quire is the first."""
+    directory = stack.enter_context(temporary_directory())
+    targets = {"Quire": stack.enter_context(OwnBroker(directory, {"store": store, "sync": "always"})).target}
     for name in peers:
-        directory = root / name
-        directory.mkdir()
-        peer = stack.enter_context(PEERS[name](directory))
+        peer = stack.enter_context(PEERS[name](stack.enter_context(temporary_directory())))
         targets[peer.name] = peer.target
     return targets
 
@@ -118,13 +100,13 @@ def _start(stack: ExitStack, peers: tuple[str, ...], store: str) -> dict[str, Ta
 def _measure(targets: dict[str, Target], scenarios: tuple[str, ...], rounds: int, messages: int) -> Medians:
     for target in targets.values():
         # Java compiles what it finds to be hot: a cold broker says little.
-        measure(target, Load(messages), lambda counts: None)
+        measure(target, Load(messages), no_tick)
     seen: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for scenario in scenarios:
         for number in range(1, rounds + 1):
             for name, target in targets.items():
                 load = Load(messages // FEWER.get(scenario, 1), **SCENARIOS[scenario].changes)
-                figures = measure(target, load, lambda counts: None)
+                figures = measure(target, load, no_tick)
                 for figure in _figures(scenario):
                     value = getattr(figures, figure)
                     seen[Row(scenario, figure)][name].append(value)

@@ -22,8 +22,10 @@ def _decode(chunks: list[bytes], commands: frozenset[bytes]) -> Callable[[], Non
         decoder = Decoder(Limits(), commands)
         for chunk in chunks:
             decoder.receive(chunk)
-        if decoder.error is not None or decoder.buffered:
-            raise SystemExit(f"the stream was not decoded: {decoder.error}")
+            while decoder.next_events():
+                pass
+        if decoder.buffered:
+            raise SystemExit("the stream was not decoded to its end")
 
     return run
 

@@ -153,26 +153,3 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
             )
         options[key] = value
     return name, options
-
-
-def split_composite(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> list[tuple[DestinationKind, str]]:
-    """Split a composite destination into its parts.
-
-    Args:
-        text: ``A,B,topic://C``, without options. Spaces around a part do not count, and a part that comes twice counts
-            once, as in ActiveMQ.
-        kind: what a part without a prefix is.
-
-    Returns:
-        Kind and name of each part, in order. A name may still be a pattern.
-
-    Raises:
-        InvalidDestination: a part is empty or has an unknown prefix.
-    """
-    parts: dict[tuple[DestinationKind, str], None] = {}
-    for part in text.split(","):
-        found, name = split_prefix(part.strip())
-        if not name:
-            raise InvalidDestination(f"{text[:100]!r} has an empty part: write A,B,topic://C", name=text[:60])
-        parts[found or kind, name] = None
-    return list(parts)

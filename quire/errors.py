@@ -40,8 +40,6 @@ ERRORS: dict[str, ErrorEntry] = {
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups."),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
     "group-mismatch": ErrorEntry(409, 4, False, "Join with the group's selector and order, or use another group."),
-    "stale-lease": ErrorEntry(409, 4, False, "Stop processing the message: it is finished, or another member has it."),
-    "fenced": ErrorEntry(409, 4, False, "Stop processing the message: its partition was assigned again."),
     "data-lost": ErrorEntry(410, 4, False, "Retention removed it: start at a later place, or keep messages longer."),
     "stream-replaced": ErrorEntry(
         410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with the new stream."
@@ -56,7 +54,6 @@ ERRORS: dict[str, ErrorEntry] = {
     ),
     "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
-    "destination-paused": ErrorEntry(409, 4, True, "Resume the queue: `quire queue resume NAME`."),
     "producer-held": ErrorEntry(503, 4, True, "Consume or purge messages, free disk space, or raise the limit."),
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit in the text."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
@@ -193,18 +190,6 @@ class GroupMismatch(QuireError):
     code = "group-mismatch"
 
 
-class StaleLease(QuireError):
-    """A member's lease has ended, and the message is finished or in flight again."""
-
-    code = "stale-lease"
-
-
-class Fenced(QuireError):
-    """An acknowledgement belongs to an assignment that has ended."""
-
-    code = "fenced"
-
-
 class DataLost(QuireError):
     """Messages that a read of a stream requires were removed."""
 
@@ -251,12 +236,6 @@ class DestinationInUse(QuireError):
     """The destination has consumers."""
 
     code = "destination-in-use"
-
-
-class DestinationPaused(QuireError):
-    """The destination is paused."""
-
-    code = "destination-paused"
 
 
 class ProducerHeld(QuireError):

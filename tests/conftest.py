@@ -1,5 +1,6 @@
 """Fixtures that tests of several directories share: a private PostgreSQL server."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,12 @@ import pytest
 from tests.postgresql_server import NoServer, PostgresqlServer, run_server
 
 pytest.register_assert_rewrite("quire.testing")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no full garbage collection of any test looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from benchmarks.compare import replace_table
 from benchmarks.machine import machine, versions
 from benchmarks.operations import destinations, large, queues, times
 from benchmarks.operations.bench import Bench, Row
-from quire.cli.perf.own_broker import unwind_on_sigterm
+from benchmarks.rig import unwind_on_sigterm
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 

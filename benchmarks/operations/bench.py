@@ -1,27 +1,22 @@
 """A broker under measurement: what an operation takes, of time, of the event loop, of memory."""
 
 import json
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.rig import MemoryWatch, OwnBroker, temporary_directory
 from quire.cli.api import exchange
-from quire.cli.perf.own_broker import OwnBroker
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable
 
 LONGEST = "quire_loop_longest_turn_seconds"
-SAMPLE_INTERVAL = 0.01
-"""How often the memory of the process is looked at, in seconds."""
 
-FLAGS = {"memory-limit": "64MiB"}
+FLAGS = {"memory-limit": "64MiB", "store": "lmdb"}
 
 
 class Row(NamedTuple):
@@ -54,13 +49,13 @@ class Bench:
         rows: what was measured.
     """
 
+    broker: OwnBroker
+
     def __init__(self, scale: float, tell: Callable[[Row, list[str]], None]) -> None:
         self._scale = scale
         self._tell = tell
-        self._directory = tempfile.TemporaryDirectory(prefix="quire-operations-")
-        self.path = Path(self._directory.name)
         self._clock = SystemClock()
-        self.broker = OwnBroker(self.path, {**FLAGS, "store": f"lmdb://{self.path}/store"})
+        self._stack = ExitStack()
         self.rows: list[Row] = []
         self._read_lines = 0
 
@@ -69,29 +64,18 @@ class Bench:
         return max(int(count * self._scale), 1)
 
     @contextmanager
-    def measure(self, what: str, count: int) -> Iterator[None]:
-        """Measure what is done inside.
+    def measure(self, what: str, count: int, *, starts: bool = False) -> Iterator[None]:
+        """Measure what is done inside to so many messages, destinations or requests.
 
-        Args:
-            what: what it is.
-            number: to how many messages, destinations or requests it is done.
+        A broker that has ended may be started first; that counts, and its memory is looked at when it is there.
         """
-        self.longest_turn()  # from here on
-        self.long_turns()
-        with _Memory(self.broker) as memory:
-            began = self._clock.monotonic()
-            yield
-            seconds = self._clock.monotonic() - began
-        row = Row(what, seconds, count, self.longest_turn(), memory.peak)
-        self.rows.append(row)
-        self._tell(row, self.long_turns())
-
-    @contextmanager
-    def measure_start(self, what: str, count: int) -> Iterator[None]:
-        """Start the broker, which has ended, and measure from then on; its memory is looked at when it is there."""
+        if not starts:
+            self.longest_turn()  # from here on
+            self.long_turns()
         began = self._clock.monotonic()
-        self.broker.start()
-        with _Memory(self.broker) as memory:
+        if starts:
+            self.broker.start()
+        with MemoryWatch(self.broker) as memory:
             yield
             seconds = self._clock.monotonic() - began
         row = Row(what, seconds, count, self.longest_turn(), memory.peak)
@@ -116,43 +100,19 @@ class Bench:
 
     def long_turns(self) -> list[str]:
         """What the broker's log says about turns that took long, since this was asked last."""
-        lines = (self.path / "broker.log").read_text("utf-8", "replace").splitlines()
+        lines = self.broker.log.splitlines()
         new, self._read_lines = lines[self._read_lines :], len(lines)
         events = [json.loads(line) for line in new if line.startswith("{")]
         return [str(event["text"]) for event in events if event.get("event") == "loop.slow"]
 
     def __enter__(self) -> Self:
-        self.broker.start()
+        with ExitStack() as stack:
+            directory = stack.enter_context(temporary_directory())
+            self.broker = stack.enter_context(OwnBroker(directory, FLAGS))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.broker.kill()
-        self._directory.cleanup()
-
-
-class _Memory:
-    """The most memory that a broker's process has, looked at by a thread."""
-
-    def __init__(self, broker: OwnBroker) -> None:
-        self.peak = 0
-        self._broker = broker
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def _watch(self) -> None:
-        while True:
-            self.peak = max(self.peak, self._broker.rss_anon())
-            if self._done.wait(SAMPLE_INTERVAL):
-                return
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        self._thread.join()
+        self._stack.close()

@@ -2,8 +2,10 @@
 
 import random
 
+from benchmarks.load import no_tick
 from benchmarks.operations.bench import Bench
-from benchmarks.operations.client import Consumer, names, send_all, send_frame
+from benchmarks.operations.queues import names
+from benchmarks.stomp_client import Consumer, send_all, send_frame
 from quire.cli.api import exchange, pages
 from quire.cli.perf.load import Load
 from quire.cli.perf.measure import measure
@@ -15,13 +17,13 @@ def coming_and_going(bench: Bench) -> None:
     """10,000 queues are made by sending to them, and deleted one after the other."""
     queues = names(bench.scaled(MANY))
     with bench.measure("created by sending to each", len(queues)):
-        send_all(bench.broker, [send_frame(name, b"x" * 100) for name in queues])
+        send_all(bench.broker.target, [send_frame(name, b"x" * 100) for name in queues])
     with bench.measure("a consumer of `>` comes", len(queues)):
-        consumer = Consumer(bench.broker, "/queue/>", 100)
-        consumer.subscribed()
+        consumer = Consumer(bench.broker.target, "/queue/>", 100)
+        consumer.confirm()
     more = names(len(queues), "more")
     with bench.measure("as many more are created, which it consumes too", len(more)):
-        send_all(bench.broker, [send_frame(name, b"x" * 100) for name in more])
+        send_all(bench.broker.target, [send_frame(name, b"x" * 100) for name in more])
     consumer.link.close()
     with bench.measure("deleted over HTTP, one after the other", len(queues)):
         for name in queues:
@@ -33,23 +35,23 @@ def wildcard_consumers(bench: Bench) -> None:
     queues = names(bench.scaled(MANY))
     each = 10
     total = each * len(queues)
-    send_all(bench.broker, [send_frame(name, b"x" * 100) for name in queues for _ in range(each)])
+    send_all(bench.broker.target, [send_frame(name, b"x" * 100) for name in queues for _ in range(each)])
     with bench.measure("the consumer comes: its receipt", len(queues)):
-        consumer = Consumer(bench.broker, "/queue/many.>")
-        consumer.subscribed()
+        consumer = Consumer(bench.broker.target, "/queue/many.>")
+        consumer.confirm()
     with bench.measure("it takes and acknowledges a tenth", total // 10):
         consumer.drain(total // 10)
     left = total - consumer.received
     with bench.measure("its connection is lost, and it comes back", len(queues)):
-        consumer.receive(consumer.received + 1)
+        consumer.collect(consumer.received + 1)
         consumer.link.close()
-        consumer = Consumer(bench.broker, "/queue/many.>")
-        consumer.subscribed()
-        consumer.receive(500)
+        consumer = Consumer(bench.broker.target, "/queue/many.>")
+        consumer.confirm()
+        consumer.collect(500)
     with bench.measure("it ends with UNSUBSCRIBE", len(queues)):
         consumer.unsubscribe()
     consumer.link.close()
-    consumer = Consumer(bench.broker, "/queue/many.>")
+    consumer = Consumer(bench.broker.target, "/queue/many.>")
     with bench.measure("it takes and acknowledges the rest", left):
         consumer.drain(left)
     consumer.link.close()
@@ -66,11 +68,11 @@ def rates(bench: Bench) -> None:
         queues = names(count, f"rate{count}")
         choice = random.Random(1)
         frames = {name: send_frame(name, b"x" * 1024) for name in queues}
-        send_all(bench.broker, frames.values())
-        consumer = Consumer(bench.broker, f"/queue/rate{count}.>")
+        send_all(bench.broker.target, frames.values())
+        consumer = Consumer(bench.broker.target, f"/queue/rate{count}.>")
         consumer.drain(count)
         with bench.measure(f"sent to {count} queues at random", messages):
-            send_all(bench.broker, [frames[choice.choice(queues)] for _ in range(messages)])
+            send_all(bench.broker.target, [frames[choice.choice(queues)] for _ in range(messages)])
         with bench.measure(f"of {count} queues, taken and acknowledged by one wildcard consumer", messages):
             consumer.drain(count + messages)
         consumer.link.close()
@@ -79,9 +81,9 @@ def rates(bench: Bench) -> None:
 def metrics_and_lists(bench: Bench) -> None:
     """Metrics and lists with 10,000 queues, each with a message and a consumer."""
     queues = names(bench.scaled(MANY))
-    send_all(bench.broker, [send_frame(name, b"x" * 100) for name in queues])
-    consumer = Consumer(bench.broker, "/queue/many.>")
-    consumer.receive(1)
+    send_all(bench.broker.target, [send_frame(name, b"x" * 100) for name in queues])
+    consumer = Consumer(bench.broker.target, "/queue/many.>")
+    consumer.collect(1)
     with bench.measure("`GET /metrics`, 10 times", 10):
         for _ in range(10):
             exchange("GET", f"{bench.broker.api.url}/metrics", None)
@@ -96,7 +98,7 @@ def metrics_and_lists(bench: Bench) -> None:
 def other_rate(bench: Bench) -> None:
     """The rate of one queue beside 10,000 others."""
     with bench.measure("one queue alone: sent and taken", bench.scaled(100_000)):
-        measure(bench.broker.target, Load(bench.scaled(100_000)), lambda counts: None)
-    send_all(bench.broker, [send_frame(name, b"x" * 100) for name in names(bench.scaled(MANY))])
+        measure(bench.broker.target, Load(bench.scaled(100_000)), no_tick)
+    send_all(bench.broker.target, [send_frame(name, b"x" * 100) for name in names(bench.scaled(MANY))])
     with bench.measure("one queue beside 10,000: sent and taken", bench.scaled(100_000)):
-        measure(bench.broker.target, Load(bench.scaled(100_000)), lambda counts: None)
+        measure(bench.broker.target, Load(bench.scaled(100_000)), no_tick)

@@ -1,8 +1,8 @@
 """What is large by itself: messages of 100 MB, and transactions of a hundred thousand acknowledgements."""
 
 from benchmarks.operations.bench import Bench
-from benchmarks.operations.client import Consumer, send_all, send_frame
 from benchmarks.operations.queues import fill
+from benchmarks.stomp_client import Consumer, send_all, send_frame
 from quire.client.connection import connect
 
 BIG = 100_000_000
@@ -12,7 +12,7 @@ def large_messages(bench: Bench) -> None:
     """Messages of 100 MB are sent, and taken."""
     count, body = 3, b"x" * bench.scaled(BIG)
     with bench.measure(f"messages of {len(body):,} bytes are sent", count):
-        send_all(bench.broker, [send_frame("large", body)] * count)
+        send_all(bench.broker.target, [send_frame("large", body)] * count)
     at = bench.broker.target
     taken = bench.measure("they are taken and acknowledged", count)
     with connect(at.host, at.port) as connection, taken:
@@ -29,11 +29,11 @@ def transactions(bench: Bench) -> None:
     """A transaction acknowledges 100,000 messages; its consumer goes, and then it commits, as JMS programs do."""
     count = bench.scaled(100_000)
     fill(bench, "q", count, 10)
-    consumer = Consumer(bench.broker, "/queue/q", count)
-    consumer.receive(count)
+    consumer = Consumer(bench.broker.target, "/queue/q", count)
+    ids = consumer.collect(count)
     consumer.link.send(b"BEGIN\ntransaction:t\n\n\0")
     with bench.measure("acknowledged in a transaction", count):
-        consumer.acknowledge("t")
+        consumer.acknowledge_ids(ids, "t")
         consumer.link.send(b"SEND\ndestination:/queue/other\nreceipt:all\n\nx\0")
         consumer.link.receive_until(b"receipt-id:all\n")
     with bench.measure("the consumer ends", count):

@@ -1,9 +1,9 @@
 """A million messages in a queue: purged, deleted, moved, browsed, searched; and a restart with them."""
 
+from benchmarks.load import send
 from benchmarks.operations.bench import Bench
-from benchmarks.operations.client import Consumer, names, send_all, send_frame
+from benchmarks.stomp_client import Consumer, send_all, send_frame
 from quire.cli.perf.load import Load
-from quire.cli.perf.measure import send
 from quire.client.connection import connect
 from quire.errors import BrokerUnreachable
 
@@ -11,9 +11,14 @@ MILLION = 1_000_000
 SIZE = 100
 
 
+def names(count: int, prefix: str = "many") -> list[str]:
+    """Names of many queues, all of which the pattern ``many.>`` matches."""
+    return [f"{prefix}.{number:05d}" for number in range(count)]
+
+
 def fill(bench: Bench, queue: str, count: int, size: int = SIZE) -> None:
     """Send messages to a queue."""
-    send(bench.broker.target, Load(count, size=size, consumers=0, receipts=False, queue=queue), lambda counts: None)
+    send(bench.broker.target, Load(count, size=size, receipts=False, queue=queue))
 
 
 def purge_delete_move(bench: Bench) -> None:
@@ -34,7 +39,7 @@ def browse(bench: Bench) -> None:
     count, api = bench.scaled(MILLION), bench.broker.api
     fill(bench, "many", count)
     with bench.measure("browsed over STOMP", count):
-        browser = Consumer(bench.broker, "/queue/many", 10_000, headers="browser:true\n")
+        browser = Consumer(bench.broker.target, "/queue/many", 10_000, headers="browser:true\n")
         browser.drain(count)
     browser.link.close()
     with bench.measure("pages of 1000 over HTTP, the first hundred", 100):
@@ -50,9 +55,9 @@ def selectors(bench: Bench) -> None:
     count, api = bench.scaled(MILLION), bench.broker.api
     fill(bench, "many", count)
     with bench.measure("a consumer's: until what it wants has come", count):
-        consumer = Consumer(bench.broker, "/queue/many", headers="selector:wanted = 'yes'\n")
-        consumer.subscribed()
-        send_all(bench.broker, [send_frame("many", b"x", "wanted:yes\n")])
+        consumer = Consumer(bench.broker.target, "/queue/many", headers="selector:wanted = 'yes'\n")
+        consumer.confirm()
+        send_all(bench.broker.target, [send_frame("many", b"x", "wanted:yes\n")])
         consumer.drain(1)
     consumer.link.close()
     with bench.measure("an operator's purge", count):
@@ -65,9 +70,9 @@ def restart(bench: Bench) -> None:
     count = 100 * len(queues)
     frames = [send_frame(name, b"x" * SIZE) for name in queues]
     for _ in range(100):
-        send_all(bench.broker, frames)
+        send_all(bench.broker.target, frames)
     bench.broker.kill()
-    started = bench.measure_start("until the first message has come", count)
+    started = bench.measure("until the first message has come", count, starts=True)
     with started, connect(bench.broker.target.host, bench.broker.target.port) as connection:
         connection.subscribe(f"/queue/{queues[-1]}", prefetch=1)
         if connection.receive(60) is None:

@@ -3,11 +3,10 @@
 import time
 from collections.abc import Iterator
 
+from benchmarks.load import NumberedLoad, send
 from benchmarks.operations.bench import Bench
-from benchmarks.operations.client import send_all, send_frame
 from benchmarks.operations.queues import MILLION, SIZE
-from quire.cli.perf.load import Load
-from quire.cli.perf.measure import send
+from benchmarks.stomp_client import send_all, send_frame
 from quire.client.connection import connect
 
 LEAD = 60.0
@@ -21,7 +20,7 @@ def _at(bench: Bench, count: int, lead: float) -> int:
 
 def _wait_for(bench: Bench, queue: str, depth: int) -> None:
     """Wait until a queue has so many messages."""
-    while bench.broker.api.call("GET", f"/queues/{queue}")["depth"] != depth:
+    while bench.broker.depth(queue) != depth:
         time.sleep(0.05)
 
 
@@ -31,8 +30,10 @@ def expiry(bench: Bench) -> None:
         ("small messages", bench.scaled(MILLION), SIZE), ("messages of 1 MB", bench.scaled(1000), 1_000_000),
     ):  # fmt: skip
         due = _at(bench, count if size == SIZE else MILLION // 4, LEAD)
-        load = Load(count, size=size, consumers=0, receipts=False, queue="late", headers=f"expires:{due}\n")
-        send(bench.broker.target, load, lambda counts: None)
+        send(
+            bench.broker.target,
+            NumberedLoad(count, size=size, receipts=False, queue="late", headers=f"expires:{due}\n"),
+        )
         bench.wait_until(due)
         with bench.measure(f"{what} expire at once", count):
             _wait_for(bench, "late", 0)
@@ -47,7 +48,7 @@ def offline_durables(bench: Bench) -> None:
             connection.disconnect()
     due = bench.now_ms() + 4000
     frame = send_frame("news", b"x" * SIZE, f"expires:{due}\n").replace(b"/queue/", b"/topic/")
-    send_all(bench.broker, [frame] * count)
+    send_all(bench.broker.target, [frame] * count)
     bench.wait_until(due)
     with bench.measure("expired under 200 offline durable subscriptions", count):
         while any([entry["depth"] for entry in bench.broker.api.call("GET", "/durables")["durables"]]):
@@ -63,7 +64,7 @@ def scheduled(bench: Bench) -> None:
         for _ in range(count):
             yield send_frame("due", b"x" * SIZE, f"AMQ_SCHEDULED_DELAY:{max(due - bench.now_ms(), 1)}\n")
 
-    send_all(bench.broker, frames())
+    send_all(bench.broker.target, frames())
     bench.wait_until(due)
     with bench.measure("sent when they were due", count):
         _wait_for(bench, "due", count)

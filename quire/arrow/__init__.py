@@ -1,1 +1,1 @@
-"""From store records to Arrow record batches, for those who read millions of them."""
+"""From store records to Arrow record batches, for bulk reads."""

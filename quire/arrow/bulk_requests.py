@@ -16,14 +16,7 @@ from quire.store.base import LaneState, StoredDestination
 
 
 class ReadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which messages are wanted: ``POST /read``.
-
-    Attributes:
-        part: of which part of a lane.
-        columns: which of their columns, of ``COLUMNS``.
-        conditions: what holds for them.
-        whole: whether it is an error that retention has taken some of them.
-    """
+    """Which messages are wanted: ``POST /read``; with ``whole`` it is an error that retention has taken some."""
 
     part: LaneRange
     columns: list[str]
@@ -31,11 +24,7 @@ class ReadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     whole: bool = False
 
     def typed_conditions(self) -> tuple[Condition, ...]:
-        """The conditions with their values as they were before they were sent: JSON has no times.
-
-        Raises:
-            ValueError: a time cannot be read.
-        """
+        """The conditions with their values as they were before they were sent: JSON has no times."""
         return tuple([_typed(condition) for condition in self.conditions])
 
 

@@ -1,4 +1,4 @@
-"""The columns that messages have for those who read them in bulk."""
+"""The columns of messages in bulk reads."""
 
 from collections.abc import Iterable
 

@@ -22,29 +22,18 @@ class Comparison(StrEnum):
     FROM = ">="
 
 
-_PLAIN: dict[Comparison, Callable[[Any, Any], bool]] = {
-    Comparison.BELOW: operator.lt,
-    Comparison.UP_TO: operator.le,
-    Comparison.ABOVE: operator.gt,
-    Comparison.FROM: operator.ge,
+_OPERATORS: dict[Comparison, tuple[Callable[[Any, Any], bool], Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
+    Comparison.BELOW: (operator.lt, pc.less),
+    Comparison.UP_TO: (operator.le, pc.less_equal),
+    Comparison.ABOVE: (operator.gt, pc.greater),
+    Comparison.FROM: (operator.ge, pc.greater_equal),
 }
-_KERNELS: dict[Comparison, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
-    Comparison.BELOW: pc.less,
-    Comparison.UP_TO: pc.less_equal,
-    Comparison.ABOVE: pc.greater,
-    Comparison.FROM: pc.greater_equal,
-}
+"""How a value is compared, and a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on one column that is never null.
-
-    Attributes:
-        column: its name.
-        comparison: how it is compared.
-        values: with what: any number with ``AMONG``, otherwise one; ``datetime`` for a time.
-    """
+    """A condition on one column that is never null: any number of values with ``AMONG``, otherwise one."""
 
     column: str
     comparison: Comparison
@@ -54,11 +43,11 @@ class Condition:
         """Whether it holds for a value."""
         if self.comparison is Comparison.AMONG:
             return value in self.values
-        return _PLAIN[self.comparison](value, self.values[0])
+        return _OPERATORS[self.comparison][0](value, self.values[0])
 
     def mask(self, column: pa.Array) -> pa.Array:
         """Where it holds in a column."""
         kind = COLUMNS[self.column]
         if self.comparison is Comparison.AMONG:
             return pc.is_in(column, value_set=pa.array(self.values, kind))
-        return _KERNELS[self.comparison](column, pa.scalar(self.values[0], kind))
+        return _OPERATORS[self.comparison][1](column, pa.scalar(self.values[0], kind))

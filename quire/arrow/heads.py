@@ -16,11 +16,7 @@ _TO_THE_END = 2**31 - 1
 
 
 class Heads:
-    """The heads of some messages.
-
-    Args:
-        heads: binary, one of each message.
-    """
+    """The heads of some messages, as binary."""
 
     def __init__(self, heads: pa.Array) -> None:
         self._heads = heads
@@ -35,11 +31,7 @@ class Heads:
         return times(self._value(1, len("timestamp:")).cast(pa.string()).cast(pa.int64()))
 
     def header(self, name: str) -> pa.Array:
-        """One header of each message; null where there is none. Of a repeated one the first counts.
-
-        Args:
-            name: not escaped; neither ``message-id`` nor ``timestamp``.
-        """
+        """One header of each message, or null, but for the first two. Of a repeated one the first counts."""
         behind = _second(pc.split_pattern(self._heads, b"\n" + escape(name.encode()) + b":", max_splits=1))
         if behind.null_count == len(behind):
             return pa.nulls(len(behind), pa.string())

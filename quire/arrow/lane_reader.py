@@ -20,15 +20,7 @@ PAGE_RECORDS = 2048
 
 
 class LaneRange(NamedTuple):
-    """A part of a lane.
-
-    Attributes:
-        destination: whose lane it is, as ``stream://events``.
-        partition: the lane's index among those of its destination.
-        lane: its id in the store.
-        first: the first sequence.
-        until: the sequence to end before.
-    """
+    """A part of a lane, from one sequence to before another one; ``partition`` is its index in the destination."""
 
     destination: str
     partition: int
@@ -43,23 +35,11 @@ def read(
     """Read a part of a lane.
 
     Each batch is read in a snapshot of its own, so a long read keeps no old state of the store alive. Records do not
-    change; one that is removed meanwhile does not come.
+    change; one that is removed meanwhile does not come. A broker may go on writing to the store.
 
-    Args:
-        store: open; a broker may go on writing to it.
-        part: what to read. No record outside it is read.
-        columns: which columns are made, of ``quire.arrow.columns.COLUMNS``.
-        conditions: only records for which all of them hold are handed on.
-        whole: whether it is an error if the lane begins behind the first sequence that is still to be read, or never
-            came to the last one.
-
-    Yields:
-        Batches of some megabytes, none empty, in the order of the lane.
-
-    Raises:
-        DataLost: ``whole``, and retention has taken what was to be read.
-        StreamReplaced: ``whole``, and the lane is gone, or is another one's now.
-        StoreCorrupt: a record is damaged.
+    Only records for which all conditions hold are handed on, in batches of some megabytes, none empty. With ``whole``
+    it is an error if the lane begins behind the first sequence that is still to be read (``DataLost``), or never came
+    to the last one (``StreamReplaced``).
     """
     start = part.first
     while start < part.until:
@@ -71,7 +51,7 @@ def read(
             return
         start = messages[-1].sequence + 1
         batch = _batch(messages, part, columns, conditions)
-        del messages  # who takes the batch may take his time
+        del messages  # the batch may be in use for long
         if batch.num_rows:
             yield batch
         del batch

@@ -26,13 +26,7 @@ JMS clients write the largest number there is for "never", and no column of micr
 
 
 class Records:
-    """Messages as columns, each of which is made when it is asked for.
-
-    Args:
-        messages: of one lane, with their contents.
-        destination: whose they are, as ``queue://orders``.
-        partition: the index of the lane.
-    """
+    """Messages of one lane as columns, each of which is made when it is asked for."""
 
     def __init__(self, messages: list[Message], destination: str, partition: int) -> None:
         self._messages = messages
@@ -56,19 +50,11 @@ class Records:
         return Records(messages, self._destination, self._partition)
 
     def batch(self, names: list[str]) -> pa.RecordBatch:
-        """The columns asked for, in that order.
-
-        Raises:
-            InvalidArgument: there is no such column.
-        """
+        """The columns asked for, in that order."""
         return pa.RecordBatch.from_arrays([self.column(name) for name in names], schema=schema_of(names))
 
     def column(self, name: str) -> pa.Array:
-        """One of ``COLUMNS``.
-
-        Raises:
-            InvalidArgument: there is no such column.
-        """
+        """One of ``COLUMNS``."""
         make = self._makers.get(name)
         if make is None:
             raise InvalidArgument(f"messages have no column {name!r}: they have {', '.join(COLUMNS)}", column=name)

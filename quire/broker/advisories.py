@@ -92,25 +92,6 @@ class Advisories:
             body = {"event": event, **_of(subscription), **details, "exclusive": subscription.exclusive}
             self._send(name, {"consumerCount": consumers, "consumerId": _id(subscription)}, body)
 
-    def producer_started(self, session: "Session", destination: Destination, producers: int) -> None:
-        """A producer came.
-
-        Args:
-            session: whose it is.
-            destination: where it sends.
-            producers: how many that destination has now.
-        """
-        self._producer("started", session, destination, producers)
-
-    def producer_stopped(self, session: "Session", destination: Destination, producers: int) -> None:
-        """A producer went; ``producers`` are left."""
-        self._producer("stopped", session, destination, producers)
-
-    def _producer(self, event: str, session: "Session", destination: Destination, producers: int) -> None:
-        if name := self._name("Producer", destination):
-            body = {"event": event, "connection": session.name, "destination": str(destination)}
-            self._send(name, {"producerCount": producers}, body)
-
     # Consumers and limits that are in trouble.
 
     def slow_consumer(self, subscription: "Subscription") -> None:

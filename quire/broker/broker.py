@@ -1,7 +1,6 @@
 """The broker: its parts, put together. Synchronous and deterministic; the owner of the event loop drives it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from quire.broker.advisories import Advisories
 from quire.broker.bulk.staged_writes import StagedWrites
@@ -143,7 +142,7 @@ class Broker:
 
     def reload(self, settings: Settings) -> None:
         """Take other policies. Everything else of the settings stays as it was until the next start."""
-        self.core.settings = replace(self.core.settings, policies=settings.policies)
+        self.core.take_policies(settings.policies)
         self.destinations.policies_changed()
 
     def stop(self) -> None:

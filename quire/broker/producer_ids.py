@@ -100,7 +100,8 @@ class ProducerIds:
             known = self._known[id] = _Known(0)
         self._sent_now(id, known)
         if is_new:
-            known.sequence = self._core.numbers[id] = sequence
+            known.sequence = sequence
+            self._core.number_send(id, sequence)
         while len(self._known) > self.limit:
             self._forget_oldest()
         return is_new
@@ -169,7 +170,7 @@ class ProducerIds:
 
     def _drop(self, id: str) -> None:
         self._known.pop(id, None)
-        self._core.numbers[id] = None
+        self._core.number_send(id, None)
         self._core.set_mark(_mark(id), None)
 
     def _forget_oldest(self) -> None:

@@ -34,13 +34,13 @@ class SlowConsumers:
 
     def _check(self) -> None:
         self.start()
-        watched, self._core.dispatch.watched = self._core.dispatch.watched, {}
+        watched = self._core.dispatch.take_watched()
         now = self._core.clock.monotonic()
         for queue in watched:
             for subscription in list(queue.subscriptions):
                 self._look(queue, subscription, now)
             if queue.in_flight:
-                self._core.dispatch.watched[queue] = None
+                self._core.dispatch.watch(queue)
 
     def _look(self, queue: Dispatching, subscription: Subscription, now: float) -> None:
         is_slow = subscription.credit <= 0 < subscription.prefetch and queue.depth > queue.in_flight

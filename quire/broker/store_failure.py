@@ -48,7 +48,7 @@ class StoreFailure:
             event("store.failed", text, logging.ERROR, code=error.code, **error.data)
             self.since = core.clock.monotonic()
         self.errors += 1
-        core.store_error = error
+        core.refuse(error)
         if isinstance(error, StoreFull) and self._release_disks():
             core.scheduler.call_later(0, self._probe)  # at once, before more gathers that needs space
             return
@@ -66,7 +66,7 @@ class StoreFailure:
         if self._core.store_error is not None:
             url = shown(self._core.store.url)
             event("store.recovered", f"the store {url} takes writes again", url=url)
-        self._core.store_error = None
+        self._core.refuse(None)
 
     def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later.

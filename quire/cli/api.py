@@ -28,11 +28,7 @@ P = ParamSpec("P")
 
 
 class Api:
-    """Calls a broker's HTTP API.
-
-    Args:
-        url: where it is, ``http://127.0.0.1:8161``.
-    """
+    """Calls a broker's HTTP API."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -42,22 +38,7 @@ class Api:
     def call(
         self, method: str, path: str, body: object = None, patience: float | None = ANSWER_LIMIT, **query: object
     ) -> dict[str, Any]:
-        """Make one call.
-
-        Args:
-            method: GET, POST, PUT or DELETE.
-            path: below ``/api/v1``.
-            body: sent as JSON, unless it is None.
-            patience: how long the answer may take, in seconds; None for as long as it likes.
-            **query: what stands after the question mark; None is left out.
-
-        Returns:
-            The answer.
-
-        Raises:
-            BrokerUnreachable: nobody answers, or somebody who is no broker.
-            QuireError: what the broker answered.
-        """
+        """Make one call below ``/api/v1``, with so many seconds of patience; what is None of the query is left out."""
         given = {name: value for name, value in query.items() if value is not None}
         url = f"{self.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
         status, content = exchange(method, url, None if body is None else json.dumps(body).encode(), patience)
@@ -77,61 +58,26 @@ def path(*parts: str) -> str:
 
 
 def destination_path(text: str, *rest: str) -> str:
-    """The path of a queue, topic or stream, or of something below it.
-
-    Args:
-        text: the destination as people write it: ``orders``, ``queue://orders``, ``/topic/prices``.
-        rest: the parts that follow.
-
-    Raises:
-        InvalidDestination: it cannot be a name.
-    """
+    """The path of a destination, written ``orders``, ``queue://orders`` or ``/topic/prices``, or of a part of it."""
     destination = written(text)
     return path(f"{destination.kind}s", destination.name, *rest)
 
 
-def queue_path(name: str, *rest: str) -> str:
-    """The path of a queue, or of something below it.
-
-    Raises:
-        InvalidDestination: it cannot be the name of a queue.
-    """
-    return _path_of(DestinationKind.QUEUE, name, rest)
-
-
-def topic_path(name: str, *rest: str) -> str:
-    """The path of a topic, or of something below it.
-
-    Raises:
-        InvalidDestination: it cannot be the name of a topic.
-    """
-    return _path_of(DestinationKind.TOPIC, name, rest)
-
-
-def stream_path(name: str, *rest: str) -> str:
-    """The path of a stream, or of something below it.
-
-    Raises:
-        InvalidDestination: it cannot be the name of a stream.
-    """
-    return _path_of(DestinationKind.STREAM, name, rest)
-
-
-def _path_of(kind: DestinationKind, name: str, rest: tuple[str, ...]) -> str:
+def _path_of(kind: DestinationKind, name: str, *rest: str) -> str:
+    """The path of a destination of one kind, however its name is written, or of something below it."""
     destination = written(name, kind)
     if destination.kind is not kind:
         raise InvalidDestination(f"{name!r} is no {kind}", name=name)
     return path(f"{kind}s", destination.name, *rest)
 
 
-def pages(api: Api, where: str, key: str) -> Iterator[dict[str, Any]]:
-    """All entries of a list that comes in pages.
+queue_path = functools.partial(_path_of, DestinationKind.QUEUE)
+topic_path = functools.partial(_path_of, DestinationKind.TOPIC)
+stream_path = functools.partial(_path_of, DestinationKind.STREAM)
 
-    Args:
-        api: where to ask.
-        where: the list's path.
-        key: what the entries are called in the answer.
-    """
+
+def pages(api: Api, where: str, key: str) -> Iterator[dict[str, Any]]:
+    """All entries of a list that comes in pages."""
     after: str | None = None
     while True:
         page = api.call("GET", where, limit=PAGE, after=after)
@@ -142,20 +88,7 @@ def pages(api: Api, where: str, key: str) -> Iterator[dict[str, Any]]:
 
 
 def exchange(method: str, url: str, body: bytes | None, patience: float | None = ANSWER_LIMIT) -> tuple[int, bytes]:
-    """Send one HTTP request.
-
-    Args:
-        method: of HTTP.
-        url: where to.
-        body: its content.
-        patience: how long the answer may take, in seconds; None for as long as it likes.
-
-    Returns:
-        The status and the content of the answer.
-
-    Raises:
-        BrokerUnreachable: no connection, or it broke.
-    """
+    """Send one HTTP request, and wait so many seconds for its answer: a status and content."""
     # The client of the standard library takes 20 ms to import: `quire --help` does without.
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
@@ -178,16 +111,7 @@ def exchange(method: str, url: str, body: bytes | None, patience: float | None =
 
 
 def find_url(url: str | None, data: str | None) -> str:
-    """Where the broker's HTTP API is.
-
-    Args:
-        url: what ``--url`` says; stands over the rest.
-        data: what ``--data`` says: the directory of a broker on this machine.
-            After it come ``QUIRE_URL`` and the default.
-
-    Raises:
-        BrokerUnreachable: no broker runs on that directory.
-    """
+    """Where the broker's HTTP API is: as ``--url`` or ``--data`` say, else ``QUIRE_URL``, else the default."""
     if url:
         return url
     if data is None:

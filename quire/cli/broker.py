@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from quire.cli.api import Api, broker_verb, path
-from quire.cli.columns import HELD_COLUMNS
 from quire.cli.config import setting_flags
 from quire.cli.output import Output, output_option
+from quire.cli.resource import HELD_COLUMNS
 from quire.settings import Settings, load
 
 
@@ -33,7 +33,7 @@ def start(context: click.Context, file: Path | None, standby: bool, flags: dict[
     settings = read()
     # The broker's own modules are needed by this verb alone.
     from quire.http.http_api import HttpApi
-    from quire.server.service import run
+    from quire.server.process import run
 
     context.exit(run(settings, standby=standby, http=HttpApi(), reload=read))
 

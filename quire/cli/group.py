@@ -1,92 +1,44 @@
 """``quire group``: consumer groups of streams."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from quire.cli.api import Api, broker_verb, path
-from quire.cli.output import Column, Output, confirm, messages, output_option
+from quire.cli.output import Column, Output, columns, confirm, messages
+from quire.cli.resource import YES, Param, Resource
 from quire.destination import DestinationKind, written
 
-GROUP_COLUMNS = [
-    Column("stream", "Stream"),
-    Column("name", "Group"),
-    Column("order", "Order"),
-    Column("members", "Members"),
-    Column("lag", "Lag"),
-    Column("in_flight", "In flight"),
-    Column("retries", "Retries"),
-    Column("oldest_message_age_seconds", "Oldest"),
-    Column("epoch", "Epoch"),
-    Column("blocked", "Blocked"),
-]
-
-LAG_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("base", "Done to"),
-    Column("end", "End"),
-    Column("lag", "Lag"),
-    Column("in_flight", "In flight"),
-    Column("owners", "Owners"),
-]
-
-PARTITION_COLUMNS = [
-    *LAG_COLUMNS,
-    Column("holes", "Holes"),
-    Column("ack_set_bytes", "Ack set"),
-    Column("waiting_retries", "Retries"),
-    Column("lost", "Lost"),
-    Column("oldest_message_age_seconds", "Oldest"),
-    Column("blocked", "Blocked"),
-]
-
-MEMBER_COLUMNS = [
-    Column("id", "Member"),
-    Column("static", "Static"),
-    Column("room", "Room"),
-    Column("connection", "Connection"),
-    Column("since", "Since"),
-    Column("partitions", "Partitions"),
-    Column("revoking", "Revoking"),
-    Column("in_flight", "In flight"),
-    Column("prefetch", "Prefetch"),
-    Column("lease_ends_seconds", "Lease ends in"),
-]
-
-CHANGE_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("from_offset", "From"),
-    Column("to_offset", "To"),
-    Column("again", "Come again"),
-    Column("skipped", "Skipped"),
-    Column("in_flight", "In flight"),
-    Column("retries_dropped", "Retries dropped"),
-]
-
-CLONE_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("offset", "From"),
-    Column("lag", "Lag"),
-    Column("holes", "Holes"),
-    Column("retries_left", "Retries not taken over"),
-]
-
-ASSIGNMENT_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("members", "Would go to"),
-    Column("owners", "Is with"),
-]
+LAG_COLUMNS = columns("partition", "base:Done to", "end", "lag", "in_flight", "owners")
+PARTITION_COLUMNS = LAG_COLUMNS + columns(
+    "holes", "ack_set_bytes:Ack set", "waiting_retries:Retries", "lost", "oldest_message_age_seconds:Oldest", "blocked"
+)
+MEMBER_COLUMNS = columns(
+    "id:Member", "static", "room", "connection", "since", "partitions", "revoking", "in_flight", "prefetch",
+    "lease_ends_seconds:Lease ends in",
+)  # fmt: skip
+CHANGE_COLUMNS = columns(
+    "partition", "from_offset:From", "to_offset:To", "again:Come again", "skipped", "in_flight", "retries_dropped"
+)
+CLONE_COLUMNS = columns("partition", "offset:From", "lag", "holes", "retries_left:Retries not taken over")
+ASSIGNMENT_COLUMNS = columns("partition", "members:Would go to", "owners:Is with")
 
 
-@click.group()
-@output_option
-def group() -> None:
-    """List consumer groups of streams, see their lag, move them.
+def _path(stream: str, name: str, *rest: str) -> str:
+    destination = written(stream, DestinationKind.STREAM)
+    if destination.kind is not DestinationKind.STREAM:
+        raise click.BadParameter(f"{stream!r} is no stream", param_hint="STREAM")
+    return path("groups", destination.name, name, *rest)
 
-    What moves a group shows first what that means, and asks. It is one change: messages that members have are taken
-    from them, and what they say of these later does not count.
-    """
+
+group = Resource(
+    "group",
+    "List consumer groups of streams, see their lag, move them.\n\n"
+    "What moves a group shows first what that means, and asks. It is one change: messages that members have are taken"
+    " from them, and what they say of these later does not count.",
+    "groups", "stream", "name", place=_path, title="{name} of {stream}",
+)  # fmt: skip
 
 
 @group.command()
@@ -94,111 +46,89 @@ def group() -> None:
 @broker_verb
 def ls(api: Api, output: Output, readers: bool) -> None:
     """List the consumer groups with their lag."""
-    found = api.call("GET", path("groups"))
-    output.rows(found["readers" if readers else "groups"], GROUP_COLUMNS)
+    shown = columns(
+        "stream", "name:Group", "order", "members", "lag", "in_flight", "retries", "oldest_message_age_seconds:Oldest",
+        "epoch", "blocked",
+    )  # fmt: skip
+    output.rows(api.call("GET", path("groups"))["readers" if readers else "groups"], shown)
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@broker_verb
-def show(api: Api, output: Output, stream: str, name: str) -> None:
-    """Show all that is known of a consumer group: partitions, retries, members, counters, what is in the way."""
-    tables = {"partition_states": ("Partitions", PARTITION_COLUMNS), "group_members": ("Members", MEMBER_COLUMNS)}
-    output.details(api.call("GET", _path(stream, name)), tables)
-
-
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@broker_verb
-def members(api: Api, output: Output, stream: str, name: str) -> None:
-    """List the members of a consumer group, and what each has."""
-    output.rows(api.call("GET", _path(stream, name, "members"))["members"], MEMBER_COLUMNS)
-
-
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@broker_verb
-def lag(api: Api, output: Output, stream: str, name: str) -> None:
-    """Show how far a consumer group is behind, by partition."""
-    output.details(api.call("GET", _path(stream, name, "lag")), {"partitions": ("Partitions", LAG_COLUMNS)})
-
+group.show(
+    "Show all that is known of a consumer group: partitions, retries, members, counters, what is in the way.",
+    {"partition_states": ("Partitions", PARTITION_COLUMNS), "group_members": ("Members", MEMBER_COLUMNS)},
+)
+group.rows("members", "List the members of a consumer group, and what each has.", MEMBER_COLUMNS, "members")
+group.show("Show how far a consumer group is behind, by partition.", {"partitions": ("Partitions", LAG_COLUMNS)}, "lag")
 
 _PARTITION = click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what it means, and change nothing.")
-_YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@click.argument("position")
-@_PARTITION
-@_DRY_RUN
-@_YES
-@broker_verb
-def reset(
-    api: Api, output: Output, stream: str, name: str, position: str, partition: int | None, dry_run: bool, yes: bool
+def _change(
+    verb: str, help: str, question: str, done: Callable[[dict[str, Any]], str], shown: Sequence[Column], *params: Param
 ) -> None:
-    """Have a consumer group go on from a position, forwards or backwards.
+    """Add a verb that shows first what it means, and asks.
 
-    POSITION is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.
+    Args:
+        verb: its name, in the path too.
+        help: what it does.
+        question: what is asked; what the user gave may stand in it.
+        done: makes a sentence for people of what the user gave and the result.
+        shown: the columns of what it means.
+        params: arguments and options, which are sent.
     """
-    _move(api, output, (stream, name, "reset"), {"to": position, "partition": partition}, dry_run, yes)
+
+    def change(api: Api, output: Output, /, stream: str, name: str, dry_run: bool, yes: bool, **body: Any) -> None:
+        where, given = _path(stream, name, verb), {"stream": stream, "name": name, **body}
+        if dry_run or not yes:
+            foretold = api.call("POST", where, body, dry_run="true")
+            if dry_run or output.format == "table":
+                output.details(foretold, {"partitions": ("Partitions", shown)})
+        if not dry_run:
+            confirm(question.format_map(given), yes)
+            result = api.call("POST", where, body)
+            output.done(done(result | given), result)
+
+    group.add(verb, help, change, [*params, _DRY_RUN, YES])
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@click.argument("by", type=int)
-@_PARTITION
-@_DRY_RUN
-@_YES
-@broker_verb
-def shift(
-    api: Api, output: Output, stream: str, name: str, by: int, partition: int | None, dry_run: bool, yes: bool
-) -> None:
-    """Have a consumer group go on so many offsets further on than what it has finished; further back with -- -N."""
-    _move(api, output, (stream, name, "shift"), {"by": by, "partition": partition}, dry_run, yes)
+def _moved(verb: str) -> Callable[[dict[str, Any]], str]:
+    return lambda told: (
+        f"{verb} of {told['name']}: {told['again']} again, {told['skipped']} skipped,"
+        f" {told['retries_dropped']} retries dropped"
+    )
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@_PARTITION
-@_DRY_RUN
-@_YES
-@broker_verb
-def skip(api: Api, output: Output, stream: str, name: str, partition: int | None, dry_run: bool, yes: bool) -> None:
-    """Have a consumer group be done with everything: its backlog, and its retries."""
-    _move(api, output, (stream, name, "skip"), {"partition": partition}, dry_run, yes)
-
-
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@click.argument("to")
-@_DRY_RUN
-@_YES
-@broker_verb
-def clone(api: Api, output: Output, stream: str, name: str, to: str, dry_run: bool, yes: bool) -> None:
-    """Make a consumer group, TO, that begins where another one is, exactly.
-
-    What waits in the retry lane of the other one stays there: the new one does not get it.
-    """
-    where, body = _path(stream, name, "clone"), {"to": to}
-    if _is_wanted(api, output, where, body, CLONE_COLUMNS, f"Make {to} begin where {name} is?", dry_run, yes):
-        result = api.call("POST", where, body)
-        output.done(f"made {to}, which is {messages(result['lag'])} behind", result)
+_GO_ON = "Have {name} of {stream} go on there?"
+_change(
+    "reset",
+    "Have a consumer group go on from a position, forwards or backwards.\n\n"
+    "POSITION is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.",
+    _GO_ON, _moved("reset"), CHANGE_COLUMNS, click.argument("to", metavar="POSITION"), _PARTITION,
+)  # fmt: skip
+_change(
+    "shift",
+    "Have a consumer group go on so many offsets further on than what it has finished; further back with -- -N.",
+    _GO_ON, _moved("shift"), CHANGE_COLUMNS, click.argument("by", type=int), _PARTITION,
+)  # fmt: skip
+_change(
+    "skip", "Have a consumer group be done with everything: its backlog, and its retries.",
+    _GO_ON, _moved("skip"), CHANGE_COLUMNS, _PARTITION,
+)  # fmt: skip
+_change(
+    "clone",
+    "Make a consumer group, TO, that begins where another one is, exactly.\n\n"
+    "What waits in the retry lane of the other one stays there: the new one does not get it.",
+    "Make {to} begin where {name} is?",
+    lambda told: f"made {told['to']}, which is {messages(told['lag'])} behind", CLONE_COLUMNS, click.argument("to"),
+)  # fmt: skip
 
 
 @group.command()
 @click.argument("stream")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Delete it even while it has members.")
-@_YES
+@YES
 @broker_verb
 def delete(api: Api, output: Output, stream: str, name: str, force: bool, yes: bool) -> None:
     """Delete a consumer group with all that it remembers. The messages stay in the stream."""
@@ -232,51 +162,9 @@ def assign(
     output.details(result, {"partitions": ("Partitions", ASSIGNMENT_COLUMNS)})
 
 
-def _path(stream: str, name: str, *rest: str) -> str:
-    destination = written(stream, DestinationKind.STREAM)
-    if destination.kind is not DestinationKind.STREAM:
-        raise click.BadParameter(f"{stream!r} is no stream", param_hint="STREAM")
-    return path("groups", destination.name, name, *rest)
-
-
 def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dict[str, str]:
     pairs = dict([text.partition("=")[::2] for text in texts])
     for member in pairs:
         if member not in members:
             raise click.BadParameter(f"{member!r} is none of the members", param_hint=option)
     return pairs
-
-
-def _move(
-    api: Api, output: Output, change: tuple[str, str, str], body: dict[str, Any], dry_run: bool, yes: bool
-) -> None:
-    """Show what a change of a group's place means, ask, and make it.
-
-    Args:
-        api: the broker.
-        output: prints.
-        change: the stream, the group and the verb.
-        body: what the change is.
-        dry_run: whether to show only.
-        yes: the user agreed beforehand.
-    """
-    stream, name, verb = change
-    where = _path(*change)
-    if _is_wanted(api, output, where, body, CHANGE_COLUMNS, f"Have {name} of {stream} go on there?", dry_run, yes):
-        result = api.call("POST", where, body)
-        again, skipped, dropped = result["again"], result["skipped"], result["retries_dropped"]
-        output.done(f"{verb} of {name}: {again} again, {skipped} skipped, {dropped} retries dropped", result)
-
-
-def _is_wanted(
-    api: Api, output: Output, where: str, body: dict[str, Any], columns: Sequence[Column], question: str,
-    dry_run: bool, yes: bool,
-) -> bool:  # fmt: skip
-    """Show what a change means, and ask; whether it is to be made."""
-    if dry_run or not yes:
-        foretold = api.call("POST", where, body, dry_run="true")
-        if dry_run or output.format == "table":
-            output.details(foretold, {"partitions": ("Partitions", columns)})
-    if not dry_run:
-        confirm(question, yes)
-    return not dry_run

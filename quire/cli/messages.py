@@ -123,11 +123,7 @@ def receive(
 
 
 def encode_body(body: bytes) -> tuple[str, str]:
-    """A body as JSON can carry it.
-
-    Returns:
-        The text and ``text``, or base64 and ``base64`` when the body is not UTF-8.
-    """
+    """A body as JSON can carry it: as ``text``, or as ``base64`` when it is not UTF-8."""
     try:
         return body.decode(), "text"
     except UnicodeDecodeError:

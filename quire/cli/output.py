@@ -42,6 +42,15 @@ class Column(NamedTuple):
     width: int = 0
 
 
+def columns(*described: str) -> list[Column]:
+    """Columns, written ``key``, ``key:Heading`` or ``key::width``; without a heading the key is it, in words."""
+    found = []
+    for text in described:
+        key, heading, width = [*text.split(":"), "", ""][:3]
+        found.append(Column(key, heading or key.replace("_", " ").capitalize(), int(width or 0)))
+    return found
+
+
 class Output:
     """Prints results in the format the user asked for.
 
@@ -60,13 +69,7 @@ class Output:
             self._print_each(rows, [column.key for column in columns])
 
     def texts(self, rows: Iterable[Row], keys: Sequence[str], text: Callable[[Row], str]) -> None:
-        """Print a list whose rows are too long for a table, each as it comes.
-
-        Args:
-            rows: the list.
-            keys: the columns for CSV.
-            text: how people see a row.
-        """
+        """Print a list whose rows are too long for a table, each as it comes; ``keys`` are the columns for CSV."""
         if self.format == "table":
             for row in rows:
                 click.echo(text(row))
@@ -87,12 +90,7 @@ class Output:
                 click.echo(f"{key:{width}}  {readable(key, value)}")
 
     def details(self, record: Row, tables: Mapping[str, tuple[str, Sequence[Column]]]) -> None:
-        """Print one thing with all it has; people see its lists as tables below the rest.
-
-        Args:
-            record: the thing.
-            tables: the heading and the columns of each list, by its key.
-        """
+        """Print one thing with all it has; people see its lists as tables below the rest."""
         if self.format != "table":
             self.record(record)
             return
@@ -151,15 +149,7 @@ def output_option(verb: Verb) -> Verb:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is destroyed, if there is anybody to ask.
-
-    Args:
-        question: what is about to happen.
-        yes: the user agreed beforehand.
-
-    Raises:
-        click.Abort: the user said no.
-    """
+    """Ask before something is destroyed, unless the user has said ``--yes`` or no person is there; end at a no."""
     if not yes and on_terminal(sys.stdin):
         click.confirm(printable(question), abort=True, err=True)
 
@@ -170,12 +160,7 @@ def on_terminal(stream: TextIO) -> bool:
 
 
 def readable(key: str, value: object) -> str:
-    """A value as people read it.
-
-    Args:
-        key: its name; says whether a number is a size, a time or an age.
-        value: a JSON value.
-    """
+    """A value as people read it; its name says whether a number is a size, a time or an age."""
     name = key.rpartition(".")[2]
     if value is None:
         return "-"

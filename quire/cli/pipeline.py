@@ -10,24 +10,17 @@ from quire.errors import InvalidArgument
 
 
 class Pipeline(NamedTuple):
-    """Where a pipeline's command is and what it is for: known without importing it.
-
-    Attributes:
-        module: the module that has it.
-        command: what it is called there.
-        help: its line in the list.
-    """
+    """A pipeline's module, which has its command under the same name, and its line in the list."""
 
     module: str
-    command: str
     help: str
 
 
 PIPELINES = {
-    "archive": Pipeline("quire.spark.pipelines.archive", "archive", "Copy messages to Parquet files."),
-    "audit": Pipeline("quire.spark.pipelines.audit", "audit", "Judge a delivery ledger."),
-    "dead-letters": Pipeline("quire.spark.pipelines.dead_letters", "dead_letters", "Look into dead letters."),
-    "replay": Pipeline("quire.spark.pipelines.replay", "replay", "Send messages again, each exactly once."),
+    "archive": Pipeline("archive", "Copy messages to Parquet files."),
+    "audit": Pipeline("audit", "Judge a delivery ledger."),
+    "dead-letters": Pipeline("dead_letters", "Look into dead letters."),
+    "replay": Pipeline("replay", "Send messages again, each exactly once."),
 }
 
 
@@ -39,16 +32,12 @@ class Pipelines(click.Group):
         return list(PIPELINES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A pipeline's command by its name.
-
-        Raises:
-            InvalidArgument: what it needs is not installed.
-        """
+        """A pipeline's command by its name."""
         if cmd_name not in PIPELINES:
             return None
-        pipeline = PIPELINES[cmd_name]
+        name = PIPELINES[cmd_name].module
         try:
-            command: click.Command = getattr(importlib.import_module(pipeline.module), pipeline.command)
+            command: click.Command = getattr(importlib.import_module(f"quire.spark.pipelines.{name}"), name)
         except ModuleNotFoundError as error:
             text = f"{error.name} is not installed, and pipelines need it: pip install 'quire[spark]'"
             raise InvalidArgument(text, module=error.name) from error

@@ -1,126 +1,84 @@
 """``quire queue``: everything about queues."""
 
+import re
+from typing import Any
+
 import click
 
-from quire.cli.api import Api, broker_verb, pages, path, queue_path
-from quire.cli.browse import MESSAGE_COLUMNS, browsed
-from quire.cli.columns import CONSUMER_COLUMNS, HELD_COLUMNS
-from quire.cli.output import Column, Output, confirm, output_option
-from quire.cli.queue_transfers import copy, move, purge, redrive
+from quire.cli.api import ANSWER_LIMIT, Api, broker_verb, queue_path
+from quire.cli.output import Output, columns, messages
+from quire.cli.resource import CONSUMER_COLUMNS, HELD_COLUMNS, Resource, choice_options
 
-QUEUE_COLUMNS = [
-    Column("name", "Queue"),
-    Column("depth", "Depth"),
-    Column("in_flight", "In flight"),
-    Column("bytes", "Bytes"),
-    Column("consumers", "Consumers"),
-    Column("enqueued", "Enqueued"),
-    Column("dequeued", "Dequeued"),
-    Column("dead_lettered", "Dead letters"),
-    Column("oldest_message_age_seconds", "Oldest"),
-    Column("paused", "Paused"),
-    Column("blocked", "Blocked"),
-]
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
+_SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 
-GROUP_COLUMNS = [
-    Column("name", "Group"),
-    Column("connection", "Connection"),
-    Column("subscription", "Subscription"),
-    Column("in_flight", "In flight"),
-    Column("parked", "Parked"),
-    Column("moving", "Moving"),
-]
-
-
-@click.group()
-@output_option
-def queue() -> None:
-    """List, browse, purge, move: everything about queues."""
-
-
-@queue.command()
-@broker_verb
-def ls(api: Api, output: Output) -> None:
-    """List the queues with their counts."""
-    output.rows(pages(api, path("queues"), "queues"), QUEUE_COLUMNS)
-
-
-@queue.command()
-@click.argument("name")
-@broker_verb
-def show(api: Api, output: Output, name: str) -> None:
-    """Show all that is known of a queue: counts, consumers, who waits and why."""
-    tables = {"subscriptions": ("Consumers", CONSUMER_COLUMNS), "producers_held": ("Producers held", HELD_COLUMNS)}
-    output.details(api.call("GET", queue_path(name)), tables)
-
-
-@queue.command()
-@click.argument("name")
-@broker_verb
-def create(api: Api, output: Output, name: str) -> None:
-    """Create a queue. Sending to it does so as well."""
-    output.done(f"created {name}", api.call("PUT", queue_path(name)))
-
-
-@queue.command()
-@click.argument("name")
-@click.option("--force", is_flag=True, help="Delete it even while it has consumers.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@broker_verb
-def delete(api: Api, output: Output, name: str, force: bool, yes: bool) -> None:
-    """Delete a queue with all its messages."""
-    confirm(f"Delete {name} with all its messages?", yes)
-    output.done(f"deleted {name}", api.call("DELETE", queue_path(name), force="true" if force else None))
-
-
-@queue.command()
-@click.argument("name")
-@click.option(
-    "--limit", type=click.IntRange(0), default=100, show_default=True, help="How many at the most; 0 for all."
+queue = Resource("queue", "List, browse, purge, move: everything about queues.", "queues", "name", place=queue_path)
+queue.ls(
+    "List the queues with their counts.",
+    columns(
+        "name:Queue", "depth", "in_flight", "bytes", "consumers", "enqueued", "dequeued", "dead_lettered:Dead letters",
+        "oldest_message_age_seconds:Oldest", "paused", "blocked",
+    ),
+    paged=True,
+)  # fmt: skip
+queue.show(
+    "Show all that is known of a queue: counts, consumers, who waits and why.",
+    {"subscriptions": ("Consumers", CONSUMER_COLUMNS), "producers_held": ("Producers held", HELD_COLUMNS)},
 )
-@click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
-@broker_verb
-def browse(api: Api, output: Output, name: str, limit: int, selector: str | None) -> None:
-    """Show the messages of a queue, oldest first, and leave them there."""
-    output.rows(browsed(api, output, queue_path(name, "messages"), name, limit, selector), MESSAGE_COLUMNS)
+queue.act("create", "PUT", "Create a queue. Sending to it does so as well.", "created {it}")
+queue.act(
+    "delete", "DELETE", "Delete a queue with all its messages.", "deleted {it}",
+    ask="Delete {it} with all its messages?", force="Delete it even while it has consumers.",
+)  # fmt: skip
+queue.browse("Show the messages of a queue, oldest first, and leave them there.")
+queue.act("pause", "POST", "Stop delivering a queue's messages; producers go on.", "paused {it}", "pause")
+queue.act("resume", "POST", "Deliver a paused queue's messages again.", "resumed {it}", "resume")
+queue.rows(
+    "groups", "List the message groups of a queue, and which consumer has each.",
+    columns("name:Group", "connection", "subscription", "in_flight", "parked", "moving"), "groups", paged=True,
+)  # fmt: skip
+queue.act(
+    "group-close", "DELETE",
+    "Take a message group from its consumer.\n\n"
+    "The group's next message goes to one that is free. What the consumer has in flight stays with it.",
+    "closed the group {group} of {it}", "groups", "{group}", params=[click.argument("group")],
+)  # fmt: skip
+queue.purge("Remove messages of a queue: all that are not in flight, or some.")
+
+
+def _transfer(verb: str, past: str, which: str) -> None:
+    """Add a verb that brings messages of a queue to another one."""
+
+    def transfer(api: Api, output: Output, /, source: str, target: str, choice: dict[str, Any]) -> None:
+        result = api.call("POST", queue_path(source, verb), {"to": target, **choice})
+        output.done(f"{past} {messages(result[past])} from {source} to {target}", result)
+
+    help = f"{verb.capitalize()} messages of a queue to another queue: {which}.\n\nTARGET may be a topic: topic://NAME."
+    queue.add(verb, help, transfer, [click.argument("source"), click.argument("target"), choice_options], named=False)
+
+
+_transfer("move", "moved", "all that are not in flight, or some")
+_transfer("copy", "copied", "all of them or some")
+
+
+def _per_second(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    found = _RATE.fullmatch(value)
+    if found is None or float(found[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no rate: write 50/s, 100/m or 10/h")
+    return float(found[1]) / _SECONDS[found[2]]
 
 
 @queue.command()
 @click.argument("name")
+@choice_options
+@click.option("--to", metavar="DESTINATION", help="Send them there, and not where they came from.")
+@click.option("--rate", callback=_per_second, metavar="N/s", help="How fast: 50/s, 100/m, 10/h. Ctrl-C ends it.")
 @broker_verb
-def pause(api: Api, output: Output, name: str) -> None:
-    """Stop delivering a queue's messages; producers go on."""
-    output.done(f"paused {name}", api.call("POST", queue_path(name, "pause")))
-
-
-@queue.command()
-@click.argument("name")
-@broker_verb
-def resume(api: Api, output: Output, name: str) -> None:
-    """Deliver a paused queue's messages again."""
-    output.done(f"resumed {name}", api.call("POST", queue_path(name, "resume")))
-
-
-@queue.command()
-@click.argument("name")
-@broker_verb
-def groups(api: Api, output: Output, name: str) -> None:
-    """List the message groups of a queue, and which consumer has each."""
-    output.rows(pages(api, queue_path(name, "groups"), "groups"), GROUP_COLUMNS)
-
-
-@queue.command("group-close")
-@click.argument("name")
-@click.argument("group")
-@broker_verb
-def group_close(api: Api, output: Output, name: str, group: str) -> None:
-    """Take a message group from its consumer.
-
-    The group's next message goes to whoever is free. What the consumer has in flight stays with it.
-    """
-    result = api.call("DELETE", queue_path(name, "groups", group))
-    output.done(f"closed the group {group} of {name}", result)
-
-
-for verb in (purge, move, copy, redrive):
-    queue.add_command(verb)
+def redrive(api: Api, output: Output, name: str, choice: dict[str, Any], to: str | None, rate: float | None) -> None:
+    """Send dead letters of a queue back where they came from: all of them or some."""
+    options = {"to": to, "rate": rate}
+    body = {**choice, **{option: value for option, value in options.items() if value}}
+    result = api.call("POST", queue_path(name, "redrive"), body, patience=None if rate else ANSWER_LIMIT)
+    output.done(f"sent {messages(result['moved'])} of {name} {f'to {to}' if to else 'back'}", result)

@@ -118,7 +118,7 @@ def cli_page() -> str:
         "| 2 | usage: an argument or a setting is wrong |",
         "| 3 | not found |",
         "| 4 | refused |",
-        "| 5 | nobody answers |",
+        "| 5 | no broker answers |",
     ]
     for context in _contexts(click.Context(program, info_name="quire", terminal_width=WIDTH, max_content_width=WIDTH)):
         lines += ["", f"## {context.command_path}", "", "```text", context.get_help(), "```"]
@@ -136,7 +136,7 @@ def errors_page() -> str:
     ]
     for code, entry in ERRORS.items():
         retriable = "retriable" if entry.retriable else "not retriable"
-        meaning = "Something nobody foresaw." if code == "internal-error" else texts[code].partition("\n\n")[0]
+        meaning = "A defect of the broker." if code == "internal-error" else texts[code].partition("\n\n")[0]
         lines += ["", f"## {code}", "", meaning.replace("\n", " "), "", f"What to do: {entry.advice}", ""]
         lines.append(f"HTTP status {entry.http}, exit code {entry.exit}, {retriable}.")
     return "\n".join(lines) + "\n"

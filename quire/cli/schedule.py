@@ -2,38 +2,22 @@
 
 import click
 
-from quire.cli.api import Api, broker_verb, pages, path
-from quire.cli.output import Column, Output, confirm, messages, output_option
+from quire.cli.api import Api, broker_verb, path
+from quire.cli.output import Output, columns, confirm, messages
+from quire.cli.resource import YES, Resource
 
-SCHEDULE_COLUMNS = [
-    Column("id", "Id"),
-    Column("due", "Due"),
-    Column("destination", "Destination"),
-    Column("period", "Period (ms)"),
-    Column("left", "Left"),
-    Column("cron", "Cron"),
-    Column("size", "Size"),
-    Column("message_id", "Message id"),
-]
-
-
-@click.group()
-@output_option
-def schedule() -> None:
-    """List and cancel messages that are sent later."""
-
-
-@schedule.command()
-@broker_verb
-def ls(api: Api, output: Output) -> None:
-    """List the scheduled messages, and when each is sent next."""
-    output.rows(pages(api, path("schedule"), "messages"), SCHEDULE_COLUMNS)
+schedule = Resource("schedule", "List and cancel messages that are sent later.", "schedule", "id")
+schedule.ls(
+    "List the scheduled messages, and when each is sent next.",
+    columns("id", "due", "destination", "period:Period (ms)", "left", "cron", "size", "message_id"), "messages",
+    paged=True,
+)  # fmt: skip
 
 
 @schedule.command()
 @click.argument("id", required=False)
 @click.option("--all", "everything", is_flag=True, help="Cancel all scheduled messages.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @broker_verb
 def cancel(api: Api, output: Output, id: str | None, everything: bool, yes: bool) -> None:
     """Cancel a scheduled message, with all its repeats."""

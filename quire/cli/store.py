@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec, TextIO
 import click
 
 from quire import migrations
-from quire.cli.output import Column, Output, confirm, messages, on_terminal, output_option
+from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
 from quire.errors import StoreError
 from quire.settings import KEYS, load, store_url
 from quire.store.base import FORMAT_VERSION
@@ -20,32 +20,19 @@ from quire.store.maintenance.damaged import damaged_file
 from quire.store.maintenance.export import export as export_lines
 from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.lines import body_part
+from quire.store.maintenance.open_store import OpenStore, open_for_reading, open_for_writing
 from quire.store.maintenance.repair import repair as repair_store
 from quire.store.maintenance.restore import restore as restore_store
-from quire.store.maintenance.store_maintenance import Opened, reading, store_path, writing
 from quire.store.maintenance.verify import Progress
 from quire.store.maintenance.verify import verify as verify_store
-from quire.store.urls import shown
+from quire.store.urls import shown, store_path
 
 P = ParamSpec("P")
 
-LANE_COLUMNS = [
-    Column("destination", "Destination"),
-    Column("lane", "Lane"),
-    Column("count", "Messages"),
-    Column("bytes", "Bytes"),
-    Column("head", "Head"),
-    Column("tail", "Tail"),
-    Column("next_sequence", "Next sequence"),
-    Column("dispatch_mark", "Dispatch mark"),
-]
-LINK_COLUMNS = [
-    Column("previous", "Previous"),
-    Column("sequence", "Sequence"),
-    Column("next", "Next"),
-    Column("size", "Size"),
-    Column("checksum", "Checksum"),
-]
+LANE_COLUMNS = columns(
+    "destination", "lane", "count:Messages", "bytes", "head", "tail", "next_sequence", "dispatch_mark"
+)
+LINK_COLUMNS = columns("previous", "sequence", "next", "size", "checksum")
 
 
 def store_verb(verb: Callable[Concatenate[str, Output, P], None]) -> Callable[..., None]:
@@ -80,7 +67,7 @@ def store() -> None:
 @store_verb
 def info(url: str, output: Output) -> None:
     """Show where the store is, its format, its size, who has its lock, and how much is in it."""
-    with reading(url) as (opened, maintenance):
+    with open_for_reading(url) as (opened, maintenance):
         destinations = opened.destinations()
         states = [opened.lane_state(lane) for destination in destinations for lane in destination.lanes]
         output.record(
@@ -102,7 +89,7 @@ def info(url: str, output: Output) -> None:
 @store_verb
 def ls(url: str, output: Output) -> None:
     """List the destinations with the state of their lanes."""
-    with reading(url) as (opened, _):
+    with open_for_reading(url) as (opened, _):
         output.rows(
             (
                 {"destination": f"{owner.kind}://{owner.name}", "lane": lane, **opened.lane_state(lane)._asdict()}
@@ -119,7 +106,7 @@ def ls(url: str, output: Output) -> None:
 @store_verb
 def show(url: str, output: Output, destination: str, sequence: int) -> None:
     """Show one message with its headers and its body."""
-    with reading(url) as (opened, _), opened.snapshot() as reader:
+    with open_for_reading(url) as (opened, _), opened.snapshot() as reader:
         lane, message = find_message(reader, find_destination(reader, destination), sequence)
         states = [state for at, state in reader.deliveries(lane, sequence, 1) if at == sequence]
     output.record(
@@ -144,7 +131,7 @@ def show(url: str, output: Output, destination: str, sequence: int) -> None:
 @store_verb
 def links(url: str, output: Output, destination: str, sequence: int, around: int) -> None:
     """Show the chain of links around a message."""
-    with reading(url) as (opened, _), opened.snapshot() as reader:
+    with open_for_reading(url) as (opened, _), opened.snapshot() as reader:
         found = chain(reader, find_destination(reader, destination), sequence, around)
     output.rows([link._asdict() for link in found], LINK_COLUMNS)
 
@@ -159,13 +146,13 @@ def verify(context: click.Context, url: str, output: Output) -> None:
     """
     wrong = 0
 
-    def findings(opened: Opened, progress: Progress) -> Iterator[dict[str, Any]]:
+    def findings(opened: OpenStore, progress: Progress) -> Iterator[dict[str, Any]]:
         nonlocal wrong
         for finding in verify_store(opened.store, opened.maintenance, progress):
             wrong += 1
             yield finding._asdict()
 
-    with reading(url) as opened, _progress(opened) as progress:
+    with open_for_reading(url) as opened, _progress(opened) as progress:
         output.texts(
             findings(opened, progress),
             ["problem", "destination", "lane", "sequence", "text"],
@@ -179,7 +166,7 @@ def verify(context: click.Context, url: str, output: Output) -> None:
 
 
 @contextmanager
-def _progress(opened: Opened) -> Iterator[Progress]:
+def _progress(opened: OpenStore) -> Iterator[Progress]:
     """A bar on the terminal, if a person watches."""
     if not on_terminal(sys.stderr):
         yield lambda records: None
@@ -202,7 +189,7 @@ def repair(url: str, output: Output) -> None:
 
     Records that are damaged are taken out and written to a file beside the store.
     """
-    with writing(url) as opened:
+    with open_for_writing(url) as opened:
         report = repair_store(opened, damaged_file(store_path(url)))
     counts = ", ".join(f"{name} {count}" for name, count in report._asdict().items() if count)
     result = report._asdict() | {"damaged_file": report.damaged_file and str(report.damaged_file)}
@@ -217,8 +204,8 @@ def export(url: str, output: Output, file: TextIO) -> None:
 
     FILE is standard output if it is not given.
     """
-    with reading(url) as opened:
-        for line in export_lines(opened):
+    with open_for_reading(url) as opened:
+        for line in export_lines(opened.store):
             file.write(line + "\n")
 
 
@@ -230,7 +217,7 @@ def import_(url: str, output: Output, file: BinaryIO) -> None:
 
     FILE is standard input if it is not given. A failure keeps what was imported before it.
     """
-    with writing(url, create=True) as opened:
+    with open_for_writing(url, create=True) as opened:
         report = import_lines(opened.store, file)
     output.done(f"imported {messages(report.messages)}", report._asdict())
 
@@ -239,7 +226,7 @@ def import_(url: str, output: Output, file: BinaryIO) -> None:
 @store_verb
 def compact(url: str, output: Output) -> None:
     """Rewrite the store without the space that removed messages left."""
-    with writing(url) as (_, maintenance):
+    with open_for_writing(url) as (_, maintenance):
         before = _file_size(maintenance.files())
         maintenance.compact()
         after = _file_size(maintenance.files())
@@ -255,7 +242,7 @@ def _file_size(files: list[Path]) -> int:
 @store_verb
 def backup(url: str, output: Output, target: Path) -> None:
     """Copy the store to TARGET, beside a running broker too."""
-    with reading(url) as (_, maintenance):
+    with open_for_reading(url) as (_, maintenance):
         maintenance.backup(target)
     output.done(f"backed up to {target}", {"target": str(target)})
 

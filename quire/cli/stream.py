@@ -6,115 +6,54 @@ from typing import Any
 
 import click
 
-from quire.cli.api import Api, broker_verb, pages, path, stream_path
-from quire.cli.output import Column, Output, confirm, output_option, printable, readable
+from quire.cli.api import Api, broker_verb, stream_path
+from quire.cli.output import Output, columns, printable, readable
+from quire.cli.resource import Resource
 from quire.clock import SystemClock
 from quire.units import parse_duration, parse_number
 
 PAGE = 500
 """How many messages one call asks for."""
 
-STREAM_COLUMNS = [
-    Column("name", "Stream"),
-    Column("partitions", "Partitions"),
-    Column("records", "Messages"),
-    Column("bytes", "Bytes"),
-    Column("appended", "Appended"),
-    Column("groups", "Groups"),
-    Column("members", "Members"),
-    Column("readers", "Readers"),
-    Column("pins", "Pins"),
-]
+PARTITION_COLUMNS = columns(
+    "partition", "lane", "earliest", "end", "records:Messages", "bytes", "gaps", "oldest_timestamp:Oldest",
+    "newest_timestamp:Newest",
+)  # fmt: skip
+MESSAGE_COLUMNS = columns("partition", "offset", "id", "size", "timestamp:Sent", "body::60")
 
-PARTITION_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("lane", "Lane"),
-    Column("earliest", "Earliest"),
-    Column("end", "End"),
-    Column("records", "Messages"),
-    Column("bytes", "Bytes"),
-    Column("gaps", "Gaps"),
-    Column("oldest_timestamp", "Oldest"),
-    Column("newest_timestamp", "Newest"),
-]
-
-OFFSET_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("earliest", "Earliest"),
-    Column("end", "End"),
-    Column("records", "Messages"),
-    Column("bytes", "Bytes"),
-    Column("offset", "Offset"),
-]
-
-GROUP_COLUMNS = [
-    Column("name", "Group"),
-    Column("order", "Order"),
-    Column("members", "Members"),
-    Column("lag", "Lag"),
-    Column("in_flight", "In flight"),
-    Column("retries", "Retries"),
-]
-
-MESSAGE_COLUMNS = [
-    Column("partition", "Partition"),
-    Column("offset", "Offset"),
-    Column("id", "Id"),
-    Column("size", "Size"),
-    Column("timestamp", "Sent"),
-    Column("body", "Body", 60),
-]
-
-PIN_COLUMNS = [Column("name", "Pin"), Column("until", "Until")]
-
-
-@click.group()
-@output_option
-def stream() -> None:
-    """List, create, delete, read streams; find messages, pin them.
-
-    A start position is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.
-    """
-
-
-@stream.command()
-@broker_verb
-def ls(api: Api, output: Output) -> None:
-    """List the streams with their counts."""
-    output.rows(pages(api, path("streams"), "streams"), STREAM_COLUMNS)
-
-
-@stream.command()
-@click.argument("name")
-@broker_verb
-def show(api: Api, output: Output, name: str) -> None:
-    """Show all that is known of a stream: counts, policy, partitions, groups, pins."""
-    tables = {
+stream = Resource(
+    "stream",
+    "List, create, delete, read streams; find messages, pin them.\n\n"
+    "A start position is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.",
+    "streams", "name", place=stream_path,
+)  # fmt: skip
+stream.ls(
+    "List the streams with their counts.",
+    columns(
+        "name:Stream", "partitions", "records:Messages", "bytes", "appended", "groups", "members", "readers", "pins"
+    ),
+    paged=True,
+)
+stream.show(
+    "Show all that is known of a stream: counts, policy, partitions, groups, pins.",
+    {
         "partitions": ("Partitions", PARTITION_COLUMNS),
-        "groups": ("Consumer groups", GROUP_COLUMNS),
-        "pins": ("Pins", PIN_COLUMNS),
-    }
-    output.details(api.call("GET", stream_path(name)), tables)
-
-
-@stream.command()
-@click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many it has.  [default: what the policy says]")
-@broker_verb
-def create(api: Api, output: Output, name: str, partitions: int | None) -> None:
-    """Create a stream. Sending to it and subscribing to it do so as well."""
-    output.done(f"created {name}", api.call("PUT", stream_path(name), {"partitions": partitions}))
-
-
-@stream.command()
-@click.argument("name")
-@click.option("--force", is_flag=True, help="Delete it even while its groups have members, or it has readers.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@broker_verb
-def delete(api: Api, output: Output, name: str, force: bool, yes: bool) -> None:
-    """Delete a stream with all its messages and consumer groups."""
-    confirm(f"Delete the stream {name} with all its messages and consumer groups?", yes)
-    output.done(f"deleted {name}", api.call("DELETE", stream_path(name), force="true" if force else None))
+        "groups": ("Consumer groups", columns("name:Group", "order", "members", "lag", "in_flight", "retries")),
+        "pins": ("Pins", columns("name:Pin", "until")),
+    },
+)
+stream.act(
+    "create", "PUT", "Create a stream. Sending to it and subscribing to it do so as well.", "created {it}",
+    params=[
+        click.option("--partitions", type=click.IntRange(1), help="How many it has.  [default: what the policy says]")
+    ],
+    body=["partitions"],
+)  # fmt: skip
+stream.act(
+    "delete", "DELETE", "Delete a stream with all its messages and consumer groups.", "deleted {it}",
+    ask="Delete the stream {it} with all its messages and consumer groups?",
+    force="Delete it even while its groups have members, or it has readers.",
+)  # fmt: skip
 
 
 @stream.command()
@@ -133,13 +72,11 @@ def partitions(api: Api, output: Output, name: str, count: int | None) -> None:
         output.done(f"{name} has {count} partitions now", result)
 
 
-@stream.command()
-@click.argument("name")
-@click.option("--start", metavar="POSITION", help="Find this start position in each partition too.")
-@broker_verb
-def offsets(api: Api, output: Output, name: str, start: str | None) -> None:
-    """Show the first offset and the end of each partition, all at one moment."""
-    output.rows(api.call("GET", stream_path(name, "offsets"), start=start)["partitions"], OFFSET_COLUMNS)
+stream.rows(
+    "partitions", "Show the first offset and the end of each partition, all at one moment.",
+    columns("partition", "earliest", "end", "records:Messages", "bytes", "offset"), "offsets", verb="offsets",
+    query=[click.option("--start", metavar="POSITION", help="Find this start position in each partition too.")],
+)  # fmt: skip
 
 
 @stream.command()
@@ -249,10 +186,12 @@ def _state(state: Mapping[str, Any], buried: list[str]) -> str:
 # Pins.
 
 
-@stream.group()
-@output_option
-def pins() -> None:
-    """Keep messages of a stream for a time, whatever its policy says."""
+pins = Resource(
+    "pins", "Keep messages of a stream for a time, whatever its policy says.", "pins", "name", "pin",
+    place=lambda name, *rest: stream_path(name, "pins", *rest), title="{pin} of {name}",
+)  # fmt: skip
+pins.act("release", "DELETE", "Take a pin away.", "released {it}")
+stream.add_command(pins)
 
 
 @pins.command("ls")
@@ -283,12 +222,3 @@ def set_pin(api: Api, output: Output, name: str, pin: str, start: str, duration:
         raise click.BadParameter(str(error), param_hint="--for") from error
     result = api.call("PUT", stream_path(name, "pins", pin), {"start": start, "time_to_live": seconds})
     output.done(f"{pin} keeps messages of {name} until {readable('until', result['until'])}", result)
-
-
-@pins.command()
-@click.argument("name")
-@click.argument("pin")
-@broker_verb
-def release(api: Api, output: Output, name: str, pin: str) -> None:
-    """Take a pin away."""
-    output.done(f"released {pin} of {name}", api.call("DELETE", stream_path(name, "pins", pin)))

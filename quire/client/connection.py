@@ -212,11 +212,12 @@ class Connection:
 
     def _next_frame(self, deadline: float) -> Frame | None:
         while not self._decoded:
-            if self._decoder.error:
-                raise self._decoder.error
-            remaining = deadline - self._clock.monotonic()
-            if remaining <= 0 or not self._read(remaining):
-                return None
+            for head, _, body in self._decoder.next_events():
+                self._decoded.append(Frame(head.command.decode(), head.headers, bytes(body)))
+            if not self._decoded:
+                remaining = deadline - self._clock.monotonic()
+                if remaining <= 0 or not self._read(remaining):
+                    return None
         frame = self._decoded.popleft()
         if frame.command == "ERROR":
             raise _error(frame)
@@ -232,9 +233,7 @@ class Connection:
             raise BrokerUnreachable(f"the connection to the broker is lost: {error}") from error
         if not data:
             raise BrokerUnreachable("the broker closed the connection")
-        for head, _, body in self._decoder.receive(data):
-            assert isinstance(body, bytes | bytearray)
-            self._decoded.append(Frame(head.command.decode(), head.headers, bytes(body)))
+        self._decoder.receive(data)
         return True
 
 

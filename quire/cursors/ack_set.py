@@ -1,11 +1,10 @@
 """The ack set: which sequences of a lane one subscription has finished, exactly, at a cost that follows the holes.
 
-Finished sequences are kept as ranges: everything up to the *base*, then each run of finished ones above it. Ranges
-stand in pages of bounded size, keyed by their first sequence, in memory and in the store alike: a change costs a search
-and the rewriting of the page it touches, however long the lane is.
+Finished sequences are kept as ranges: everything up to the *base*, then each run of finished ones above it. Ranges are
+in pages of bounded size, keyed by their first sequence, in memory and in the store: a change costs a search and the
+rewriting of one page, however long the lane is.
 
-No information is ever dropped. What bounds an ack set is its owner, who pauses deliveries when ``holes`` exceeds a
-limit.
+No information is ever dropped. The owner of an ack set bounds it: it pauses deliveries when ``holes`` exceeds a limit.
 
 A page's bytes are numbers, seven bits to the byte, the lowest first, the eighth bit set in all bytes but a number's
 last. Each range is two of them: how many sequences lie between it and the range before it, less one, and how many it
@@ -14,7 +13,7 @@ has, less one. A page's first number is its first sequence.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from quire.errors import InvalidArgument, StoreCorrupt
 
@@ -23,11 +22,7 @@ PAGE_RANGES = 1000
 
 
 class AckSet:
-    """The finished sequences of a lane. Sequences begin at 1.
-
-    Args:
-        base: everything up to this sequence is finished; 0 for nothing.
-    """
+    """The finished sequences of a lane, which begin at 1: at first all up to the base, 0 for none."""
 
     __slots__ = ("_changed", "_finished", "_holes", "_outdated", "_pages")
 
@@ -62,6 +57,11 @@ class AckSet:
         """How many sequences above the base are finished."""
         return self._finished - self.base - 1  # 0 counts as finished
 
+    @property
+    def encoded_size(self) -> int:
+        """How many bytes its pages take in the store."""
+        return sum([len(page.encode()) for page in self._pages])
+
     def __contains__(self, sequence: int) -> bool:
         return self._end_of_range(sequence) >= sequence
 
@@ -95,11 +95,7 @@ class AckSet:
             self.add_range(first, last)
 
     def add_range(self, first: int, last: int) -> None:
-        """Finish all sequences from one to another, those too that no record ever had (a commit that failed).
-
-        Raises:
-            InvalidArgument: it is no range of sequences.
-        """
+        """Finish all sequences from one to another, those too that no record ever had (a commit that failed)."""
         _check(first, last)
         if self._end_of_range(first) >= last:
             return
@@ -110,11 +106,7 @@ class AckSet:
         self._replace(index, start, end, [first], [last])
 
     def discard_range(self, first: int, last: int) -> None:
-        """Make sequences unfinished again; the base may go back.
-
-        Raises:
-            InvalidArgument: it is no range of sequences.
-        """
+        """Make sequences unfinished again; the base may go back."""
         _check(first, last)
         index, start, end = self._find(first, last)
         if start == end:
@@ -136,25 +128,8 @@ class AckSet:
 
     # Bytes
 
-    def encode(self) -> bytes:
-        """The whole set as the bytes of one page."""
-        firsts = list(chain.from_iterable([page.firsts for page in self._pages]))
-        lasts = list(chain.from_iterable([page.lasts for page in self._pages]))
-        return _Page(firsts, lasts).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> "AckSet":
-        """Read what ``encode`` wrote.
-
-        Raises:
-            StoreCorrupt: it did not write this.
-        """
-        found = cls.from_pages({0: data})
-        found._set_pages(_cut(found._pages[0]))
-        return found
-
     def changed_pages(self) -> dict[int, bytes | None]:
-        """What must be stored that was not told by an earlier call: pages by key; None where one must be removed.
+        """What changed since the last call and must be stored: pages by key; None where one must be removed.
 
         After a commit that failed, the next one needs ``{**failed, **changed_pages()}``.
         """
@@ -165,19 +140,12 @@ class AckSet:
         return pages
 
     def page_keys(self) -> set[int]:
-        """The keys of all pages that were told, or will be: who has stored them removes these."""
+        """The keys of all pages that ``changed_pages`` returned or will return, for their removal."""
         return {*[page.key for page in self._pages], *self._outdated}
 
     @classmethod
     def from_pages(cls, pages: Mapping[int, bytes]) -> "AckSet":
-        """Read a set from all its pages.
-
-        Args:
-            pages: by key, as ``changed_pages`` told them.
-
-        Raises:
-            StoreCorrupt: a page is missing or damaged.
-        """
+        """Read a set from all its pages, by key as ``changed_pages`` wrote them."""
         read = [_decode(key, pages[key]) for key in sorted(pages)]
         if not read or read[0].key:
             raise StoreCorrupt("the first page of an ack set is missing", page=0)
@@ -201,11 +169,7 @@ class AckSet:
         return page.lasts[bisect_right(page.firsts, sequence) - 1]
 
     def _find(self, low: int, high: int) -> tuple[int, int, int]:
-        """Find the ranges that have any sequence from ``low`` to ``high``; they are brought into one page.
-
-        Returns:
-            The page's index, the index of the first such range, and that of the first range after them.
-        """
+        """Join the ranges with any sequence from ``low`` to ``high`` in one page: its index, their start and end."""
         index, final = self._page_at(low), self._page_at(high)
         start = bisect_left(self._pages[index].lasts, low)
         end = bisect_right(self._pages[final].firsts, high)
@@ -243,7 +207,7 @@ class AckSet:
                 self._join(left, left + 1)
 
     def _join(self, index: int, final: int) -> None:
-        """Bring what some neighbouring pages have into the first one of them."""
+        """Move the ranges of neighbouring pages into the first one of them."""
         page = self._pages[index]
         self._touch(page)
         for other in self._pages[index + 1 : final + 1]:
@@ -294,11 +258,7 @@ class _Page:
 
 
 def _decode(key: int, data: bytes) -> _Page:
-    """Read a page.
-
-    Raises:
-        StoreCorrupt: it makes no sense, or does not begin with its key.
-    """
+    """Read a page; it is damaged if it makes no sense or does not begin with its key."""
     numbers: list[int] = []
     number = shift = 0
     for byte in data:

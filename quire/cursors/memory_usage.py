@@ -1,7 +1,7 @@
 """The memory tree: how many bytes of messages are resident, in the broker and in each destination, against limits.
 
-A cursor reserves before it admits a message and releases when the message is done with. A cursor that was refused waits
-here; any release anywhere in the tree wakes the waiting cursors, in the order of their refusal.
+A cursor reserves memory before it admits a message and releases it when the message is done with. A refused cursor
+waits here; a release anywhere in the tree wakes the waiting cursors, in the order of their refusal.
 """
 
 from collections import deque
@@ -12,20 +12,11 @@ Waiter = Callable[[], bool]
 
 
 ROUNDS = 16
-"""After so many rounds in which nobody got anywhere, waiters wait for another release."""
+"""After so many rounds without progress, waiters wait for another release."""
 
 
 class MemoryUsage:
-    """A node of the tree.
-
-    Args:
-        limit: how many bytes may be resident below this node; 0 for no limit of its own.
-        parent: the node this one is part of; None for the broker's.
-
-    Attributes:
-        used: bytes resident now.
-        peak: the most bytes that ever were.
-    """
+    """A node of the tree, with a limit of its own or 0; ``used`` and ``peak`` are bytes resident now and at most."""
 
     __slots__ = ("_released", "_untried", "_waiters", "limit", "parent", "peak", "used")
 
@@ -44,14 +35,7 @@ class MemoryUsage:
         return min(room, self.parent.available()) if self.parent else room
 
     def reserve(self, size: int) -> bool:
-        """Reserve bytes, if they fit under every limit.
-
-        Args:
-            size: bytes.
-
-        Returns:
-            Whether they were reserved.
-        """
+        """Reserve bytes, and return True, if they fit under every limit."""
         if size > self.available():
             return False
         self.force(size)
@@ -66,11 +50,7 @@ class MemoryUsage:
             self.parent.force(size)
 
     def release(self, size: int) -> None:
-        """Give bytes back. Waiting cursors are woken by the next ``wake``.
-
-        Args:
-            size: bytes, reserved before.
-        """
+        """Release reserved bytes. The next ``wake`` wakes waiting cursors."""
         self.used -= size
         if self.parent:
             self.parent.release(size)
@@ -96,11 +76,7 @@ class MemoryUsage:
     def wake(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """After a release: let every waiter try again, in the order of refusal. The broker calls it once a turn.
 
-        Args:
-            is_over: whether the time is up; the next call goes on with the waiters that are left.
-
-        Returns:
-            Whether some are left.
+        With ``is_over`` the time is up: True is returned if waiters are left, and the next call continues with them.
         """
         root, in_vain = self._root(), 0
         while root._untried or (root._released and root._waiters and in_vain < ROUNDS):
@@ -114,13 +90,10 @@ class MemoryUsage:
                     root._waiters.pop(waiter, None)
                 if is_over():
                     return bool(root._untried or root._released)
-            # What they give back that they had taken themselves must not wake them for ever.
+            # What waiters release that they reserved themselves must not wake them for ever.
             in_vain = in_vain + 1 if root.used >= before and len(root._waiters) >= waiting else 0
         root._released = False
         return False
 
     def _root(self) -> "MemoryUsage":
-        node = self
-        while node.parent:
-            node = node.parent
-        return node
+        return self.parent._root() if self.parent else self

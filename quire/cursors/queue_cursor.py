@@ -25,11 +25,11 @@ PAGE_LIMIT = 1000
 """Most messages of one read."""
 
 PAGE_BYTES = 1 << 20
-"""Most bytes of one read, so that a read never holds the event loop for long."""
+"""Most bytes of one read, so that it does not block the event loop for long."""
 
 WINDOW_LIMIT = 4096
-"""With so many messages waiting in memory, what is committed stays in the store until it is wanted: a queue whose
-consumers are slow must not take the memory of all others."""
+"""With so many messages in the window, committed messages stay in the store: a queue with slow consumers must not take
+the memory of all others."""
 
 _sequence = attrgetter("sequence")
 
@@ -41,25 +41,8 @@ def _charge(messages: list[Message]) -> int:
 class QueueCursor:
     """The cursor of one lane.
 
-    Three sources are joined by sequence: the store has the persistent messages, the spool the non-persistent ones that
-    found no memory, and non-persistent ones that did are *kept*: they are nowhere but in memory, their memory is
-    reserved.
-
-    Args:
-        store: where the persistent messages are.
-        spool: where non-persistent messages are that found no memory.
-        lane: the lane's id, the same in both.
-        memory: the destination's node of the memory tree.
-        clock: for the age of a wait.
-        last: the highest sequence committed so far.
-
-    Attributes:
-        window: messages admitted and not yet dispatched, in order.
-        position: every committed message up to this sequence was admitted, none after it.
-        excluded: sequences that are being removed and must not be admitted, until their removal is committed.
-        redelivered_to: messages up to this sequence may have been delivered before a crash.
-        skipped: sequences at or above the position that were admitted before it was moved back, and still are out.
-        blocked_since: since when the cursor is refused, on the monotonic clock; None while it is not.
+    Three sources are joined by sequence: the store has the persistent messages, the spool the non-persistent ones
+    without memory, and the non-persistent ones with memory are *kept*: they are only in memory, which is reserved.
     """
 
     def __init__(
@@ -74,12 +57,12 @@ class QueueCursor:
         self._kept: deque[Message] = deque()
         self._kept_bytes = 0
         self._active = False
-        self.window: deque[Message] = deque()
+        self.window: deque[Message] = deque()  # admitted and not yet dispatched, in order
         self.position = 0
-        self.excluded: set[int] = set()
-        self.redelivered_to = 0
-        self.skipped: set[int] = set()
-        self.blocked_since: float | None = None
+        self.excluded: set[int] = set()  # not to be admitted until their removal is committed
+        self.redelivered_to = 0  # messages up to this sequence may have been delivered before a crash
+        self.skipped: set[int] = set()  # behind the position since it was moved back, and admitted already
+        self.blocked_since: float | None = None  # on the monotonic clock, while memory refuses the next message
 
     @property
     def has_more(self) -> bool:
@@ -91,11 +74,9 @@ class QueueCursor:
         self._active = True
 
     def reset(self, in_flight: list[Message]) -> None:
-        """Give the memory back and start again from the head, because nobody is consuming any more.
+        """Release the memory and start again from the head, because there is no consumer any more.
 
-        Args:
-            in_flight: messages that were given out and came back, in order. Those that are stored will be read again;
-                the others join the kept ones.
+        Of the messages in flight, in order, stored ones will be read again, the others are kept.
         """
         self._active = False
         self.skipped.clear()
@@ -104,25 +85,23 @@ class QueueCursor:
     def rewind(self, set_aside: list[Message], out: set[int]) -> None:
         """Start again from the head while consumers go on: a new one may want what the others did not.
 
-        Args:
-            set_aside: messages that were set aside and are nowhere but in memory, in order; they join the kept ones.
-            out: sequences that were admitted and are still out: in flight, coming back, being removed.
+        Messages set aside that are only in memory are kept. Sequences still ``out`` (in flight, coming back, being
+        removed) are skipped.
         """
         self.skipped = out
         self._go_back(set_aside)
 
     def give_up_window(self, out: set[int]) -> None:
-        """Go back to the first message of the window, which may not be empty: what comes before it needs its memory.
+        """Go back to the first message of the window, which has one: earlier messages need the memory.
 
-        Args:
-            out: sequences that were admitted and are still out, or are set aside.
+        Sequences still ``out``, or set aside, are skipped.
         """
         first = self.window[0].sequence
         self.skipped |= {sequence for sequence in out if sequence > first}
         self._go_back([], first - 1)
 
     def _go_back(self, back: list[Message], position: int = 0) -> None:
-        """To the head, or further on; what is resident behind it is given up or kept."""
+        """Move the position back; resident messages behind it are released or kept."""
         self.blocked_since = None
         self.position = position
         resident = list(heapq.merge(back, self.window, key=_sequence)) if self.window else back
@@ -130,11 +109,7 @@ class QueueCursor:
         self.read_again(resident)
 
     def read_again(self, messages: list[Message]) -> None:
-        """Read messages again later that are behind the position: their memory is needed meanwhile.
-
-        Args:
-            messages: resident, in order, and with nobody; those that are nowhere but in memory are kept.
-        """
+        """Read resident messages, in order and behind the position, again later: their memory is needed."""
         self.skipped.difference_update([message.sequence for message in messages])
         self.release([message for message in messages if message.stored])
         if kept := [message for message in messages if not message.stored]:
@@ -142,7 +117,7 @@ class QueueCursor:
             self._kept_bytes += _charge(kept)
 
     def set_aside(self, message: Message) -> None:
-        """An admitted message waits for a consumer that may take it: a stored one gives its memory back meanwhile."""
+        """Release the memory of a stored message that waits for a consumer that may take it."""
         if message.stored:
             self._memory.release(message.size + MESSAGE_OVERHEAD)
         else:
@@ -155,22 +130,14 @@ class QueueCursor:
         self._memory.release(_charge(messages) - _charge(kept))
 
     def take_up(self, message: Message) -> None:
-        """A message that was set aside, and is nowhere but in memory, goes on its way."""
+        """Continue with a message that was set aside and is only in memory."""
         self._kept_bytes -= message.size + MESSAGE_OVERHEAD
 
     def recall(self, sequences: list[int], sizes: list[int]) -> tuple[list[Message], int]:
-        """Bring messages back into memory that were set aside behind the position, as many of the first as fit.
+        """Load messages that were set aside behind the position, as many of the first as fit in memory.
 
-        Args:
-            sequences: which, in order.
-            sizes: their sizes in bytes.
-
-        Returns:
-            The messages, without those that are gone meanwhile or are being removed; and how many of the sequences that
-            settles. With none settled, ``blocked_since`` is set.
-
-        Raises:
-            StoreCorrupt: one of them is damaged.
+        Returns them, without those removed meanwhile, and how many of the sequences are settled. If none is,
+        ``blocked_since`` is set.
         """
         room, count = self._memory.available(), 0
         for size in sizes:
@@ -193,11 +160,7 @@ class QueueCursor:
         return messages, count
 
     def keep(self, message: Message) -> bool:
-        """Reserve memory for a non-persistent message that is about to be committed.
-
-        Returns:
-            Whether there is room; if not, it belongs into the spool.
-        """
+        """Reserve memory for a non-persistent message before its commit; without memory it belongs into the spool."""
         charge = message.size + MESSAGE_OVERHEAD
         if not self._memory.reserve(charge):
             return False
@@ -205,13 +168,9 @@ class QueueCursor:
         return True
 
     def give_up(self) -> bool:
-        """Put what is kept in memory into the spool: others need the memory, and nobody is consuming.
+        """Move kept messages to the spool, if there is no consumer: others need the memory. Returns whether any moved.
 
-        Returns:
-            Whether there was anything.
-
-        Raises:
-            StoreError: the spool takes nothing; the messages stay in memory.
+        If the spool fails, they stay in memory.
         """
         kept = list(self._kept)
         if not kept or self._active:
@@ -225,11 +184,7 @@ class QueueCursor:
         return True
 
     def committed(self, messages: list[Message]) -> None:
-        """Take what was just committed; it is admitted if the position is at the tail and it fits.
-
-        Args:
-            messages: persistent, kept and spooled ones, in ascending sequence.
-        """
+        """Add committed messages, in order; they are admitted if the position is at the tail and they fit."""
         at_tail = self._active and self.position == self._committed and len(self.window) < WINDOW_LIMIT
         self._committed = messages[-1].sequence
         if at_tail and self._admit_all(messages):
@@ -242,10 +197,9 @@ class QueueCursor:
             self.position = message.sequence
 
     def page_in(self) -> bool:
-        """Read messages from the position on, as many as fit.
+        """Read messages from the position on, as many as fit; returns whether any was admitted.
 
-        Returns:
-            Whether a message was admitted. If memory refused the first one, ``blocked_since`` is set.
+        If memory refused the first one, ``blocked_since`` is set.
         """
         before = len(self.window)
         while self._active and self.has_more and len(self.window) == before:  # a page may be all excluded or gone
@@ -261,13 +215,9 @@ class QueueCursor:
         return len(self.window) > before
 
     def discard(self, sequences: set[int]) -> list[Message]:
-        """Drop messages that somebody else than a consumer removes: expiry, purge, move.
+        """Drop messages that expiry, a purge or a move removes; returns the resident ones, their memory released.
 
-        Args:
-            sequences: which. They are excluded from being admitted until the caller takes them out of ``excluded``.
-
-        Returns:
-            Those that were resident, their memory released.
+        They are not admitted until the caller removes them from ``excluded``.
         """
         kept = take_from(self._kept, sequences)
         gone = take_from(self.window, sequences) + kept
@@ -295,9 +245,9 @@ class QueueCursor:
         self._memory.force(_charge(messages))
 
     def release(self, messages: list[Message]) -> None:
-        """Give back the memory of messages that are done with: all of them admitted, or all of them kept in vain.
+        """Release the memory of messages that are done with: all of them admitted, or all of a commit that failed.
 
-        Those kept in vain are of a commit that failed; they are above every announced one.
+        The latter are above every announced commit, and were kept.
         """
         charge = _charge(messages)
         if messages and messages[-1].sequence > self._committed:
@@ -308,12 +258,12 @@ class QueueCursor:
     def _may_force(self) -> bool:
         """Whether the next message is admitted whatever its size: no message before it is resident.
 
-        Kept messages behind the position do not count. They leave only after it, so it would wait for them forever.
+        Kept messages behind the position do not count: they are dispatched after it, so waiting would never end.
         """
         return self._memory.used == self._kept_bytes
 
     def _admit(self, message: Message) -> bool:
-        """Admit one message of a commit; a kept one has its memory already, a spooled one has to be read first."""
+        """Admit one message of a commit; a kept one has its memory already, a spooled one must be read first."""
         charge = message.size + MESSAGE_OVERHEAD
         if not message.persistent:
             if not message.stored:
@@ -349,7 +299,7 @@ class QueueCursor:
         self._memory.force(charge)
 
     def _first_fits(self, available: int) -> bool:
-        """Whether the message at the position fits, told from its indexed size, before anything is read."""
+        """Whether the message at the position fits, by its indexed size, before it is read."""
         links = self._next_links(self._store)
         if not self._spool.is_empty(self._lane):
             links += self._next_links(self._spool)
@@ -368,10 +318,8 @@ class QueueCursor:
     def _read(self, budget: int) -> Iterator[Message]:
         """The messages from the position on that fit, joined from all sources; moves the position over what is gone.
 
-        Nothing above the last announced commit is given out: the kept messages of a later one are not here yet.
-
-        Raises:
-            StoreCorrupt: the next record is damaged. The position stays before it: nothing is skipped.
+        Nothing above the last announced commit is read: the kept messages of a later one are not here yet. A damaged
+        record is an error when it is the next one; the position stays before it.
         """
         parts = [read_part(self._store, self._lane, self.position + 1, budget, PAGE_LIMIT)]
         if not self._spool.is_empty(self._lane):

@@ -1,4 +1,4 @@
-"""What one of a cursor's sources gives at a time: a part of a lane, and how far it can be trusted to be all of it."""
+"""What a cursor reads from one of its sources at a time: a part of a lane, and up to where it is complete."""
 
 from typing import NamedTuple
 
@@ -9,29 +9,16 @@ from quire.store.base import StoreReader
 
 
 class SourcePart(NamedTuple):
-    """A part of a lane, from one source.
-
-    Attributes:
-        messages: all that the source has from the start of the part to its bound, in order.
-        bound: the highest sequence that this holds for; None if there is nothing behind the messages.
-        damage: why the source could give no more; None if nothing is damaged.
-    """
+    """A part of a lane, from one source."""
 
     messages: list[Message]
     bound: int | None
+    """The highest sequence up to which the messages are complete; None if the source has nothing behind them."""
     damage: StoreCorrupt | None = None
 
 
 def read_part(source: StoreReader | Spool, lane: int, start: int, budget: int, limit: int) -> SourcePart:
-    """Read a part of a lane; if a record of it is damaged, what stands before that record.
-
-    Args:
-        source: the store or the spool.
-        lane: the lane's id.
-        start: the first sequence.
-        budget: how many bytes at the most, but for the first message.
-        limit: how many messages at the most.
-    """
+    """Read a part of a lane, from the store or the spool; if a record of it is damaged, what precedes that record."""
     try:
         page = source.page(lane, start, budget, limit)
         return SourcePart(page.messages, None if page.end else page.messages[-1].sequence)

@@ -1,7 +1,7 @@
-"""The spool: where non-persistent messages wait that found no memory.
+"""The spool: non-persistent messages on disk, because there is no memory for them.
 
-It is a store of its own, not synced, and emptied at every start: what is in it does not outlive the broker, as the
-sender agreed. Its lanes have the numbers and sequences of the destinations' lanes, so a cursor joins both by sequence.
+It is a store of its own, without sync, and emptied at every start. Its lanes have the numbers and sequences of the
+destinations' lanes, so a cursor joins both by sequence.
 """
 
 import heapq
@@ -14,25 +14,17 @@ from quire.store.base import FIRST_EXPIRATION, Delivery, Expiration, Link, Page,
 _sequence = attrgetter("sequence")
 
 SHRINK_BYTES = 16 << 20
-"""With more than this much left free in the files of an empty spool, in bytes, it gives it back to the disk."""
+"""With more free bytes than this in its files, an empty spool is made anew, which frees them on the disk."""
 
 EARLIER = 1 << 30
 """What the number of a lane's second part is above its own."""
 
 
 class Spool:
-    """Non-persistent messages on disk.
+    """Non-persistent messages in a store, up to a limit in bytes; ``renew`` makes that store new and empty.
 
-    Messages that found no memory when they came are appended. Messages that had memory and gave it up later are older
-    than those: they have a part of their own for each lane, for a store's lane grows at its tail only.
-
-    Args:
-        store: an open, empty store without ``Sync.ALWAYS``.
-        limit: how many bytes of messages it may hold.
-        renew: makes the store new, without what it has and without its free space.
-
-    Attributes:
-        used: bytes of messages in it.
+    Messages without memory on arrival are appended. Messages that release their memory later are older than those: they
+    have a part of their own for each lane, for a store's lane grows at its tail only.
     """
 
     def __init__(self, store: Store, limit: int, renew: Callable[[], None] = lambda: None) -> None:
@@ -48,21 +40,11 @@ class Spool:
         return not self._counts or not self._parts(lane)
 
     def append(self, lane: int, messages: list[Message]) -> None:
-        """Put messages in that found no memory.
-
-        Args:
-            lane: which lane.
-            messages: in ascending sequence, above all that were appended to the lane.
-        """
+        """Add messages without memory, in ascending sequence above all that were appended."""
         self._put(lane, messages)
 
     def take_over(self, lane: int, messages: list[Message]) -> None:
-        """Put messages in that give up their memory.
-
-        Args:
-            lane: which lane.
-            messages: in ascending sequence, above all that were taken over from the lane.
-        """
+        """Add messages that release their memory, in ascending sequence above all that were taken over."""
         self._put(lane + EARLIER, messages)
 
     def _put(self, part: int, messages: list[Message]) -> None:
@@ -73,7 +55,7 @@ class Spool:
         self._apply(part, batch)
 
     def remove(self, lane: int, sequences: list[int]) -> None:
-        """Take messages out."""
+        """Remove messages."""
         for part in self._parts(lane):
             batch = WriteBatch()
             batch.lane(part).removals.extend(sequences)
@@ -83,30 +65,25 @@ class Spool:
                 self._make_new()
 
     def set_deliveries(self, lane: int, deliveries: dict[int, Delivery]) -> None:
-        """Remember how often messages were given out, by sequence, so that they come out flagged when read again."""
+        """Store delivery states by sequence: the messages are flagged as redelivered when they are read again."""
         for part in self._parts(lane):
             batch = WriteBatch()
             batch.lane(part).deliveries.update(deliveries)
             self._apply(part, batch)
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read messages in order, as a store does; they come out as not persistent."""
+        """Read messages in order, as a store does; they are not persistent."""
         pages = [self._store.page(part, start, byte_budget, limit) for part in self._parts(lane)]
         messages = list(heapq.merge(*[page.messages for page in pages], key=_sequence))
         # Behind the last message of a page that does not end its part, the part may have others.
         bound = min([page.messages[-1].sequence for page in pages if not page.end], default=1 << 63)
-        messages = [message for message in messages if message.sequence <= bound]
-        for message in messages:
-            message.persistent = False
+        messages = _not_persistent([message for message in messages if message.sequence <= bound])
         return Page(messages, all([page.end for page in pages]))
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read messages by sequence, in ascending order; those that are not there are left out."""
         loaded = [self._store.load(part, sequences) for part in self._parts(lane)]
-        messages = sorted([message for part in loaded for message in part], key=_sequence)
-        for message in messages:
-            message.persistent = False
-        return messages
+        return _not_persistent(sorted([message for part in loaded for message in part], key=_sequence))
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links in order, as a store does; what they link to is of no use if the lane has two parts."""
@@ -114,7 +91,7 @@ class Spool:
         return list(heapq.merge(*found))[:limit]
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Messages that have expired, as a store tells them; ``lane_of`` says whose part they are in."""
+        """Expired messages, as a store lists them, by parts; ``lane_of`` is the lane of a part."""
         return self._store.expired(now_ms, limit, after) if self.used else []
 
     def lane_of(self, part: int) -> int:
@@ -126,7 +103,7 @@ class Spool:
         self._store.close()
 
     def _make_new(self) -> None:
-        """Give the free space back; if that fails, the next write tries it again."""
+        """Free the space on the disk; if that fails, the next write tries it again."""
         self._renew()
         self._is_worn = False
 
@@ -142,3 +119,9 @@ class Spool:
         after = self._store.lane_state(part)
         self.used += after.bytes - before.bytes
         self._counts[part] = after.count
+
+
+def _not_persistent(messages: list[Message]) -> list[Message]:
+    for message in messages:
+        message.persistent = False
+    return messages

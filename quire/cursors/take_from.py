@@ -1,4 +1,4 @@
-"""Taking some messages out of many that are in order."""
+"""Removing some messages from many that are in order."""
 
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -10,16 +10,9 @@ _sequence = attrgetter("sequence")
 
 
 def take_from(messages: deque[Message], sequences: set[int]) -> list[Message]:
-    """Take the messages of some sequences out of a queue of messages.
+    """Remove the messages with some sequences, and return them in order.
 
-    It costs what lies between the first and the last of them, however many messages there are beside that.
-
-    Args:
-        messages: in ascending sequence.
-        sequences: which; they need not be there.
-
-    Returns:
-        Those that were there, in order.
+    The messages are in ascending sequence. It costs what lies between the first and the last one removed.
     """
     if not messages or not sequences:
         return []

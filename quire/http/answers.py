@@ -33,12 +33,7 @@ def json_answer(content: object, status: int = 200) -> Answer:
 
 
 def error_answer(error: QuireError, status: int | None = None) -> Answer:
-    """An error.
-
-    Args:
-        error: which.
-        status: in place of its own one (``quire.errors.ERRORS``).
-    """
+    """An error, with its own HTTP status or another one."""
     detail = {"code": error.code, "text": str(error), "advice": error.entry.advice, "data": error.data}
     content = msgspec.json.encode({"error": detail}, enc_hook=str)
     headers = {"retry-after": RETRY_AFTER} if error.entry.http == 503 and error.entry.retriable else None

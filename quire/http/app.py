@@ -2,10 +2,9 @@
 
 import ipaddress
 from functools import partial
-from urllib.parse import unquote
+from inspect import isawaitable
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -13,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from quire.errors import InvalidArgument, InvalidDestination, ProtocolViolation, QuireError
+from quire.errors import InvalidArgument, ProtocolViolation, QuireError
 from quire.http import (
     broker,
     connections,
@@ -31,41 +30,21 @@ from quire.http import (
     xa,
 )
 from quire.http.answers import JSON, Answer, error_answer, json_answer
-from quire.http.bulk import access
-from quire.http.bulk.launcher import Launcher
-from quire.http.endpoint import Endpoint, read_call
+from quire.http.endpoint import Doors, Endpoint, read_call
+from quire.http.exposition import CONTENT_TYPE
 from quire.http.measured import Measured
-from quire.http.metrics import BrokerCollector
+from quire.http.metrics import BrokerMetrics
 from quire.http.openapi import BASE, document
 from quire.http.pieced_response import PiecedResponse
 from quire.http.request_memory import RequestMemory
-from quire.management.management import Management
-from quire.management.stream_management import StreamManagement
-from quire.management.topic_management import TopicManagement
 from quire.server.service import Service
 from quire.settings import split_address
 
-ENDPOINTS: list[Endpoint] = [
-    row
-    for module in (
-        broker,
-        connections,
-        producers,
-        queues,
-        messages,
-        transfers,
-        topics,
-        durables,
-        streams,
-        pull,
-        groups,
-        schedule,
-        xa,
-        access,
-        writes,
-    )
-    for row in module.ENDPOINTS
-]
+MODULES = (
+    broker, connections, producers, queues, messages, transfers, topics, durables, streams, pull, groups, schedule, xa,
+    access, writes,
+)  # fmt: skip
+ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
 """All there are."""
 
 STATUS_BYTES = 1000
@@ -75,21 +54,15 @@ STATUS_BYTES = 1000
 class Application:
     """The ASGI application of one broker.
 
-    Args:
-        service: the broker's process, started.
-
     Attributes:
         routes: all that is served.
-        bulk: the bulk server, for whoever asks for it.
+        doors: what endpoints work with.
     """
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._management = Management(service.broker)
-        self._topics = TopicManagement(self._management)
-        self._streams = StreamManagement(self._management)
-        self.bulk = Launcher(service.store.url, service.settings)
-        self._collector = BrokerCollector(service, self._management, self._topics, self._streams)
+        self.doors = Doors(service)
+        self._broker_metrics = BrokerMetrics(self.doors)
         self._document = msgspec.json.encode(document(ENDPOINTS))
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
@@ -118,17 +91,16 @@ class Application:
 
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
-        self._streams.pull.stop()
+        self.doors.streams.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request, self._service.http_address)
         try:
-            call = await read_call(
-                row, request, self._service, self._management, self._topics, self._streams, self.bulk, _names(request)
-            )
-        except ClientDisconnect:  # there is nobody left to answer
+            call = await read_call(row, request, self.doors)
+        except ClientDisconnect:  # the caller has gone
             return Response(status_code=400)
-        return _held(request, json_answer(await row.handle(call), row.status))
+        answer = row.handle(call)
+        return _held(request, json_answer(await answer if isawaitable(answer) else answer, row.status))
 
     async def _openapi(self, request: Request) -> Response:
         return _held(request, Answer(self._document, media_type=JSON))
@@ -139,7 +111,7 @@ class Application:
         count = len(destinations.queues) + len(destinations.topics) + len(destinations.streams)
         memory: RequestMemory = request.scope["memory"]
         memory.take(count * STATUS_BYTES)
-        return PiecedResponse(self._collector.scrape(), CONTENT_TYPE_LATEST)
+        return PiecedResponse(self._broker_metrics.scrape(), CONTENT_TYPE)
 
 
 def _held(request: Request, answer: Answer) -> Answer:
@@ -150,15 +122,7 @@ def _held(request: Request, answer: Answer) -> Answer:
 
 
 def check_origin(request: Request, address: str) -> None:
-    """Keep web pages of other sites out: whoever visits them would lend them access to a broker on loopback.
-
-    Args:
-        request: the request.
-        address: where the broker listens.
-
-    Raises:
-        ProtocolViolation: a page of another site has sent it, or it came to loopback under a foreign name.
-    """
+    """Refuse requests of other sites' pages: a user who visits one would lend it access to a broker on loopback."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin != f"{request.url.scheme}://{host}":
         raise ProtocolViolation(f"requests from pages of {origin[:100]!r} are refused", origin=origin[:100])
@@ -173,13 +137,6 @@ def _is_loopback(address: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:  # a name, or nothing that makes sense
         return False
-
-
-def _names(request: Request) -> dict[str, str]:
-    try:
-        return {key: unquote(text, errors="strict") for key, text in request.path_params.items()}
-    except UnicodeDecodeError as error:
-        raise InvalidDestination(f"the name in {request.url.path!r} is not UTF-8") from error
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -1,6 +1,6 @@
 """The API's broker: is it well, what does it use, stop it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -9,72 +9,69 @@ from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
 from quire.http.endpoint import Call, Endpoint
 from quire.management.consumer_status import HeldProducer, held_producers
+from quire.management.described import Status, doc, gauge
 from quire.server.service import Service
 from quire.store.urls import shown
 
 State = Literal["running", "stopping", "store-failed"]
 
 
-class DiskUse(msgspec.Struct, frozen=True):
-    """A watched disk. With less than ``limit`` bytes ``free`` producers are held; ``reserved`` are part of ``free``."""
+class DiskUse(Status, frozen=True):
+    """A watched disk."""
 
-    free: int
-    limit: int
-    reserved: int
-
-
-class StoreUse(msgspec.Struct, frozen=True):
-    """The store. ``bytes`` are those of all messages; at ``limit`` producers are held."""
-
-    url: str
-    bytes: int
-    limit: int
-    sync: str
-    disk: DiskUse | None
+    free: Annotated[int, doc("What is free on it, in bytes, with what is in reserve.")]
+    limit: Annotated[int, doc("With less free, producers are held.")]
+    reserved: Annotated[int, doc("What is kept in reserve.")]
 
 
-class MemoryUse(msgspec.Struct, frozen=True):
-    """What messages take in memory: now, at the most so far, and how much they may."""
+class StoreUse(Status, frozen=True):
+    """The store."""
 
-    used: int
-    peak: int
-    limit: int
-
-
-class SpoolUse(msgspec.Struct, frozen=True):
-    """What non-persistent messages take on disk, and how much they may."""
-
-    bytes: int
-    limit: int
-    disk: DiskUse | None
+    url: Annotated[str, doc("Where it is.")]
+    bytes: Annotated[int, gauge("quire_store_bytes", "Size of all messages.")]
+    limit: Annotated[int, gauge("quire_store_limit_bytes", "Where producers are held.")]
+    sync: Annotated[str, doc("When it writes through to the disk.")]
+    disk: Annotated[DiskUse | None, doc("Its disk; null if that is not watched.")]
 
 
-class BrokerStatus(msgspec.Struct, frozen=True):
-    """A running broker. ``store_error`` says why the store takes no writes, in the state ``store-failed``.
+class MemoryUse(Status, frozen=True):
+    """What messages take in memory."""
 
-    ``messages`` are those of all queues but temporary ones, ``temporaries`` temporary queues and topics, ``scheduled``
-    messages that are sent later, ``prepared`` XA transactions.
-    """
+    used: Annotated[int, gauge("quire_memory_used_bytes", "What messages take in memory.")]
+    peak: Annotated[int, gauge("quire_memory_peak_bytes", "The most they took so far.")]
+    limit: Annotated[int, gauge("quire_memory_limit_bytes", "How much they may take.")]
 
-    name: str
-    version: str
-    state: State
-    uptime_seconds: float
-    stomp: str
-    http: str
-    connections: int
-    queues: int
-    messages: int
-    topics: int
-    durables: int
-    temporaries: int
-    scheduled: int
-    prepared: int
-    memory: MemoryUse
-    store: StoreUse
-    spool: SpoolUse
-    producers_held: list[HeldProducer]
-    store_error: str | None
+
+class SpoolUse(Status, frozen=True):
+    """What non-persistent messages take on disk."""
+
+    bytes: Annotated[int, gauge("quire_spool_bytes", "Non-persistent messages on disk.")]
+    limit: Annotated[int, gauge("quire_spool_limit_bytes", "Where their producers are held.")]
+    disk: Annotated[DiskUse | None, doc("Its disk; null if that is not watched.")]
+
+
+class BrokerStatus(Status, frozen=True):
+    """A running broker."""
+
+    name: Annotated[str, doc("Its name.")]
+    version: Annotated[str, doc("That of Quire.")]
+    state: Annotated[State, doc("In a word.")]
+    uptime_seconds: Annotated[float, gauge("quire_uptime_seconds", "Since the broker started.")]
+    stomp: Annotated[str, doc("Where it listens for STOMP.")]
+    http: Annotated[str, doc("Where it listens for HTTP.")]
+    connections: Annotated[int, gauge("quire_connections", "Open connections.")]
+    queues: Annotated[int, doc("How many queues it has, without temporary ones.")]
+    messages: Annotated[int, doc("How many messages these have.")]
+    topics: Annotated[int, doc("How many topics it has, without temporary ones.")]
+    durables: Annotated[int, doc("How many durable subscriptions.")]
+    temporaries: Annotated[int, gauge("quire_temporary_destinations", "Temporary queues and topics.")]
+    scheduled: Annotated[int, doc("How many messages are sent later.")]
+    prepared: Annotated[int, doc("How many XA transactions are prepared.")]
+    memory: Annotated[MemoryUse, doc("What messages take in memory.")]
+    store: Annotated[StoreUse, doc("The store.")]
+    spool: Annotated[SpoolUse, doc("What non-persistent messages take on disk.")]
+    producers_held: Annotated[list[HeldProducer], doc("Producers that wait because a limit is reached.")]
+    store_error: Annotated[str | None, doc("Why the store takes no writes; null if it does.")]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -116,23 +113,22 @@ def broker_status(service: Service) -> BrokerStatus:
     )  # fmt: skip
 
 
-async def _health(call: Call) -> Health:
+def _health(call: Call) -> Health:
     if (error := call.service.broker.core.store_error) is not None:
         raise error
     return Health(state(call.service))
 
 
-async def _status(call: Call) -> BrokerStatus:
-    return broker_status(call.service)
-
-
-async def _stop(call: Call) -> Health:
+def _stop(call: Call) -> Health:
     call.service.ask_stop()
     return Health(state(call.service))
 
 
 ENDPOINTS = [
     Endpoint("GET", "/health", "Whether all is well; an error when the store takes no writes.", _health, Health),
-    Endpoint("GET", "/broker", "State, memory, store, spool and connections.", _status, BrokerStatus),
+    Endpoint(
+        "GET", "/broker", "State, memory, store, spool and connections.",
+        lambda call: broker_status(call.service), BrokerStatus,
+    ),
     Endpoint("POST", "/broker/stop", "Stop the broker. What it confirmed is on disk.", _stop, Health),
-]
+]  # fmt: skip

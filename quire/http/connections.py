@@ -2,8 +2,8 @@
 
 import msgspec
 
-from quire.http.endpoint import Call, Endpoint
-from quire.server.service import Service
+from quire.http.endpoint import Call, listing
+from quire.server.stomp.stomp_session import StompSession
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -23,32 +23,25 @@ class Connection(msgspec.Struct, frozen=True):
     writable: bool
 
 
-class ConnectionList(msgspec.Struct, frozen=True):
-    """All connections, the oldest first."""
-
-    connections: list[Connection]
-
-
-def connections(service: Service) -> list[Connection]:
-    """What is known of all connections."""
-    now = service.clock.now_ms()
-    listed = []
-    for session in service.connections.values():
-        subscriptions = session.consumers.subscriptions.values()
-        listed.append(
-            Connection(
-                address=session.name, client_id=session.client_id, protocol=f"stomp {session.version}",
-                connected_seconds=max(now - session.connected_at, 0) / 1000,
-                destinations=sorted({str(subscription.source.destination) for subscription in subscriptions}),
-                in_flight=sum(len(subscription.in_flight) for subscription in subscriptions),
-                held=session.held, writable=session.writable,
-            )
-        )  # fmt: skip
-    return listed
+def _described(session: StompSession, now: int) -> Connection:
+    subscriptions = session.consumers.subscriptions.values()
+    return Connection(
+        address=session.name, client_id=session.client_id, protocol=f"stomp {session.version}",
+        connected_seconds=max(now - session.connected_at, 0) / 1000,
+        destinations=sorted({str(subscription.source.destination) for subscription in subscriptions}),
+        in_flight=sum(len(subscription.in_flight) for subscription in subscriptions), held=session.held,
+        writable=session.writable,
+    )  # fmt: skip
 
 
-async def _list(call: Call) -> ConnectionList:
-    return ConnectionList(connections(call.service))
+def _connections(call: Call) -> list[Connection]:
+    now = call.service.clock.now_ms()
+    return [_described(session, now) for session in call.service.connections.values()]
 
 
-ENDPOINTS = [Endpoint("GET", "/connections", "All connections and what they consume.", _list, ConnectionList)]
+ENDPOINTS = [
+    listing(
+        "ConnectionList", "/connections", "All connections and what they consume.", "connections", Connection,
+        _connections,
+    )
+]  # fmt: skip

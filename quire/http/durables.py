@@ -1,18 +1,10 @@
 """The API's durable subscriptions: list, look, create, delete, browse, purge."""
 
-import msgspec
-
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Removed
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Removed, listing
 from quire.http.messages import BrowseQuery
 from quire.http.transfers import Chosen, Purged
 from quire.management.management import BrowsePage
 from quire.management.topic_status import DurableStatus
-
-
-class DurableList(msgspec.Struct, frozen=True):
-    """All durable subscriptions, by client id and name."""
-
-    durables: list[DurableStatus]
 
 
 class NewDurable(Fields, frozen=True):
@@ -24,41 +16,29 @@ class NewDurable(Fields, frozen=True):
     retroactive: bool = False
 
 
-async def _list(call: Call) -> DurableList:
-    return DurableList(await call.gathered(call.topics.durables()))
-
-
-async def _show(call: Call) -> DurableStatus:
-    return call.topics.durable(call.path["client"], call.name)
-
-
 async def _create(call: Call) -> DurableStatus:
-    client, new = call.path["client"], call.body
+    new: NewDurable = call.body
     status = call.topics.create_durable(
-        client, call.name, new.topic, wanted=new.selector, no_local=new.no_local, retroactive=new.retroactive
-    )
-    text = f"durable subscription {call.name} of {client} to topic {new.topic} was created"
-    call.audit("subscription.created", text, client=client, subscription=call.name, topic=new.topic)
-    await call.durable()
-    return status
+        call.path["client"], call.name, new.topic, wanted=new.selector, no_local=new.no_local,
+        retroactive=new.retroactive,
+    )  # fmt: skip
+    text = "durable subscription {subscription} of {client} to topic {topic} was created"
+    return await call.changed("subscription.created", text, status, topic=new.topic)
 
 
 async def _delete(call: Call) -> Removed:
-    client = call.path["client"]
-    steps = call.topics.delete_durable(client, call.name, force=call.query.force)
-    text = f"durable subscription {call.name} of {client} was removed"
-    return Removed(await call.total(steps, "subscription.deleted", text, client=client, subscription=call.name))
+    steps = call.topics.delete_durable(call.path["client"], call.name, force=call.query.force)
+    text = "durable subscription {subscription} of {client} was removed"
+    return await call.removed("subscription.deleted", text, steps)
 
 
 async def _purge(call: Call) -> Purged:
-    client = call.path["client"]
-    transfer = call.topics.purge_durable(client, call.name, call.body.choice())
-    text = f"durable subscription {call.name} of {client} was purged"
-    removed = await call.total(transfer, "messages.purged", text, client=client, subscription=call.name)
-    return Purged(removed, transfer.next)
+    transfer = call.topics.purge_durable(call.path["client"], call.name, call.body.choice())
+    text = "durable subscription {subscription} of {client} was purged"
+    return await call.transferred("messages.purged", text, Purged, transfer)
 
 
-async def _browse(call: Call) -> BrowsePage:
+def _browse(call: Call) -> BrowsePage:
     query = call.query
     return call.topics.browse_durable(call.path["client"], call.name, query.after, query.limit, query.selector)
 
@@ -66,10 +46,16 @@ async def _browse(call: Call) -> BrowsePage:
 _ONE = "/durables/{client}/{name}"
 
 ENDPOINTS = [
-    Endpoint("GET", "/durables", "All durable subscriptions with their counts.", _list, DurableList),
-    Endpoint("GET", _ONE, "A durable subscription: counts, its consumer, what is in the way.", _show, DurableStatus),
+    listing(
+        "DurableList", "/durables", "All durable subscriptions with their counts.", "durables", DurableStatus,
+        lambda call: call.topics.durables(),
+    ),
+    Endpoint(
+        "GET", _ONE, "A durable subscription: counts, its consumer, what is in the way.",
+        lambda call: call.topics.durable(call.path["client"], call.name), DurableStatus,
+    ),
     Endpoint("PUT", _ONE, "Create a durable subscription.", _create, DurableStatus, body=NewDurable, status=201),
     Endpoint("DELETE", _ONE, "Remove a durable subscription, with what waits for it.", _delete, Removed, DeleteQuery),
     Endpoint("POST", _ONE + "/purge", "Remove messages that wait for it.", _purge, Purged, body=Chosen),
     Endpoint("GET", _ONE + "/messages", "Look at what waits for it, oldest first.", _browse, BrowsePage, BrowseQuery),
-]
+]  # fmt: skip

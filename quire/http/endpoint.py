@@ -1,19 +1,23 @@
 """An endpoint of the API: what it takes, what it answers, and who does the work. OpenAPI is written from these rows."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import islice
+from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
 
 from quire.broker.bulk.row_reader import MAX_BYTES
-from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
+from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
 from quire.http.bulk.launcher import Launcher
 from quire.http.request_memory import RequestMemory
 from quire.logs import event
+from quire.management.consumer_group_management import ConsumerGroupManagement
 from quire.management.management import MAX_PAGE, Management
+from quire.management.message_transfer import MessageTransfer
 from quire.management.stream_management import StreamManagement
 from quire.management.topic_management import TopicManagement
 from quire.server.service import Service
@@ -27,6 +31,9 @@ PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 
 ENTRIES = 20
 """So many entries of a list are made at once: some milliseconds."""
+
+_KINDS = {"queues": "queue", "topics": "topic", "streams": "stream", "durables": "subscription"}
+"""What a ``{name}`` in the path is the name of, by how the path begins."""
 
 T = TypeVar("T")
 
@@ -54,39 +61,42 @@ class Removed(msgspec.Struct, frozen=True):
     removed: int
 
 
+class Doors:
+    """What endpoints work with: the broker's process, an operator's doors to it, its bulk server."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.management = Management(service.broker)
+        self.topics = TopicManagement(self.management)
+        self.streams = StreamManagement(self.management)
+        self.groups = ConsumerGroupManagement(self.management)
+        self.bulk = Launcher(service.store.url, service.settings)
+
+
 class Call:
     """One request, read and checked.
 
-    Args:
-        service: the broker's process.
-        management: what it can do with queues.
-        topics: what it can do with topics and durable subscriptions.
-        streams: what it can do with streams.
-        bulk: its bulk server.
+    Attributes:
         path: the names in the path, decoded.
+        name: the destination in the path; empty if there is none.
+        subject: the names in the path by what they are, for the log: ``queue``, not ``name``.
         query: what stands after the question mark.
         body: what was sent.
-        client: who calls.
-        request: the request itself.
-
-    Attributes:
-        name: the destination in the path; empty if there is none.
     """
 
-    def __init__(
-        self, service: Service, management: Management, topics: TopicManagement, streams: StreamManagement,
-        bulk: Launcher, path: Mapping[str, str], query: Any, body: Any, client: str, request: Request,
-    ) -> None:  # fmt: skip
-        self.service = service
-        self.management = management
-        self.topics = topics
-        self.streams = streams
-        self.bulk = bulk
-        self.path = path
-        self.name = path.get("name", "")
+    def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, query: Any, body: Any) -> None:
+        self.service = doors.service
+        self.management = doors.management
+        self.topics = doors.topics
+        self.streams = doors.streams
+        self.groups = doors.groups
+        self.bulk = doors.bulk
+        self.path = _names(request)
+        self.name = self.path.get("name", "")
+        kind = _KINDS.get(endpoint.path.split("/")[1], "")
+        self.subject = {kind if key == "name" else key: name for key, name in self.path.items()}
         self.query = query
         self.body = body
-        self._client = client
         self._request = request
 
     @property
@@ -98,44 +108,33 @@ class Call:
         """Whether the caller went away meanwhile."""
         return await self._request.is_disconnected()
 
-    def audit(self, name: str, text: str, **data: Any) -> None:
-        """Log what an operator has changed.
+    def audit(self, event_name: str, text: str, **data: Any) -> None:
+        """Log what an operator has changed; the text may name what is in the path, and the data: ``{queue}``."""
+        known = self.subject | data
+        client = self._request.client
+        by = f"{client.host}:{client.port}" if client else "unknown"
+        event(event_name, f"{text.format_map(known)}, by {by}", by=by, **known)
 
-        Args:
-            name: the event's stable name.
-            text: what happened, for people.
-            **data: what it happened to.
-        """
-        event(name, f"{text}, by {self._client}", by=self._client, **data)
+    async def changed(self, event_name: str, text: str, answer: T, **data: Any) -> T:
+        """Log a change, and give its answer when it is durable."""
+        self.audit(event_name, text, **data)
+        await self.durable()
+        return answer
 
     async def durable(self) -> None:
-        """Wait until everything in the open commit is durable.
-
-        Raises:
-            QuireError: the commit failed.
-        """
+        """Wait until everything in the open commit is durable; a commit that fails is an error."""
         done: asyncio.Future[QuireError | None] = asyncio.get_running_loop().create_future()
         self.management.confirm(lambda error: None if done.done() else done.set_result(error))
         if error := await done:
             raise error
 
-    async def total(self, steps: Iterable[int], name: str, text: str, *, rate: float | None = None, **data: Any) -> int:
+    async def total(
+        self, event_name: str, text: str, steps: Iterable[int], *, rate: float | None = None, **data: Any
+    ) -> int:
         """Do step after step, each durable before the next one; the event loop has its turn in between.
 
-        What was done is logged at the end, also if that is an error half-way.
-
-        Args:
-            steps: yield how many messages each was about.
-            name: the event's name.
-            text: what happened to the messages, for people.
-            rate: how many messages a second; it ends when the caller goes away.
-            **data: for the log.
-
-        Returns:
-            The sum of what they yielded.
-
-        Raises:
-            QuireError: a step failed, or the broker is going down. The steps before are done.
+        What was done is logged at the end, also if that is an error half-way: a step failed, or the broker is going
+        down. With a rate, of so many messages a second, it ends when the caller goes away.
         """
         total, is_whole, began = 0, False, self.service.clock.monotonic()
         try:
@@ -153,16 +152,21 @@ class Call:
         finally:
             if total or is_whole:
                 part = "" if is_whole else " in part"
-                self.audit(name, f"{text}{part}: {total} messages", messages=total, whole=is_whole, **data)
+                self.audit(event_name, f"{text}{part}: {{messages}} messages", messages=total, whole=is_whole, **data)
         return total
 
-    async def gathered(self, entries: Iterable[T], limit: int | None = None) -> list[T]:
-        """The entries of a list; the event loop has its turn in between.
+    async def removed(self, event_name: str, text: str, steps: Iterable[int], **data: Any) -> Removed:
+        """Remove something step by step, as ``total`` does it."""
+        return Removed(await self.total(event_name, text, steps, **data))
 
-        Args:
-            entries: makes each when it is asked for it.
-            limit: how many at the most; None for all.
-        """
+    async def transferred(
+        self, event_name: str, text: str, answer: Callable[[int, str | None], T], transfer: MessageTransfer, **data: Any
+    ) -> T:
+        """Do something with many messages step by step, as ``total`` does it; the answer says where to go on."""
+        return answer(await self.total(event_name, text, transfer, **data), transfer.next)
+
+    async def gathered(self, entries: Iterable[T], limit: int | None = None) -> list[T]:
+        """The first entries of a list, or all; the event loop has its turn in between."""
         gathered: list[T] = []
         for entry in islice(entries, limit):
             gathered.append(entry)
@@ -171,14 +175,7 @@ class Call:
         return gathered
 
     async def done_or_gone(self, begin: Callable[[Callable[[], None]], None]) -> bool:
-        """Wait until something is done, or the caller goes away, in this request's own task.
-
-        Args:
-            begin: begins it; gets what it is to call when it is done.
-
-        Returns:
-            Whether it is done, and the caller is there still.
-        """
+        """Wait, in this request's own task, for what ``begin`` begins; false if the caller went away before."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as wait:
@@ -198,6 +195,14 @@ class Call:
             await due.wait()
 
 
+def _names(request: Request) -> dict[str, str]:
+    """The names in the path, decoded."""
+    try:
+        return {key: unquote(text, errors="strict") for key, text in request.path_params.items()}
+    except UnicodeDecodeError as error:
+        raise InvalidDestination(f"the name in {request.url.path!r} is not UTF-8") from error
+
+
 class Endpoint(NamedTuple):
     """A row of the API.
 
@@ -205,7 +210,7 @@ class Endpoint(NamedTuple):
         method: GET, POST, PUT or DELETE.
         path: below ``/api/v1``; ``{name}`` stands for the name of a destination, percent-encoded.
         summary: what it does, for the document.
-        handle: does it.
+        handle: gives the answer, or what to await for it.
         answer: the type of the answer.
         query: the type of the parameters after the question mark, if it takes any.
         body: the type of what it takes, if anything.
@@ -217,7 +222,7 @@ class Endpoint(NamedTuple):
     method: str
     path: str
     summary: str
-    handle: Callable[[Call], Awaitable[Any]]
+    handle: Callable[[Call], Any]
     answer: Any
     query: type[Fields] = Fields
     body: type[msgspec.Struct] | None = None
@@ -226,18 +231,40 @@ class Endpoint(NamedTuple):
     takes_message: bool = False
 
 
-async def read_call(
-    endpoint: Endpoint, request: Request, service: Service, management: Management, topics: TopicManagement,
-    streams: StreamManagement, bulk: Launcher, path: Mapping[str, str],
-) -> Call:  # fmt: skip
-    """Read and check a request.
+def listing(
+    name: str, path: str, summary: str, key: str, kind: type, entries: Callable[[Call], Iterable[Any]],
+    query: type[Fields] = Fields,
+) -> Endpoint:  # fmt: skip
+    """The row of a list: of all entries, or with a ``ListQuery`` of a page of them, by name.
 
-    Raises:
-        InvalidArgument: it has a field that is unknown, missing, or of the wrong type.
-        LimitExceeded: its body is larger than ``stomp.max_body``, or than anything but a message may be.
-        BrokerBusy: there is no memory for it beside other requests.
+    The answer's ``next`` says what to ask for the next page with; it is null at the end.
+
+    Args:
+        name: of the answer's type.
+        path: as in a row.
+        summary: as in a row.
+        key: what the entries are called in the answer.
+        kind: their type.
+        entries: makes each when it is asked for it.
+        query: as in a row.
     """
-    limit = service.settings.stomp.max_body
+    paged = query is ListQuery
+    fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,)))] + ([("next", str | None)] if paged else [])
+    answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)
+
+    async def handle(call: Call) -> Any:
+        if not paged:
+            return answer(await call.gathered(entries(call)))
+        limit = call.query.limit
+        found = await call.gathered(entries(call), limit + 1)
+        return answer(found[:limit], found[limit - 1].name if len(found) > limit else None)
+
+    return Endpoint("GET", path, summary, handle, answer, query)
+
+
+async def read_call(endpoint: Endpoint, request: Request, doors: Doors) -> Call:
+    """Read and check a request."""
+    limit = doors.service.settings.stomp.max_body
     content = await _read_body(request, limit if endpoint.takes_message else min(limit, MAX_BYTES))
     try:
         query = msgspec.convert(dict(request.query_params), endpoint.query, strict=False)
@@ -246,8 +273,7 @@ async def read_call(
         body = None if endpoint.body is None else _decode(endpoint, endpoint.body, content)
     except (msgspec.MsgspecError, UnicodeError) as error:  # text that is no UTF-8 comes as the latter
         raise InvalidArgument(f"the request cannot be taken: {error}") from error
-    client = f"{request.client.host}:{request.client.port}" if request.client else "unknown"
-    return Call(service, management, topics, streams, bulk, path, query, body, client, request)
+    return Call(doors, endpoint, request, query, body)
 
 
 def _decode(endpoint: Endpoint, kind: type[msgspec.Struct], content: bytearray) -> msgspec.Struct:

@@ -1,7 +1,4 @@
-"""Prometheus' text format, written piece by piece: with ten thousand queues the whole takes a second.
-
-Metrics without a destination are few: those are written by Prometheus' own library (``quire.http.metrics``).
-"""
+"""Prometheus' text format, written a piece at a time: there may be very many queues."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -11,7 +8,10 @@ SLICE = 200
 
 T = TypeVar("T")
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Samples = Iterable[tuple[str, float]]
+"""What stands behind the metric's name, its labels (``labelled``) mostly; and the value."""
 
 
 class Family(NamedTuple, Generic[T]):
@@ -21,34 +21,29 @@ class Family(NamedTuple, Generic[T]):
         name: its name; that of a counter ends with ``_total``.
         kind: what Prometheus calls it.
         text: what it means.
-        labels: the names of its labels.
-        samples: of one thing: the values of the labels, and the metric's.
+        samples: those of one thing.
     """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     text: str
-    labels: tuple[str, ...]
     samples: Callable[[T], Samples]
 
 
 def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[bytes]:
-    """The metrics of many things, in pieces.
-
-    Args:
-        families: the metrics.
-        things: all things, ``QueueStatus`` say.
-    """
+    """The metrics of many things, in pieces."""
     for family in families:
         yield f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n".encode()
         for start in range(0, len(things), SLICE):
             samples = [sample for thing in things[start : start + SLICE] for sample in family.samples(thing)]
-            yield "".join([_line(family, values, value) for values, value in samples]).encode()
+            lines = [f"{family.name}{labels} {float(value)!r}\n" for labels, value in samples]
+            yield "".join(lines).encode()
 
 
-def _line(family: Family[T], values: tuple[str, ...], value: float) -> str:
-    labels = ",".join([f'{name}="{_escaped(text)}"' for name, text in sorted(zip(family.labels, values, strict=True))])
-    return f"{family.name}{{{labels}}} {float(value)!r}\n" if labels else f"{family.name} {float(value)!r}\n"
+def labelled(**labels: str) -> str:
+    """Labels as they are written behind a metric's name."""
+    pairs = [f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items())]
+    return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
 def _escaped(text: str) -> str:

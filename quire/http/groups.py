@@ -7,14 +7,14 @@ import msgspec
 from quire.broker.streams.groups.assignment import Candidate
 from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
 from quire.broker.streams.offsets import Start
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number, listing
 from quire.management.consumer_group_info import (
     ConsumerGroupDetails,
     ConsumerGroupStatus,
     GroupLag,
     GroupMemberInfo,
 )
-from quire.management.consumer_group_management import Assignment, ConsumerGroupManagement, GroupDeleted
+from quire.management.consumer_group_management import Assignment, GroupDeleted
 from quire.units import LARGEST
 
 
@@ -23,12 +23,6 @@ class GroupList(msgspec.Struct, frozen=True):
 
     groups: list[ConsumerGroupStatus]
     readers: list[ConsumerGroupStatus]
-
-
-class GroupMembers(msgspec.Struct, frozen=True):
-    """The members of a group, by id."""
-
-    members: list[GroupMemberInfo]
 
 
 class ChangeQuery(Fields, frozen=True):
@@ -104,105 +98,92 @@ class GroupCloned(msgspec.Struct, frozen=True):
     partitions: list[PartitionClone]
 
 
-def _groups(call: Call) -> ConsumerGroupManagement:
-    return ConsumerGroupManagement(call.management)
-
-
 def _place(call: Call) -> tuple[str, str]:
     """The stream and the group in the path."""
     return call.path["stream"], call.path["group"]
 
 
 async def _list(call: Call) -> GroupList:
-    groups = _groups(call)
-    return GroupList(await call.gathered(groups.groups()), await call.gathered(groups.readers()))
-
-
-async def _show(call: Call) -> ConsumerGroupDetails:
-    return _groups(call).group(*_place(call))
-
-
-async def _members(call: Call) -> GroupMembers:
-    return GroupMembers(_groups(call).members(*_place(call)))
-
-
-async def _lag(call: Call) -> GroupLag:
-    return _groups(call).lag(*_place(call))
+    return GroupList(await call.gathered(call.groups.groups()), await call.gathered(call.groups.readers()))
 
 
 async def _reset(call: Call) -> GroupChanged:
     to, partition, dry_run = call.body.to, call.body.partition, call.query.dry_run
-    changes = _groups(call).reset(*_place(call), Start.parse(to), partition, dry_run=dry_run)
-    return await _changed(call, changes, f"was reset to {to}")
+    changes = call.groups.reset(*_place(call), Start.parse(to), partition, dry_run=dry_run)
+    return await _moved(call, changes, f"was reset to {to}")
 
 
 async def _shift(call: Call) -> GroupChanged:
     by, partition, dry_run = call.body.by, call.body.partition, call.query.dry_run
-    changes = _groups(call).shift(*_place(call), by, partition, dry_run=dry_run)
-    return await _changed(call, changes, f"was shifted by {by}")
+    changes = call.groups.shift(*_place(call), by, partition, dry_run=dry_run)
+    return await _moved(call, changes, f"was shifted by {by}")
 
 
 async def _skip(call: Call) -> GroupChanged:
-    changes = _groups(call).skip(*_place(call), call.body.partition, dry_run=call.query.dry_run)
-    return await _changed(call, changes, "has skipped what it had not finished")
+    changes = call.groups.skip(*_place(call), call.body.partition, dry_run=call.query.dry_run)
+    return await _moved(call, changes, "has skipped what it had not finished")
 
 
-async def _changed(call: Call, changes: list[PartitionChange], what: str) -> GroupChanged:
+async def _moved(call: Call, changes: list[PartitionChange], what: str) -> GroupChanged:
     """Answer what a change means; if it was made, when it is stored."""
     again, skipped = sum([change.again for change in changes]), sum([change.skipped for change in changes])
     in_flight, dropped = sum([c.in_flight for c in changes]), sum([c.retries_dropped for c in changes])
-    done = not call.query.dry_run
-    if done:
-        stream, group = _place(call)
-        text = f"consumer group {group} of stream {stream} {what}: {again} messages come again, {skipped} do not come"
-        call.audit("group.moved", text, stream=stream, group=group, again=again, skipped=skipped, retries=dropped)
-        await call.durable()
-    return GroupChanged(done, again, skipped, in_flight, dropped, changes)
+    answer = GroupChanged(not call.query.dry_run, again, skipped, in_flight, dropped, changes)
+    if not answer.done:
+        return answer
+    text = "consumer group {group} of stream {stream} " + what + ": {again} messages come again, {skipped} do not come"
+    return await call.changed("group.moved", text, answer, again=again, skipped=skipped, retries=dropped)
 
 
 async def _clone(call: Call) -> GroupCloned:
-    stream, group = _place(call)
-    to, done = call.body.to, not call.query.dry_run
-    clones = _groups(call).clone(stream, group, to, dry_run=not done)
-    if done:
-        text = f"consumer group {to} of stream {stream} begins where {group} is"
-        call.audit("group.cloned", text, stream=stream, group=group, to=to)
-        await call.durable()
+    to, dry_run = call.body.to, call.query.dry_run
+    clones = call.groups.clone(*_place(call), to, dry_run=dry_run)
     lag, left = sum([clone.lag for clone in clones]), sum([clone.retries_left for clone in clones])
-    return GroupCloned(done, lag, left, clones)
+    answer = GroupCloned(not dry_run, lag, left, clones)
+    if dry_run:
+        return answer
+    return await call.changed(
+        "group.cloned", "consumer group {to} of stream {stream} begins where {group} is", answer, to=to
+    )
 
 
 async def _progress(call: Call) -> GroupLag:
-    lag = _groups(call).progress(call.path["name"], call.path["group"], call.body.offsets)
+    lag = call.groups.progress(call.path["name"], call.path["group"], call.body.offsets)
     await call.durable()
     return lag
 
 
 async def _delete(call: Call) -> GroupDeleted:
-    stream, group = _place(call)
-    deleted = _groups(call).delete(stream, group, force=call.query.force)
-    text = f"consumer group {group} of stream {stream} was deleted"
-    call.audit("group.deleted", text, stream=stream, group=group, lag=deleted.lag, retries=deleted.retries)
-    await call.durable()
-    return deleted
+    deleted = call.groups.delete(*_place(call), force=call.query.force)
+    text = "consumer group {group} of stream {stream} was deleted"
+    return await call.changed("group.deleted", text, deleted, lag=deleted.lag, retries=deleted.retries)
 
 
-async def _assign(call: Call) -> Assignment:
+def _assign(call: Call) -> Assignment:
     members = [Candidate(member.id, member.room, member.partitions) for member in call.body.members]
-    return _groups(call).assign(*_place(call), members, call.body.strategy)
+    return call.groups.assign(*_place(call), members, call.body.strategy)
 
 
 _ONE = "/groups/{stream}/{group}"
 
 ENDPOINTS = [
     Endpoint("GET", "/groups", "All consumer groups with their lag and counts; readers too.", _list, GroupList),
-    Endpoint("GET", _ONE, "A group: partitions, retries, members, counters.", _show, ConsumerGroupDetails),
-    Endpoint("GET", _ONE + "/members", "Who is in a group, and what each has.", _members, GroupMembers),
+    Endpoint(
+        "GET", _ONE, "A group: partitions, retries, members, counters.",
+        lambda call: call.groups.group(*_place(call)), ConsumerGroupDetails,
+    ),
+    listing(
+        "GroupMembers", _ONE + "/members", "Who is in a group, and what each has.", "members", GroupMemberInfo,
+        lambda call: call.groups.members(*_place(call)),
+    ),
     Endpoint(
         "PUT", "/streams/{name}/groups/{group}/progress", "Note how far a reader has come that is no member.",
         _progress, GroupLag, body=ProgressNote,
     ),
-    Endpoint("GET", _ONE + "/lag", "How far a group is behind, by partition.", _lag, GroupLag),
+    Endpoint(
+        "GET", _ONE + "/lag", "How far a group is behind, by partition.",
+        lambda call: call.groups.lag(*_place(call)), GroupLag,
+    ),
     Endpoint(
         "POST", _ONE + "/reset", "Have a group go on from a position.", _reset, GroupChanged, ChangeQuery, Reset
     ),

@@ -59,6 +59,6 @@ class HttpApi:
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""
         self._application.stop()
-        await self._application.bulk.stop()
+        await self._application.doors.bulk.stop()
         self._server.should_exit = True
         await self._task

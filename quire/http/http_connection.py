@@ -37,13 +37,7 @@ class Stage(Enum):
 
 
 class HttpConnection(H11Protocol):
-    """One connection.
-
-    Args:
-        settings: its limits.
-        scheduler: timers.
-        **arguments: uvicorn's.
-    """
+    """One connection."""
 
     def __init__(self, settings: HttpSettings, scheduler: Scheduler, **arguments: Any) -> None:
         super().__init__(**arguments)

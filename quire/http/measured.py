@@ -7,13 +7,7 @@ from quire.broker.core.turn_meter import TurnMeter
 
 
 class Measured:
-    """A coroutine that is driven step by step, and each step is measured.
-
-    Args:
-        coroutine: what to await.
-        meter: measures its steps.
-        what: what it is, for the log.
-    """
+    """A coroutine that is driven step by step, and each step is measured."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], meter: TurnMeter, what: str) -> None:
         self._coroutine = coroutine

@@ -42,25 +42,8 @@ class Sent(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
-async def _browse(call: Call) -> BrowsePage:
-    return call.management.browse(call.name, call.query.after, call.query.limit, call.query.selector)
-
-
-async def _send_to_queue(call: Call) -> Sent:
-    return await send(call, DestinationKind.QUEUE)
-
-
-async def _send_to_topic(call: Call) -> Sent:
-    return await send(call, DestinationKind.TOPIC)
-
-
 async def send(call: Call, kind: DestinationKind) -> Sent:
-    """Send a message some times, each step durable before the next one.
-
-    Args:
-        call: the request.
-        kind: what it is sent to.
-    """
+    """Send a message some times, each step durable before the next one."""
     new: NewMessage = call.body
     draft = Draft(_body(new), new.headers, new.priority, new.expiration, new.persistent)
     ids: list[str] = []
@@ -81,15 +64,16 @@ def _body(new: NewMessage) -> bytes:
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/queues/{name}/messages", "Look at messages, oldest first, and leave them.", _browse, BrowsePage,
-        BrowseQuery,
+        "GET", "/queues/{name}/messages", "Look at messages, oldest first, and leave them.",
+        lambda call: call.management.browse(call.name, call.query.after, call.query.limit, call.query.selector),
+        BrowsePage, BrowseQuery,
     ),
     Endpoint(
-        "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.", _send_to_queue, Sent,
-        body=NewMessage, status=201, takes_message=True,
+        "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.",
+        lambda call: send(call, DestinationKind.QUEUE), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
         "POST", "/topics/{name}/messages", "Send a message; answers when it is durable for all who need it so.",
-        _send_to_topic, Sent, body=NewMessage, status=201, takes_message=True,
+        lambda call: send(call, DestinationKind.TOPIC), Sent, body=NewMessage, status=201, takes_message=True,
     ),
 ]  # fmt: skip

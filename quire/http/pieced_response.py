@@ -8,12 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class PiecedResponse(Response):
-    """An answer that is large.
-
-    Args:
-        pieces: makes the pieces, each in a few milliseconds; empty ones are only pauses.
-        media_type: what it is.
-    """
+    """An answer that is large: pieces that each take a few milliseconds; empty ones are only pauses."""
 
     def __init__(self, pieces: Iterator[bytes], media_type: str) -> None:
         super().__init__(media_type=media_type)

@@ -3,14 +3,7 @@
 import msgspec
 
 from quire.broker.producer_ids import ProducerStatus
-from quire.http.endpoint import Call, Endpoint, Fields, PageLimit
-
-
-class ProducersQuery(Fields, frozen=True):
-    """Which part of the producers to show."""
-
-    limit: PageLimit = 100
-    after: str = ""
+from quire.http.endpoint import Call, Endpoint, ListQuery
 
 
 class ProducerPage(msgspec.Struct, frozen=True):
@@ -26,7 +19,7 @@ class Forgotten(msgspec.Struct, frozen=True):
     forgotten: str
 
 
-async def _list(call: Call) -> ProducerPage:
+def _list(call: Call) -> ProducerPage:
     limit = call.query.limit
     found = call.service.broker.producers.page(call.query.after, limit + 1)
     return ProducerPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
@@ -35,13 +28,11 @@ async def _list(call: Call) -> ProducerPage:
 async def _forget(call: Call) -> Forgotten:
     id = call.path["producer"]
     call.service.broker.producers.forget(id)
-    call.audit("producer.forgotten", f"the producer {id} was forgotten", producer=id)
-    await call.durable()
-    return Forgotten(id)
+    return await call.changed("producer.forgotten", "the producer {producer} was forgotten", Forgotten(id))
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/producers", "Producers that number their sends.", _list, ProducerPage, ProducersQuery),
+    Endpoint("GET", "/producers", "Producers that number their sends.", _list, ProducerPage, ListQuery),
     Endpoint(
         "DELETE", "/producers/{producer}", "Forget a producer: what it repeats from now on is new.", _forget, Forgotten
     ),

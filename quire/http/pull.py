@@ -3,7 +3,6 @@
 A request that waits costs the broker no more than itself: no task of its own, no polling of the stream.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -21,6 +20,7 @@ from quire.broker.streams.pull.pull_request import PullRequest
 from quire.broker.streams.pull.settlement import Outcome
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit
+from quire.management.described import doc
 from quire.management.stream_info import StreamMessage, described
 from quire.message import Message
 from quire.selectors import selector
@@ -57,17 +57,11 @@ class Receive(Fields, frozen=True):
     selector: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage(StreamMessage):
-    """A message, as a member gets it.
+class ReceivedMessage(StreamMessage, frozen=True):
+    """A message, as a member gets it."""
 
-    Attributes:
-        attempts: how often it was given to members, this time included.
-        handle: what to acknowledge it with; null if that is not needed.
-    """
-
-    attempts: int
-    handle: str | None
+    attempts: Annotated[int, doc("How often it was given to members, this time included.")]
+    handle: Annotated[str | None, doc("What to acknowledge it with; null if that is not needed.")]
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -159,12 +153,11 @@ def _received(poll: PullRequest) -> Received:
 
 def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
     partition, offset = child.member.group.place_of(child, message)
-    plain = described(partition, offset, message)
     return ReceivedMessage(
-        plain.partition, plain.offset, plain.id, plain.timestamp, plain.size, plain.headers, plain.body,
-        plain.body_encoding, max(message.deliveries, 1) + 1 if message.redelivered else 1,
-        None if child.ack is AckMode.AUTO else handle_of(child, message),
-    )  # fmt: skip
+        **msgspec.structs.asdict(described(partition, offset, message)),
+        attempts=max(message.deliveries, 1) + 1 if message.redelivered else 1,
+        handle=None if child.ack is AckMode.AUTO else handle_of(child, message),
+    )
 
 
 async def _acknowledge(call: Call) -> Settled:
@@ -187,7 +180,7 @@ async def _reject(call: Call) -> Settled:
     return Settled(outcomes)
 
 
-async def _extend(call: Call) -> Settled:
+def _extend(call: Call) -> Settled:
     new: Extend = call.body
     polling = call.streams.pull
     return Settled(polling.extend(call.name, call.path["group"], new.member, new.handles, new.seconds))

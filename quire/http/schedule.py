@@ -59,7 +59,7 @@ class Cancelled(msgspec.Struct, frozen=True):
     cancelled: str
 
 
-async def _list(call: Call) -> SchedulePage:
+def _list(call: Call) -> SchedulePage:
     after = parse_number(call.query.after)
     if after is None:
         text = f"after is {call.query.after[:60]!r}: give what a page before had as next"
@@ -72,16 +72,14 @@ async def _list(call: Call) -> SchedulePage:
 async def _cancel(call: Call) -> Cancelled:
     id = call.path["id"]
     call.service.broker.schedule.cancel(id)
-    call.audit("schedule.cancelled", f"the scheduled message {id} was cancelled", id=id)
-    await call.durable()
-    return Cancelled(id)
+    return await call.changed("schedule.cancelled", "the scheduled message {id} was cancelled", Cancelled(id))
 
 
 async def _cancel_between(call: Call) -> Removed:
     earliest, latest = call.query.earliest, call.query.latest
     steps = call.service.broker.schedule.cancel_between(earliest, latest)
     text = "scheduled messages were cancelled"
-    return Removed(await call.total(steps, "schedule.cancelled", text, earliest=earliest, latest=latest))
+    return await call.removed("schedule.cancelled", text, steps, earliest=earliest, latest=latest)
 
 
 def _described(message: ScheduledMessage) -> Scheduled:

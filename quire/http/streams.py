@@ -9,19 +9,23 @@ from quire.broker.streams.offsets import Start
 from quire.broker.streams.pins import MAX_TIME_TO_LIVE
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Limit, ListQuery, Number, PageLimit, Removed
+from quire.http.endpoint import (
+    Call,
+    DeleteQuery,
+    Endpoint,
+    Fields,
+    Limit,
+    ListQuery,
+    Number,
+    PageLimit,
+    Removed,
+    listing,
+)
 from quire.http.messages import NewMessage, Sent, send
 from quire.management.stream_info import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
 from quire.management.stream_management import StreamRange
 from quire.management.stream_search import FoundMessage, Wanted
 from quire.units import parse_number
-
-
-class StreamList(msgspec.Struct, frozen=True):
-    """A page of the streams, by name. ``next`` is what to ask for the next one with; null at the end."""
-
-    streams: list[StreamStatus]
-    next: str | None
 
 
 class NewStream(Fields, frozen=True):
@@ -40,12 +44,6 @@ class OffsetsQuery(Fields, frozen=True):
     """A start position to find in each partition: ``earliest``, ``latest``, ``timestamp=...``, ``ago=30m``."""
 
     start: str | None = None
-
-
-class Offsets(msgspec.Struct, frozen=True):
-    """What of each partition can be read, all at one moment."""
-
-    partitions: list[PartitionOffsets]
 
 
 class RangeQuery(Fields, frozen=True):
@@ -97,58 +95,26 @@ class NewPin(Fields, frozen=True):
     start: str | None = None
 
 
-class PinList(msgspec.Struct, frozen=True):
-    """The pins of a stream that have not ended, by name."""
-
-    pins: list[StreamPin]
-
-
 class Released(msgspec.Struct, frozen=True):
     """A pin that was taken away."""
 
     released: str
 
 
-async def _list(call: Call) -> StreamList:
-    limit = call.query.limit
-    found = await call.gathered(call.streams.streams(call.query.after), limit + 1)
-    return StreamList(found[:limit], found[limit - 1].name if len(found) > limit else None)
-
-
-async def _show(call: Call) -> StreamDetails:
-    return call.streams.stream(call.name)
-
-
 async def _create(call: Call) -> StreamDetails:
     call.streams.create(call.name, call.body.partitions)
-    call.audit("stream.created", f"stream {call.name} was created", stream=call.name)
-    await call.durable()
+    await call.changed("stream.created", "stream {stream} was created", None)
     return call.streams.stream(call.name)
-
-
-async def _delete(call: Call) -> Removed:
-    steps = call.streams.delete(call.name, force=call.query.force)
-    return Removed(await call.total(steps, "stream.deleted", f"stream {call.name} was deleted", stream=call.name))
-
-
-async def _send(call: Call) -> Sent:
-    return await send(call, DestinationKind.STREAM)
 
 
 async def _add_partitions(call: Call) -> StreamDetails:
     count = call.body.count
     call.streams.add_partitions(call.name, count)
-    text = f"stream {call.name} has {count} partitions now"
-    call.audit("stream.partitions", text, stream=call.name, partitions=count)
-    await call.durable()
+    await call.changed("stream.partitions", "stream {stream} has {partitions} partitions now", None, partitions=count)
     return call.streams.stream(call.name)
 
 
-async def _offsets(call: Call) -> Offsets:
-    return Offsets(call.streams.offsets(call.name, _start(call.query.start)))
-
-
-async def _read(call: Call) -> StreamRange:
+def _read(call: Call) -> StreamRange:
     query, partition = call.query, parse_number(call.path["partition"])
     if partition is None:
         raise InvalidArgument(f"partition is {call.path['partition'][:60]!r}: write its number", argument="partition")
@@ -173,25 +139,16 @@ async def _find(call: Call) -> FoundMessages:
     return FoundMessages(search.found, search.whole, search.damaged)
 
 
-async def _pins(call: Call) -> PinList:
-    return PinList(call.streams.pins(call.name))
-
-
 async def _pin(call: Call) -> StreamPin:
-    new, name = call.body, call.path["pin"]
-    pin = call.streams.pin(call.name, name, new.time_to_live, offsets=new.offsets, start=_start(new.start))
-    text = f"pin {name} keeps messages of stream {call.name}"
-    call.audit("stream.pinned", text, stream=call.name, pin=name, until=pin.until)
-    await call.durable()
-    return pin
+    new: NewPin = call.body
+    pin = call.streams.pin(call.name, call.path["pin"], new.time_to_live, offsets=new.offsets, start=_start(new.start))
+    return await call.changed("stream.pinned", "pin {pin} keeps messages of stream {stream}", pin, until=pin.until)
 
 
 async def _release(call: Call) -> Released:
-    name = call.path["pin"]
-    call.streams.release(call.name, name)
-    call.audit("stream.released", f"pin {name} of stream {call.name} was taken away", stream=call.name, pin=name)
-    await call.durable()
-    return Released(name)
+    pin = call.path["pin"]
+    call.streams.release(call.name, pin)
+    return await call.changed("stream.released", "pin {pin} of stream {stream} was taken away", Released(pin))
 
 
 def _start(text: str | None) -> Start | None:
@@ -201,23 +158,33 @@ def _start(text: str | None) -> Start | None:
 _ONE = "/streams/{name}"
 
 ENDPOINTS = [
-    Endpoint("GET", "/streams", "All streams with their counts.", _list, StreamList, ListQuery),
-    Endpoint("GET", _ONE, "A stream: partitions, groups, pins, policy.", _show, StreamDetails),
+    listing(
+        "StreamList", "/streams", "All streams with their counts.", "streams", StreamStatus,
+        lambda call: call.streams.streams(call.query.after), ListQuery,
+    ),
+    Endpoint(
+        "GET", _ONE, "A stream: partitions, groups, pins, policy.",
+        lambda call: call.streams.stream(call.name), StreamDetails,
+    ),
     Endpoint("PUT", _ONE, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
     Endpoint(
         "DELETE", _ONE, "Delete a stream with its groups and messages; with force also its members and readers.",
-        _delete, Removed, DeleteQuery,
+        lambda call: call.removed(
+            "stream.deleted", "stream {stream} was deleted", call.streams.delete(call.name, force=call.query.force)
+        ),
+        Removed, DeleteQuery,
     ),
     Endpoint(
-        "POST", _ONE + "/messages", "Send a message; answers when it is durable.", _send, Sent, body=NewMessage,
-        status=201, takes_message=True,
+        "POST", _ONE + "/messages", "Send a message; answers when it is durable.",
+        lambda call: send(call, DestinationKind.STREAM), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
         "POST", _ONE + "/partitions", "Give a stream more partitions.", _add_partitions, StreamDetails, body=Partitions
     ),
-    Endpoint(
-        "GET", _ONE + "/offsets", "The first offset and the end of each partition, all at one moment.", _offsets,
-        Offsets, OffsetsQuery,
+    listing(
+        "Offsets", _ONE + "/offsets", "The first offset and the end of each partition, all at one moment.",
+        "partitions", PartitionOffsets, lambda call: call.streams.offsets(call.name, _start(call.query.start)),
+        OffsetsQuery,
     ),
     Endpoint(
         "GET", _ONE + "/partitions/{partition}/messages", "Read a range; the same one brings the same each time.",
@@ -227,7 +194,10 @@ ENDPOINTS = [
         "GET", _ONE + "/find", "Look for messages, and for what became of them in each group.", _find, FoundMessages,
         FindQuery,
     ),
-    Endpoint("GET", _ONE + "/pins", "What is kept, whatever the policy says.", _pins, PinList),
+    listing(
+        "PinList", _ONE + "/pins", "What is kept, whatever the policy says.", "pins", StreamPin,
+        lambda call: call.streams.pins(call.name),
+    ),
     Endpoint("PUT", _ONE + "/pins/{pin}", "Keep messages for a time.", _pin, StreamPin, body=NewPin),
     Endpoint("DELETE", _ONE + "/pins/{pin}", "Take a pin away.", _release, Released),
 ]  # fmt: skip

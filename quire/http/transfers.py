@@ -65,37 +65,39 @@ class Copied(msgspec.Struct, frozen=True):
     next: str | None
 
 
-async def _purge(call: Call) -> Purged:
-    transfer = call.management.purge(call.name, call.body.choice())
-    text = f"queue {call.name} was purged"
-    return Purged(await call.total(transfer, "messages.purged", text, queue=call.name), transfer.next)
-
-
 async def _move(call: Call) -> Moved:
-    body: Move = call.body
-    transfer = call.management.move(call.name, body.to, body.choice())
-    text = f"messages of queue {call.name} were moved to {body.to}"
-    return Moved(await call.total(transfer, "messages.moved", text, queue=call.name, to=body.to), transfer.next)
+    to: str = call.body.to
+    transfer = call.management.move(call.name, to, call.body.choice())
+    return await call.transferred(
+        "messages.moved", "messages of queue {queue} were moved to {to}", Moved, transfer, to=to
+    )
 
 
 async def _copy(call: Call) -> Copied:
-    body: Move = call.body
-    transfer = call.management.copy(call.name, body.to, body.choice())
-    text = f"messages of queue {call.name} were copied to {body.to}"
-    return Copied(await call.total(transfer, "messages.copied", text, queue=call.name, to=body.to), transfer.next)
+    to: str = call.body.to
+    transfer = call.management.copy(call.name, to, call.body.choice())
+    return await call.transferred(
+        "messages.copied", "messages of queue {queue} were copied to {to}", Copied, transfer, to=to
+    )
 
 
 async def _redrive(call: Call) -> Moved:
     body: Redrive = call.body
     choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
     transfer = call.management.redrive(call.name, choice, body.to)
-    text = f"dead letters of queue {call.name} were sent {f'to {body.to}' if body.to else 'back'}"
-    moved = await call.total(transfer, "messages.redriven", text, rate=body.rate, queue=call.name, to=body.to)
-    return Moved(moved, transfer.next)
+    text = "dead letters of queue {queue} were sent " + ("to {to}" if body.to else "back")
+    return await call.transferred("messages.redriven", text, Moved, transfer, rate=body.rate, to=body.to)
 
 
 ENDPOINTS = [
-    Endpoint("POST", "/queues/{name}/purge", "Remove messages that are not in flight.", _purge, Purged, body=Chosen),
+    Endpoint(
+        "POST", "/queues/{name}/purge", "Remove messages that are not in flight.",
+        lambda call: call.transferred(
+            "messages.purged", "queue {queue} was purged", Purged,
+            call.management.purge(call.name, call.body.choice()),
+        ),
+        Purged, body=Chosen,
+    ),
     Endpoint(
         "POST", "/queues/{name}/move", "Move messages that are not in flight, oldest first.", _move, Moved, body=Move
     ),

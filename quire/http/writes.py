@@ -138,7 +138,7 @@ async def _discard(call: Call) -> Discarded:
     return Discarded(rows)
 
 
-async def _list(call: Call) -> StageList:
+def _list(call: Call) -> StageList:
     staged, now = call.service.broker.staged, call.service.clock.now_ms()
     return StageList(
         staged.bytes,
@@ -157,7 +157,7 @@ ENDPOINTS = [
         body=Columns, packed=True,
     ),
     Endpoint(
-        "POST", "/write/stages", "Store rows that nobody sees until they are committed.", _stage, Staged, StageQuery,
+        "POST", "/write/stages", "Store rows that are hidden until they are committed.", _stage, Staged, StageQuery,
         body=Columns, status=201, packed=True,
     ),
     Endpoint("GET", "/write/stages", "What is staged.", _list, StageList),

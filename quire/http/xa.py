@@ -4,7 +4,7 @@ import msgspec
 
 from quire.broker.transactions.xa_registry import PreparedEntry
 from quire.broker.transactions.xid import Xid
-from quire.http.endpoint import Call, Endpoint
+from quire.http.endpoint import Call, Endpoint, listing
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -24,33 +24,11 @@ class Prepared(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class PreparedList(msgspec.Struct, frozen=True):
-    """All prepared transactions, the oldest first."""
-
-    transactions: list[Prepared]
-
-
 class Resolved(msgspec.Struct, frozen=True):
     """What became of a prepared transaction: ``commit``, ``rollback`` or ``forget``."""
 
     xid: str
     outcome: str
-
-
-async def _list(call: Call) -> PreparedList:
-    return PreparedList([_described(entry) for entry in call.service.broker.xa.prepared()])
-
-
-async def _commit(call: Call) -> Resolved:
-    return await _resolve(call, "commit")
-
-
-async def _rollback(call: Call) -> Resolved:
-    return await _resolve(call, "rollback")
-
-
-async def _forget(call: Call) -> Resolved:
-    return await _resolve(call, "forget")
 
 
 async def _resolve(call: Call, outcome: str) -> Resolved:
@@ -61,9 +39,8 @@ async def _resolve(call: Call, outcome: str) -> Resolved:
         registry.rollback(xid)
     else:
         registry.branch(xid).forget()
-    call.audit("xa.resolved", f"the prepared transaction {xid} was resolved: {outcome}", xid=str(xid), outcome=outcome)
-    await call.durable()
-    return Resolved(str(xid), outcome)
+    text, resolved = "the prepared transaction {xid} was resolved: {outcome}", Resolved(str(xid), outcome)
+    return await call.changed("xa.resolved", text, resolved, xid=str(xid), outcome=outcome)
 
 
 def _described(entry: PreparedEntry) -> Prepared:
@@ -73,8 +50,20 @@ def _described(entry: PreparedEntry) -> Prepared:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/xa", "Prepared transactions, the oldest first.", _list, PreparedList),
-    Endpoint("POST", "/xa/{xid}/commit", "Commit it in place of its coordinator.", _commit, Resolved),
-    Endpoint("POST", "/xa/{xid}/rollback", "Roll it back in place of its coordinator.", _rollback, Resolved),
-    Endpoint("DELETE", "/xa/{xid}", "Forget what an operator has decided over it.", _forget, Resolved),
-]
+    listing(
+        "PreparedList", "/xa", "Prepared transactions, the oldest first.", "transactions", Prepared,
+        lambda call: [_described(entry) for entry in call.service.broker.xa.prepared()],
+    ),
+    Endpoint(
+        "POST", "/xa/{xid}/commit", "Commit it in place of its coordinator.",
+        lambda call: _resolve(call, "commit"), Resolved,
+    ),
+    Endpoint(
+        "POST", "/xa/{xid}/rollback", "Roll it back in place of its coordinator.",
+        lambda call: _resolve(call, "rollback"), Resolved,
+    ),
+    Endpoint(
+        "DELETE", "/xa/{xid}", "Forget what an operator has decided over it.",
+        lambda call: _resolve(call, "forget"), Resolved,
+    ),
+]  # fmt: skip

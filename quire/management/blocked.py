@@ -1,11 +1,11 @@
 """Why the messages of a queue cannot be given out, and for how long: no wait without a cause."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.queues.queue import Queue
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.errors import StoreCorrupt
+from quire.management.described import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -22,32 +22,23 @@ CAUSES = (
 """All causes there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """Why a queue's messages cannot be given out.
+class Blocked(Status, frozen=True):
+    """Why messages cannot be given out.
 
-    Attributes:
-        cause: ``paused``; ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be
-            read, or cannot note that more was given out; ``memory-limit``, the next message finds no memory;
-            ``waiting-for-consumers``, the policy waits for more of them; ``redelivery-delay``, one that waits for its
-            redelivery holds back all others; ``parked-limit``, too many messages wait for consumers that are busy;
-            ``ack-set-full``, a durable subscription has too many holes in what it has finished;
-            or of the first message: ``no-matching-consumer``, no selector matches it, ``group-owner-busy``, who has
-            its group has no credit, ``consumer-busy``, nobody who may have it has credit.
-        age_seconds: for how long.
+    Of the first message: ``no-matching-consumer``, no selector matches it; ``group-owner-busy``, the consumer that has
+    its group has no credit; ``consumer-busy``, no consumer that may have it has credit. Of all of them: ``paused``;
+    ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be read, or cannot note that
+    more was given out; ``memory-limit``, the next message finds no memory; ``waiting-for-consumers``, the policy waits
+    for more of them; ``redelivery-delay``, one that waits for its redelivery holds back all others; ``parked-limit``,
+    too many messages wait for consumers that are busy; ``ack-set-full``, too many holes in what is finished.
     """
 
-    cause: str
-    age_seconds: float
+    cause: Annotated[str, doc("One of the causes above.")]
+    age_seconds: Annotated[float, doc("For how long.")]
 
 
 def blocked(broker: "Broker", queue: "LaneDispatch") -> Blocked | None:
-    """Why a queue's messages cannot be given out; None if nothing is in the way, or nobody consumes.
-
-    Args:
-        broker: the broker.
-        queue: its queue, or a durable subscription.
-    """
+    """Why the messages of a queue or subscription cannot be given out; None if nothing is in the way or consumes."""
     if queue.depth <= queue.in_flight:
         return None
     if isinstance(queue, Queue) and queue.paused:

@@ -8,11 +8,7 @@ from quire.message import Message
 
 
 class Confirmation(Session):
-    """Somebody who has put changes into the open commit and wants to know what becomes of them.
-
-    Args:
-        done: called once, with None when the commit is durable, or with the error if it failed.
-    """
+    """Waits for the open commit: calls ``done`` once, with None when it is durable, or with the error if it failed."""
 
     name = "management"
 

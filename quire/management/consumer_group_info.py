@@ -3,12 +3,14 @@
 What is not known is null, never 0.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec.structs import asdict
 
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.streams.groups.membership import MemberStatus
 from quire.management.blocked import Blocked, blocked
+from quire.management.described import Status, counter, doc, gauge
 from quire.management.queue_status import QueueStatusReader
 
 if TYPE_CHECKING:
@@ -18,215 +20,129 @@ if TYPE_CHECKING:
     from quire.broker.streams.groups.retry_queue import RetryQueue
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCounters:
-    """What has happened in a group since the broker started, retries included.
+class GroupCounters(Status, frozen=True):
+    """What has happened in a group since the broker started, retries included."""
 
-    Attributes:
-        delivered: how often a message was given to a member.
-        acknowledged: how many were acknowledged in time.
-        redelivered: how often one came back, to be delivered again.
-        timed_out: how often one came back because its time was up.
-        late: how many acknowledgements came after that and counted all the same.
-        stale: how many did not count: the message was done, or somebody else's.
-        fenced: how many did not count because their assignment had ended.
-        dead_lettered: how many messages became dead letters.
-        lost: how many messages retention let go before the group had finished them.
-    """
-
-    delivered: int
-    acknowledged: int
-    redelivered: int
-    timed_out: int
-    late: int
-    stale: int
-    fenced: int
-    dead_lettered: int
-    lost: int
+    delivered: Annotated[int, counter("quire_group_delivered_messages", "Deliveries to members.")]
+    acknowledged: Annotated[
+        int, counter("quire_group_acknowledged_messages", "Messages that were acknowledged in time.")
+    ]
+    redelivered: Annotated[int, counter("quire_group_redelivered_messages", "Deliveries that came back.")]
+    timed_out: Annotated[int, counter("quire_group_timed_out_messages", "Those of them whose time was up.")]
+    late: Annotated[int, counter("quire_group_late_acknowledgements", "Acknowledgements after that, that counted.")]
+    stale: Annotated[int, counter("quire_group_stale_acknowledgements", "Those of messages that were done or taken.")]
+    fenced: Annotated[int, counter("quire_group_fenced_acknowledgements", "Those of assignments that had ended.")]
+    dead_lettered: Annotated[int, counter("quire_group_dead_lettered_messages", "Messages that became dead letters.")]
+    lost: Annotated[int, counter("quire_group_lost_messages", "Messages that retention removed unfinished.")]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupStatus:
-    """A group, or a reader, in short. Lag, messages in flight and retries are exact.
+class ConsumerGroupStatus(Status, frozen=True):
+    """A group, or a reader, in short. Lag, messages in flight and retries are exact."""
 
-    Attributes:
-        stream: its stream's name.
-        name: its own.
-        mode: who gets a message: one member, or each.
-        order: what order it relies on.
-        strategy: how partitions are shared out.
-        epoch: the number of the newest assignment: it goes up with each rebalance and each reset.
-        partitions: how many partitions the stream has.
-        members: how many members it has, those that are awaited included.
-        connected: how many of them have a connection.
-        lag: how many messages it has not finished, retries not counted.
-        in_flight: how many messages members have, retries included.
-        retries: how many messages are in its retry lane; null if messages that fail wait at their place.
-        oldest_message_age_seconds: the age of the oldest message it has not finished, retries included; null if there
-            is none, or if it cannot be read.
-        blocked: why messages cannot be given out: of the partition, or the retries, of which that has been so longest.
-        counters: what has happened.
-    """
-
-    stream: str
-    name: str
-    mode: str
-    order: str
-    strategy: str
-    epoch: int
-    partitions: int
-    members: int
-    connected: int
-    lag: int
-    in_flight: int
-    retries: int | None
-    oldest_message_age_seconds: float | None
-    blocked: Blocked | None
+    stream: Annotated[str, doc("The name of its stream.")]
+    name: Annotated[str, doc("Its own.")]
+    mode: Annotated[str, doc("Who gets a message: one member, or each.")]
+    order: Annotated[str, doc("What order it relies on.")]
+    strategy: Annotated[str, doc("How partitions are shared out.")]
+    epoch: Annotated[int, gauge("quire_group_epoch", "Number of the newest assignment: rebalances and resets.")]
+    partitions: Annotated[int, doc("How many partitions the stream has.")]
+    members: Annotated[int, gauge("quire_group_members", "Members, those that are awaited included.")]
+    connected: Annotated[int, gauge("quire_group_connected_members", "Members that have a connection.")]
+    lag: Annotated[int, gauge("quire_group_lag_messages", "Messages that are not finished, without retries.")]
+    in_flight: Annotated[int, gauge("quire_group_in_flight_messages", "Messages that members have, retries too.")]
+    retries: Annotated[
+        int | None, gauge("quire_group_retry_messages", "Messages in the retry lane; null or absent if there is none.")
+    ]
+    oldest_message_age_seconds: Annotated[
+        float | None,
+        gauge(
+            "quire_group_oldest_message_age_seconds",
+            "Age of the oldest message that is not finished, retries included; null or absent if unknown.",
+        ),
+    ]
+    blocked: Annotated[
+        Blocked | None,
+        gauge("quire_group_blocked_seconds", "For how long messages of a partition, or retries, cannot be given out."),
+    ]
     counters: GroupCounters
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """How far a group is behind in one partition.
+class PartitionLag(Status, frozen=True):
+    """How far a group is behind in one partition."""
 
-    Attributes:
-        partition: its number.
-        base: everything up to this offset is finished.
-        end: behind the last message of the partition.
-        lag: how many messages are not finished.
-        in_flight: how many of them members have.
-        owners: the members that own it, those that are still to finish with it included.
-    """
-
-    partition: int
-    base: int
-    end: int
-    lag: int
-    in_flight: int
-    owners: list[str]
+    partition: Annotated[int, doc("Its number.")]
+    base: Annotated[int, doc("Everything up to this offset is finished.")]
+    end: Annotated[int, doc("Behind the last message of the partition.")]
+    lag: Annotated[int, doc("How many messages are not finished.")]
+    in_flight: Annotated[int, doc("How many of them members have.")]
+    owners: Annotated[list[str], doc("The members that own it, those that are still to finish with it included.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPartitionStatus(PartitionLag):
-    """All that is known of one partition of a group.
+class GroupPartitionStatus(PartitionLag, frozen=True):
+    """All that is known of one partition of a group."""
 
-    Attributes:
-        holes: how many runs of messages are not finished while later ones are.
-        ack_set_bytes: what it takes in the store to remember what is finished.
-        waiting_retries: how many messages have failed and wait at their place; those in the retry lane are not here.
-        lost: how many messages retention let go before they were finished, since the broker started.
-        oldest_message_age_seconds: the age of the first message that is not finished; null as for a group.
-        blocked: why its messages cannot be given out; null if nothing is in the way, or nobody owns it.
-    """
-
-    holes: int
-    ack_set_bytes: int
-    waiting_retries: int
-    lost: int
-    oldest_message_age_seconds: float | None
-    blocked: Blocked | None
+    holes: Annotated[int, doc("How many runs of messages are not finished while later ones are.")]
+    ack_set_bytes: Annotated[int, doc("What it takes in the store to remember what is finished.")]
+    waiting_retries: Annotated[
+        int, doc("How many messages have failed and wait at their place, not in the retry lane.")
+    ]
+    lost: Annotated[int, doc("How many messages retention removed unfinished, since the broker started.")]
+    oldest_message_age_seconds: Annotated[
+        float | None, doc("The age of the first unfinished message; null if unknown.")
+    ]
+    blocked: Annotated[Blocked | None, doc("Why its messages cannot be given out; null if nothing is in the way.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRetries:
-    """The retry lane of a group.
+class GroupRetries(Status, frozen=True):
+    """The retry lane of a group."""
 
-    Attributes:
-        depth: how many messages are in it, those that members have included.
-        in_flight: how many of them members have.
-        delayed: how many wait for their time; null while that is not known, because there are no members.
-        next_due: when the first of these is due, in milliseconds since the epoch; null if there is none, or if it is
-            not known.
-        oldest_message_age_seconds: the age of the first of them; null as for a group.
-        blocked: why they cannot be given out; null if nothing is in the way.
-    """
-
-    depth: int
-    in_flight: int
-    delayed: int | None
-    next_due: int | None
-    oldest_message_age_seconds: float | None
-    blocked: Blocked | None
+    depth: Annotated[int, doc("How many messages are in it, those that members have included.")]
+    in_flight: Annotated[int, doc("How many of them members have.")]
+    delayed: Annotated[int | None, doc("How many wait for their time; null if unknown, because there are no members.")]
+    next_due: Annotated[int | None, doc("When the first of these is due, in milliseconds since the epoch; or null.")]
+    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first of them; null if it is not known.")]
+    blocked: Annotated[Blocked | None, doc("Why they cannot be given out; null if nothing is in the way.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMemberInfo:
-    """A member of a group.
+class GroupMemberInfo(Status, frozen=True):
+    """A member of a group. What it may have is null if it has not been here since the broker started."""
 
-    Attributes:
-        id: who it is.
-        static: whether it chose the name, and is awaited when its connection is lost.
-        room: where it says that it runs; empty if it does not.
-        connected: whether it has a connection.
-        connection: the address of its connection; null while it is awaited.
-        since: since when it is connected or awaited, in milliseconds since the epoch.
-        partitions: the numbers of the partitions that it serves.
-        revoking: the numbers of those that it is to finish with.
-        in_flight: how many messages it has; null if it has not been here since the broker started.
-        prefetch: how many it may have; null as before.
-        consume_timeout_seconds: how long it may have one; null as before.
-        lease_ends_seconds: in how many seconds its oldest lease ends; null if it has none.
-    """
-
-    id: str
-    static: bool
-    room: str
-    connected: bool
-    connection: str | None
-    since: int
-    partitions: list[int]
-    revoking: list[int]
-    in_flight: int | None
-    prefetch: int | None
-    consume_timeout_seconds: float | None
-    lease_ends_seconds: float | None
+    id: Annotated[str, doc("Its id.")]
+    static: Annotated[bool, doc("Whether it chose the id, and is awaited when its connection is lost.")]
+    room: Annotated[str, doc("Where it says that it runs; empty if it does not.")]
+    connected: Annotated[bool, doc("Whether it has a connection.")]
+    connection: Annotated[str | None, doc("The address of its connection; null while it is awaited.")]
+    since: Annotated[int, doc("Since when it is connected or awaited, in milliseconds since the epoch.")]
+    partitions: Annotated[list[int], doc("The numbers of the partitions that it serves.")]
+    revoking: Annotated[list[int], doc("The numbers of those that it is to finish with.")]
+    in_flight: Annotated[int | None, doc("How many messages it has.")]
+    prefetch: Annotated[int | None, doc("How many it may have.")]
+    consume_timeout_seconds: Annotated[float | None, doc("How long it may have one.")]
+    lease_ends_seconds: Annotated[float | None, doc("In how many seconds its oldest lease ends; or null.")]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupDetails(ConsumerGroupStatus):
-    """All that is known of a group.
+class ConsumerGroupDetails(ConsumerGroupStatus, frozen=True):
+    """All that is known of a group."""
 
-    Attributes:
-        selector: which messages it wants; null for all.
-        start: where it began, as it was asked for.
-        created: when, in milliseconds since the epoch.
-        partition_states: each partition.
-        retry_lane: its retry lane; null if messages that fail wait at their place.
-        group_members: each member.
-    """
-
-    selector: str | None
-    start: str
-    created: int
-    partition_states: list[GroupPartitionStatus]
-    retry_lane: GroupRetries | None
-    group_members: list[GroupMemberInfo]
+    selector: Annotated[str | None, doc("Which messages it wants; null for all.")]
+    start: Annotated[str, doc("Where it began, as it was asked for.")]
+    created: Annotated[int, doc("When, in milliseconds since the epoch.")]
+    partition_states: Annotated[list[GroupPartitionStatus], doc("Each partition.")]
+    retry_lane: Annotated[GroupRetries | None, doc("Its retry lane; null if messages that fail wait at their place.")]
+    group_members: Annotated[list[GroupMemberInfo], doc("Each member.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
-    """How far a group is behind.
+class GroupLag(Status, frozen=True):
+    """How far a group is behind."""
 
-    Attributes:
-        lag: how many messages it has not finished, retries not counted.
-        in_flight: how many messages members have, retries included.
-        retries: how many messages are in its retry lane; null if messages that fail wait at their place.
-        partitions: the same of each partition.
-    """
-
-    lag: int
-    in_flight: int
-    retries: int | None
-    partitions: list[PartitionLag]
+    lag: Annotated[int, doc("How many messages it has not finished, without retries.")]
+    in_flight: Annotated[int, doc("How many messages members have, retries included.")]
+    retries: Annotated[int | None, doc("How many messages its retry lane has; null if they wait at their place.")]
+    partitions: Annotated[list[PartitionLag], doc("The same of each partition.")]
 
 
 class ConsumerGroupReader:
-    """Tells what is known of groups.
-
-    Args:
-        broker: the broker.
-        queues: tells the age of a first message.
-    """
+    """Tells what is known of groups."""
 
     def __init__(self, broker: "Broker", queues: QueueStatusReader) -> None:
         self._broker = broker
@@ -248,16 +164,11 @@ class ConsumerGroupReader:
         )  # fmt: skip
 
     def details(self, group: "Group") -> ConsumerGroupDetails:
-        """All that is known of a group.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
-        status, definition = self.status(group), group.definition
-        known = {field.name: getattr(status, field.name) for field in fields(status)}
+        """All that is known of a group; the store may not be readable."""
+        definition = group.definition
         return ConsumerGroupDetails(
-            **known, selector=definition.selector, start=definition.start, created=definition.created,
-            partition_states=[self._partition(group, part) for part in group.partitions],
+            **asdict(self.status(group)), selector=definition.selector, start=definition.start,
+            created=definition.created, partition_states=[self._partition(group, part) for part in group.partitions],
             retry_lane=self._retries(group), group_members=self.members(group),
         )  # fmt: skip
 
@@ -279,7 +190,7 @@ class ConsumerGroupReader:
         lag = _lag(group, part)
         return GroupPartitionStatus(
             lag.partition, lag.base, lag.end, lag.lag, lag.in_flight, lag.owners, holes=part.finished.holes,
-            ack_set_bytes=len(part.finished.encode()), waiting_retries=len(set(failed) - out), lost=part.lost,
+            ack_set_bytes=part.finished.encoded_size, waiting_retries=len(set(failed) - out), lost=part.lost,
             oldest_message_age_seconds=self._queues.oldest_age(part), blocked=self._blocked(part),
         )  # fmt: skip
 
@@ -302,16 +213,14 @@ class ConsumerGroupReader:
 
     def _member(self, group: "Group", status: MemberStatus) -> GroupMemberInfo:
         member, now = group.members.get(status.id), self._broker.core.clock.monotonic()
-        info = GroupMemberInfo(
-            status.id, status.static, status.room, status.connected, None, status.since, list(status.partitions),
-            list(status.revoking), in_flight=None, prefetch=None, consume_timeout_seconds=None, lease_ends_seconds=None,
-        )  # fmt: skip
-        if member is None:
-            return info
-        held = [message.deadline for child in member.children.values() for message in child.in_flight.values()]
-        return replace(
-            info, connection=member.session.name if status.connected else None, in_flight=member.in_flight,
-            prefetch=member.prefetch, consume_timeout_seconds=member.consume_timeout,
+        children = member.children.values() if member else ()
+        held = [message.deadline for child in children for message in child.in_flight.values()]
+        return GroupMemberInfo(
+            status.id, status.static, status.room, status.connected,
+            connection=member.session.name if member and status.connected else None, since=status.since,
+            partitions=list(status.partitions), revoking=list(status.revoking),
+            in_flight=member.in_flight if member else None, prefetch=member.prefetch if member else None,
+            consume_timeout_seconds=member.consume_timeout if member else None,
             lease_ends_seconds=max(min(held) - now, 0.0) if held else None,
         )  # fmt: skip
 

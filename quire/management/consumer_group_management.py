@@ -1,11 +1,11 @@
 """The operator's door to consumer groups of streams: look, reset, shift, skip, clone, delete; try a strategy out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Annotated
 
 from quire.broker.streams.groups import group_changes
 from quire.broker.streams.groups.assignment import Candidate, Strategy, assign
-from quire.broker.streams.groups.group import Group, rebalance_settings
+from quire.broker.streams.groups.group import rebalance_settings
 from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
 from quire.broker.streams.groups.group_progress import note_progress
 from quire.broker.streams.offsets import Start
@@ -17,50 +17,31 @@ from quire.management.consumer_group_info import (
     GroupLag,
     GroupMemberInfo,
 )
-from quire.management.management import Management
+from quire.management.described import Status, doc
+from quire.management.management import Management, dismiss_members
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAssignment:
-    """Who would own a partition.
+class PartitionAssignment(Status, frozen=True):
+    """Who would own a partition."""
 
-    Attributes:
-        partition: its number.
-        members: who would own it.
-        owners: who owns it now.
-    """
-
-    partition: int
-    members: list[str]
-    owners: list[str]
+    partition: Annotated[int, doc("Its number.")]
+    members: Annotated[list[str], doc("The members that would own it.")]
+    owners: Annotated[list[str], doc("The members that own it now.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a strategy would make of some members.
+class Assignment(Status, frozen=True):
+    """What a strategy would make of some members."""
 
-    Attributes:
-        strategy: which.
-        moved: how many of the partitions that have owners now would go to others.
-        partitions: each of them.
-    """
-
-    strategy: str
-    moved: int
-    partitions: list[PartitionAssignment]
+    strategy: Annotated[str, doc("The strategy.")]
+    moved: Annotated[int, doc("How many of the partitions that have owners now would go to others.")]
+    partitions: Annotated[list[PartitionAssignment], doc("Each partition.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDeleted:
-    """What a group had that was deleted.
+class GroupDeleted(Status, frozen=True):
+    """What a group had that was deleted."""
 
-    Attributes:
-        lag: how many messages it had not finished.
-        retries: how many were in its retry lane.
-    """
-
-    lag: int
-    retries: int
+    lag: Annotated[int, doc("How many messages it had not finished.")]
+    retries: Annotated[int, doc("How many were in its retry lane.")]
 
 
 class ConsumerGroupManagement:
@@ -68,9 +49,6 @@ class ConsumerGroupManagement:
 
     A stream's name may raise ``UnknownDestination``, a group's ``UnknownConsumerGroup``; and a look or a change
     ``StoreError``.
-
-    Args:
-        management: the door to its queues.
     """
 
     def __init__(self, management: Management) -> None:
@@ -104,15 +82,7 @@ class ConsumerGroupManagement:
     def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
         """Note how far a reader has come that is no member; its group is made if it is not there.
 
-        Args:
-            stream: the stream's name.
-            name: the group's.
-            offsets: by partition, the first offset that is not done.
-
-        Raises:
-            InvalidHeader: a group cannot have such a name.
-            InvalidArgument: there is no such partition, or nothing with such an offset can have been read.
-            DestinationInUse: the group has members.
+        ``offsets`` has, by partition, the first offset that is not done.
         """
         broker = self._broker
         return self._reader.lag(
@@ -124,14 +94,7 @@ class ConsumerGroupManagement:
     def assign(self, stream: str, name: str, members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
         """Who would own which partition, if a group had some members and no others. Nothing is changed.
 
-        Args:
-            stream: the stream's name.
-            name: the group's.
-            members: whom.
-            strategy: by which strategy; None for the group's own.
-
-        Raises:
-            InvalidArgument: there is no such strategy, or two members have one name.
+        Without a strategy it is the group's own.
         """
         group = self._groups.existing(stream, name)
         if len({member.id for member in members}) < len(members):
@@ -170,30 +133,16 @@ class ConsumerGroupManagement:
         return group_changes.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
 
     def delete(self, stream: str, name: str, *, force: bool = False) -> GroupDeleted:
-        """Delete a group, with everything it remembers. The messages stay in their stream.
-
-        Args:
-            stream: the stream's name.
-            name: the group's.
-            force: disconnect its members first.
-
-        Raises:
-            DestinationInUse: it has members.
-        """
+        """Delete a group, with everything it remembers. The messages stay in their stream."""
         group = self._groups.existing(stream, name)
         deleted = GroupDeleted(group.lag, 0 if group.retries is None else group.retries.depth)
         if force:
-            _dismiss(group)
+            error = UnknownConsumerGroup(
+                f"the consumer group {group.name[:60]!r} was deleted", stream=stream[:60], group=group.name[:60]
+            )
+            dismiss_members(group, error)
         self._groups.delete(group)
         return deleted
-
-
-def _dismiss(group: Group) -> None:
-    """Disconnect all members; nobody is awaited."""
-    text = f"the consumer group {group.name[:60]!r} was deleted"
-    for member in list(group.members.values()):
-        member.session.fail(UnknownConsumerGroup(text, stream=group.definition.stream[:60], group=group.name[:60]))
-        group.leave(member, text)
 
 
 def _strategy(name: str) -> Strategy:

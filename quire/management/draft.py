@@ -30,16 +30,7 @@ class Draft:
     persistent: bool = True
 
     def send_headers(self, destination: Destination, limits: StompSettings) -> dict[str, str]:
-        """The headers that a client would have sent with it, within the limits of STOMP.
-
-        Args:
-            destination: where it goes.
-            limits: those of STOMP.
-
-        Raises:
-            InvalidHeader: a header cannot be sent.
-            LimitExceeded: headers or body are larger than STOMP clients may send.
-        """
+        """The headers that a client would have sent with it, within the limits of STOMP."""
         self._check(limits)
         fields = {
             **self.headers,

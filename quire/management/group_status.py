@@ -1,55 +1,34 @@
 """What is known of the message groups of a queue: who has them, and what waits for whom."""
 
 import heapq
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from quire.management.described import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.queues.queue import Queue
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    """A message group.
+class GroupStatus(Status, frozen=True):
+    """A message group."""
 
-    Attributes:
-        name: its JMSXGroupID.
-        connection: the address of the consumer that has it; null if nobody does.
-        subscription: the id of that consumer.
-        in_flight: how many of its messages that consumer has.
-        parked: how many wait because their consumer is busy.
-        moving: whether it gets another consumer when nothing of it is in flight any more.
-    """
-
-    name: str
-    connection: str | None
-    subscription: str | None
-    in_flight: int
-    parked: int
-    moving: bool
+    name: Annotated[str, doc("Its JMSXGroupID.")]
+    connection: Annotated[str | None, doc("The address of the consumer that has it; null if none does.")]
+    subscription: Annotated[str | None, doc("The id of that consumer.")]
+    in_flight: Annotated[int, doc("How many of its messages that consumer has.")]
+    parked: Annotated[int, doc("How many wait because their consumer is busy.")]
+    moving: Annotated[bool, doc("Whether it gets another consumer when none of its messages is in flight any more.")]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPage:
-    """A part of a queue's groups.
-
-    Attributes:
-        groups: by name.
-        next: what to ask for the next page with; null at the end.
-    """
+class GroupPage(Status, frozen=True):
+    """A part of a queue's groups, by name."""
 
     groups: list[GroupStatus]
-    next: str | None
+    next: Annotated[str | None, doc("What to ask for the next page with; null at the end.")]
 
 
 def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:
-    """A page of a queue's groups: those that a consumer has, or that have messages waiting in memory.
-
-    Args:
-        queue: the queue.
-        after: only groups behind this name.
-        limit: how many at the most.
-    """
+    """A page of a queue's groups behind a name: those that a consumer has, or whose messages wait in memory."""
     owned = queue.dispatcher.groups.groups
     names = owned.keys() | {name for lane in queue.lanes for name, fifo in lane.parking.groups.items() if fifo}
     found = heapq.nsmallest(limit + 1, [name for name in names if name > after])

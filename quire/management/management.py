@@ -1,11 +1,11 @@
 """The operator's door to the broker's queues: look, create, delete, pause, purge, browse, move, copy, redrive, send.
 
-What touches many messages is done in steps (``quire.management.message_transfer``): whoever asks for the next
-step lets the commit of the last one end before.
+What touches many messages is done in steps (``quire.management.message_transfer``): the caller lets the
+commit of a step end before it asks for the next one.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, TypeVar
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
@@ -13,6 +13,8 @@ from quire.broker.queues.browsing import BrowsedMessage, described, read
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
+from quire.broker.streams.groups.group import Group
+from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind, checked, written
 from quire.errors import (
     DestinationExists,
@@ -26,6 +28,7 @@ from quire.errors import (
 )
 from quire.management.blocked import PAUSED_AT
 from quire.management.confirmation import Confirmation
+from quire.management.described import Status, doc
 from quire.management.draft import Draft
 from quire.management.group_status import GroupPage, group_page
 from quire.management.message_transfer import (
@@ -47,25 +50,19 @@ MAX_PAGE = 1000
 
 ALL = Choice()
 
+T = TypeVar("T")
+S = TypeVar("S")
 
-@dataclass(frozen=True, slots=True)
-class BrowsePage:
-    """A part of a queue.
 
-    Attributes:
-        messages: in order.
-        next: what to ask for the next page with; null at the end of the queue.
-    """
+class BrowsePage(Status, frozen=True):
+    """A part of a queue, or of a durable subscription."""
 
-    messages: list[BrowsedMessage]
-    next: str | None
+    messages: Annotated[list[BrowsedMessage], doc("In order.")]
+    next: Annotated[str | None, doc("What to ask for the next page with; null at the end of the queue.")]
 
 
 class Management:
     """Looks at a broker's queues and changes them. All names may raise ``UnknownDestination``.
-
-    Args:
-        broker: the broker.
 
     Attributes:
         broker: as given.
@@ -77,11 +74,9 @@ class Management:
         self.reader = QueueStatusReader(broker)
 
     def confirm(self, done: Callable[[QuireError | None], None]) -> None:
-        """Be told what becomes of everything that is in the open commit.
+        """Be told what becomes of everything that is in the open commit: None when it is durable, or its error.
 
-        Args:
-            done: called with None when it is durable, or with the error of its commit. Messages of a failed commit are
-                refused; all other changes are tried again until they succeed.
+        Messages of a failed commit are refused; all other changes are tried again until they succeed.
         """
         waiting = Confirmation(done)
         self.broker.core.sent(waiting)
@@ -90,14 +85,8 @@ class Management:
     # Look.
 
     def queues(self, after: str = "") -> Iterator[QueueStatus]:
-        """All queues, by name; each is looked at when it is asked for.
-
-        Args:
-            after: only those behind this name.
-        """
-        for name in self.broker.destinations.names(DestinationKind.QUEUE, after):
-            if queue := self.broker.queues.get(name):
-                yield self.reader.status(queue)
+        """The queues behind a name, by name; each is looked at when it is asked for."""
+        return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.reader.status)
 
     def queue(self, name: str) -> QueueStatus:
         """One queue."""
@@ -106,17 +95,7 @@ class Management:
     def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
         """A page of a queue's messages, those in flight included. Nothing about the queue changes.
 
-        Args:
-            name: the queue's name.
-            after: what the page before gave as ``next``.
-            limit: how many messages at the most, 1 to 1000. There are fewer when they are large, or when a selector
-                does not match most of them.
-            wanted: a JMS selector; only messages that it matches.
-
-        Raises:
-            InvalidArgument: ``after`` is no such thing, or ``limit`` is out of range.
-            InvalidSelector: the selector cannot be read.
-            StoreCorrupt: the page's first message is damaged.
+        There are fewer than the limit when they are large, or when a selector does not match most of them.
         """
         return self.browse_source(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
@@ -145,12 +124,7 @@ class Management:
     # Change.
 
     def create(self, name: str) -> QueueStatus:
-        """Make a queue.
-
-        Raises:
-            DestinationExists: it is there.
-            InvalidDestination: it cannot be a name.
-        """
+        """Make a queue."""
         if name in self.broker.queues:
             raise DestinationExists(f"there is a queue {name!r} already", name=name)
         return self.reader.status(self.broker.queue(name))
@@ -177,57 +151,34 @@ class Management:
         self.broker.core.change_destination(queue.stored.id, queue.stored)
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
-        """Purge a queue in steps, and then delete it.
-
-        Args:
-            name: its name.
-            force: disconnect its consumers first.
-
-        Raises:
-            DestinationInUse: it has consumers, or one came while it was purged.
-        """
+        """Purge a queue in steps, and then delete it."""
         queue = self.broker.destinations.existing_queue(name)
-        self._dismiss_consumers(queue, force)
+        self._dismiss(queue, force)
         yield from self.purge(name)
         if self.broker.queues.get(name) is queue:
-            self._dismiss_consumers(queue, force)
+            self._dismiss(queue, force)
             rest = queue.depth
             self.broker.destinations.delete_queue(queue)
             yield rest
 
-    def _dismiss_consumers(self, queue: Queue, force: bool) -> None:
+    def _dismiss(self, queue: Queue, force: bool) -> None:
         name = queue.destination.name
         if queue.subscriptions and not force:
             count = len(queue.subscriptions)
             raise DestinationInUse(f"the queue {name!r} has consumers: {count}", name=name, consumers=count)
-        for session in list(dict.fromkeys([subscription.session for subscription in queue.subscriptions])):
-            session.fail(UnknownDestination(f"the queue {name!r} was deleted", name=name))
-        for subscription in list(queue.subscriptions):
-            subscription.leave_now()
+        dismiss_consumers(queue, f"the queue {name!r} was deleted")
 
     # Message groups.
 
     def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
-        """A page of a queue's message groups, by name.
-
-        Args:
-            name: the queue's name.
-            after: only groups behind this one.
-            limit: how many at the most, 1 to 1000.
-
-        Raises:
-            InvalidArgument: ``limit`` is out of range.
-        """
+        """A page of a queue's message groups, by name."""
         check_limit(limit)
         return group_page(self.broker.destinations.existing_queue(name), after, limit)
 
     def close_group(self, name: str, group: str) -> None:
-        """Take a message group from its consumer: its next message goes to whoever is free.
+        """Take a message group from its consumer: its next message goes to one that is free.
 
         What the consumer has in flight of it stays there, so for a moment two may work on the group.
-
-        Raises:
-            UnknownGroup: no consumer has it.
         """
         queue = self.broker.destinations.existing_queue(name)
         if queue.dispatcher.groups.owner(group) is None:
@@ -240,21 +191,7 @@ class Management:
     def send(
         self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE
     ) -> Iterator[list[str]]:
-        """Send a message some times, in steps of message ids.
-
-        Args:
-            name: the queue or topic; it is created if it is not there.
-            draft: the message.
-            count: how often.
-            kind: which of the two.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-            InvalidHeader: a header cannot be sent.
-            LimitExceeded: headers or body are larger than STOMP clients may send.
-            ProducerHeld: a limit is reached; what earlier steps sent is in the queue.
-            StoreError: the store takes no writes.
-        """
+        """Send a message some times, in steps of message ids. If a limit is reached, what earlier steps sent stays."""
         broker = self.broker
         headers = draft.send_headers(checked(kind, name), broker.core.settings.stomp)
         step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
@@ -281,16 +218,7 @@ class Management:
         return MessageTransfer(self.broker, self.broker.destinations.existing_queue(name), choice)
 
     def move(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
-        """Move messages that are not in flight, oldest first, in steps.
-
-        Args:
-            name: where they are.
-            to: where they go: a queue's name, or ``topic://NAME``; it is created if it is not there.
-            choice: which.
-
-        Raises:
-            InvalidArgument: both are the same queue.
-        """
+        """Move messages that are not in flight, oldest first, in steps; ``to`` is a queue's name or ``topic://NAME``."""
         return self._transfer(name, to, choice, copies=False)
 
     def copy(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
@@ -308,16 +236,7 @@ class Management:
         return MessageTransfer(self.broker, source, choice, place, copies=copies)
 
     def redrive(self, name: str, choice: Choice = ALL, to: str | None = None) -> MessageTransfer:
-        """Send dead letters back where they came from, oldest first, in steps. Other messages stay.
-
-        Args:
-            name: the queue they are in.
-            choice: which.
-            to: where they go instead: a queue's name, or ``topic://NAME``.
-
-        Raises:
-            InvalidArgument: ``to`` is the queue they are in.
-        """
+        """Send dead letters back where they came from, or elsewhere, oldest first, in steps. Other messages stay."""
         source, destination = self.broker.destinations.existing_queue(name), None if to is None else written(to)
         if destination == source.destination:
             raise InvalidArgument(f"{to!r} is where they are", argument="to")
@@ -328,19 +247,39 @@ class Management:
                 if origin is None:
                     return None
                 target = self.broker.target(origin if destination is None else _header(destination))
-            except (InvalidDestination, UnknownDestination):  # somebody else wrote its header, or it is out of date
+            except (InvalidDestination, UnknownDestination):  # a client wrote its header, or it is out of date
                 return None
             return None if target is source else (target, redriven(message.content))
 
         return MessageTransfer(self.broker, source, choice, place)
 
 
-def check_limit(limit: int) -> None:
-    """Check the size of a page that somebody asks for.
+def listed(
+    broker: Broker, kind: DestinationKind, known: Mapping[str, T], after: str, status: Callable[[T], S]
+) -> Iterator[S]:
+    """The destinations of a kind behind a name; each is looked at when it is asked for, if it is still there."""
+    for name in broker.destinations.names(kind, after):
+        if found := known.get(name):
+            yield status(found)
 
-    Raises:
-        InvalidArgument: it is out of range.
-    """
+
+def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
+    """Disconnect all consumers of a queue, topic or durable subscription, and say why."""
+    for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
+        session.fail(UnknownDestination(text, name=source.destination.name))
+    for subscription in list(source.subscriptions):
+        subscription.leave_now()
+
+
+def dismiss_members(group: Group, error: QuireError) -> None:
+    """Disconnect all members of a consumer group, and say why; none is awaited."""
+    for member in list(group.members.values()):
+        member.session.fail(error)
+        group.leave(member, str(error))
+
+
+def check_limit(limit: int) -> None:
+    """Refuse a size of a page that is out of range."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}: 1 to {MAX_PAGE}", argument="limit")
 

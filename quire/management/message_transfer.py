@@ -1,8 +1,8 @@
 """Purge, move, copy, redrive: what an operator does with many messages of a queue, a step after the other.
 
-A step puts a bounded amount of work into the open commit; whoever asks for the next one lets that commit end before.
-So a million messages never hold the event loop, and never make one commit long. All steps together end at the message
-that was last when they began. A step is atomic: its messages are in one place or in the other, whatever happens.
+A step puts a bounded amount of work into the open commit; the caller lets that commit end before it asks for
+the next one. So a million messages never hold the event loop, and never make one commit long. All steps together end at
+the message that was last when they began. A step is atomic: its messages are in one place or in the other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -64,19 +64,8 @@ class MessageTransfer:
 
     Messages in flight stay where they are, and only a copy is about them too.
 
-    Args:
-        broker: the broker.
-        source: the queue, or a durable subscription.
-        choice: which messages.
-        place: where each of them goes; None: nowhere, they are removed.
-        copies: whether they stay in the queue as well.
-
     Attributes:
         done: how many messages were taken or copied so far.
-
-    Raises:
-        InvalidSelector: the selector cannot be read.
-        InvalidArgument: ``after`` is no such thing.
     """
 
     def __init__(
@@ -109,11 +98,7 @@ class MessageTransfer:
         return f"{self._start}-{self._last}" if self._has_more and self._start <= self._last else None
 
     def __iter__(self) -> Iterator[int]:
-        """Do it, a step after the other.
-
-        Raises:
-            UnknownMessage: some of the ids are not in the queue, or in flight; it is done with the others.
-        """
+        """Do it, a step after the other; of ids that are not there, or in flight, it tells when the others are done."""
         while not self._is_at_end:
             yield self._step()
         if self._missing and self.done != self._limit:
@@ -157,7 +142,7 @@ class MessageTransfer:
         return len(messages)
 
     def _read(self) -> list[Message]:
-        """The next messages; without their contents if nobody looks at these.
+        """The next messages; without their contents if these are not needed.
 
         Of a durable subscription's messages the delivery states are removed too, so they have to be known.
         """

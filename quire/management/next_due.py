@@ -15,11 +15,7 @@ _EVER = 1 << 62
 
 
 class NextDue:
-    """Looks up when the next scheduled message is due.
-
-    Args:
-        broker: the broker.
-    """
+    """Looks up when the next scheduled message is due."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -36,7 +32,7 @@ class NextDue:
             return schedule.soon.earliest
         try:
             return self._from_store()
-        except StoreError:  # told by whoever has to read it
+        except StoreError:  # the part that has to read it tells of it
             return None
 
     def _from_store(self) -> int | None:

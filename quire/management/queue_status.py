@@ -1,7 +1,6 @@
 """What is known of a queue: its counts, who consumes, who waits and why. Reading it changes nothing."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from weakref import WeakKeyDictionary
 
 from quire.broker.queues.browsing import read, timestamp
@@ -9,6 +8,7 @@ from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.errors import StoreError
 from quire.management.blocked import Blocked, blocked
 from quire.management.consumer_status import Consumer, HeldProducer, consumer, held_producers
+from quire.management.described import Status, counter, doc, gauge
 from quire.message import Message
 
 if TYPE_CHECKING:
@@ -16,75 +16,55 @@ if TYPE_CHECKING:
     from quire.broker.queues.lane_dispatch import LaneDispatch
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
+class QueueStatus(Status, frozen=True):
     """A queue. Counters begin at zero when the broker starts; the others are exact at any time.
 
     What is parked or delayed, and the groups, are known while the queue has consumers.
-
-    Attributes:
-        name: its name.
-        depth: how many messages it has, those in flight included.
-        in_flight: how many of them consumers have.
-        bytes: the size of its messages.
-        resident_bytes: what its messages take in memory.
-        lanes: how many lanes it has.
-        prioritized: whether messages of higher priority are delivered first: it has a lane for each.
-        grouped: whether messages of groups were ever sent to it.
-        consumers: how many consumers it has.
-        slow_consumers: how many of them are slow.
-        groups: how many message groups consumers have.
-        parked_for_consumers: how many messages wait for a consumer that is busy, because of their selectors.
-        parked_for_groups: how many wait because the consumer that has their group is busy.
-        delayed: how many wait for the time of their redelivery.
-        next_due: when the first of these is due, in milliseconds since the epoch; null if there is none.
-        enqueued: how many messages came.
-        dequeued: how many were acknowledged.
-        dispatched: how often a message was given to a consumer.
-        redelivered: how often one came back.
-        expired: how many expired.
-        dead_lettered: how many became dead letters.
-        oldest_message_age_seconds: the age of the first message; null if there is none, or if it cannot be read.
-        paused: whether deliveries are stopped.
-        blocked: why its messages cannot be given out; null if nothing is in the way.
-        subscriptions: its consumers, in the order they came.
-        producers_held: who waits to send to it.
     """
 
-    name: str
-    depth: int
-    in_flight: int
-    bytes: int
-    resident_bytes: int
-    lanes: int
-    prioritized: bool
-    grouped: bool
-    consumers: int
-    slow_consumers: int
-    groups: int
-    parked_for_consumers: int
-    parked_for_groups: int
-    delayed: int
-    next_due: int | None
-    enqueued: int
-    dequeued: int
-    dispatched: int
-    redelivered: int
-    expired: int
-    dead_lettered: int
-    oldest_message_age_seconds: float | None
-    paused: bool
-    blocked: Blocked | None
-    subscriptions: list[Consumer]
-    producers_held: list[HeldProducer]
+    name: Annotated[str, doc("Its name.")]
+    depth: Annotated[int, gauge("quire_queue_messages", "Messages in the queue, those in flight included.")]
+    in_flight: Annotated[int, gauge("quire_queue_in_flight_messages", "Messages that consumers have.")]
+    bytes: Annotated[int, gauge("quire_queue_bytes", "Size of the queue's messages.")]
+    resident_bytes: Annotated[int, gauge("quire_queue_resident_bytes", "What its messages take in memory.")]
+    lanes: Annotated[int, doc("How many lanes it has.")]
+    prioritized: Annotated[
+        bool, doc("Whether messages of higher priority are delivered first, from lanes of their own.")
+    ]
+    grouped: Annotated[bool, doc("Whether messages of groups were ever sent to it.")]
+    consumers: Annotated[int, gauge("quire_queue_consumers", "Consumers of the queue.")]
+    slow_consumers: Annotated[int, gauge("quire_queue_slow_consumers", "Those without credit while messages wait.")]
+    groups: Annotated[int, gauge("quire_queue_message_groups", "Message groups that consumers have.")]
+    parked_for_consumers: Annotated[
+        int,
+        gauge("quire_queue_parked_messages", "Messages that wait for a consumer that is busy.", cause="consumer-busy"),
+    ]
+    parked_for_groups: Annotated[
+        int, gauge("quire_queue_parked_messages", "Those whose consumer has their group.", cause="group-owner-busy")
+    ]
+    delayed: Annotated[
+        int, gauge("quire_queue_delayed_messages", "Messages that wait for the time of their redelivery.")
+    ]
+    next_due: Annotated[int | None, doc("When the first of these is due, in milliseconds since the epoch; or null.")]
+    enqueued: Annotated[int, counter("quire_queue_enqueued_messages", "Messages that came.")]
+    dequeued: Annotated[int, counter("quire_queue_dequeued_messages", "Messages that were acknowledged.")]
+    dispatched: Annotated[int, counter("quire_queue_dispatched_messages", "Deliveries to consumers.")]
+    redelivered: Annotated[int, counter("quire_queue_redelivered_messages", "Deliveries that came back.")]
+    expired: Annotated[int, counter("quire_queue_expired_messages", "Messages that expired.")]
+    dead_lettered: Annotated[int, counter("quire_queue_dead_lettered_messages", "Messages that became dead letters.")]
+    oldest_message_age_seconds: Annotated[
+        float | None, gauge("quire_queue_oldest_message_age_seconds", "Age of the first message, if known.", absent=0.0)
+    ]
+    paused: Annotated[bool, gauge("quire_queue_paused", "1 while its deliveries are stopped.")]
+    blocked: Annotated[
+        Blocked | None, gauge("quire_queue_blocked_seconds", "For how long its messages cannot be given out, and why.")
+    ]
+    subscriptions: Annotated[list[Consumer], doc("Its consumers, in the order they came.")]
+    producers_held: Annotated[list[HeldProducer], doc("Producers that wait to send to it.")]
 
 
 class QueueStatusReader:
-    """Tells what is known of queues.
-
-    Args:
-        broker: the broker they are in.
-    """
+    """Tells what is known of queues."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -118,7 +98,7 @@ class QueueStatusReader:
             return None
         try:
             since = self._first_timestamp(queue)
-        except StoreError:  # told by whoever has to read the message
+        except StoreError:  # the part that has to read the message tells of it
             return None
         return None if since is None else max(self._broker.core.clock.now_ms() - since, 0) / 1000
 

@@ -1,10 +1,12 @@
 """What is known of a stream, of its partitions, and of its messages. Reading it changes nothing."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
 
 from quire.broker.queues.browsing import text_of
 from quire.broker.streams.offsets import Start
+from quire.management.described import Status, counter, doc, gauge
 from quire.store.base import LaneState, StoreReader
 from quire.store.positions import Extent, extent, time_from, timestamp_of
 
@@ -15,209 +17,111 @@ if TYPE_CHECKING:
     from quire.message import Message
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """A stream. ``appended`` begins at zero when the broker starts; the others are exact at any time.
+class StreamStatus(Status, frozen=True):
+    """A stream. ``appended`` begins at zero when the broker starts; the others are exact at any time."""
 
-    Attributes:
-        name: its name.
-        partitions: how many it has.
-        records: how many messages it keeps.
-        bytes: their size.
-        resident_bytes: what its messages take in memory.
-        appended: how many messages were sent to it.
-        groups: how many consumer groups it has.
-        members: how many members these have, those that are awaited included.
-        readers: how many readers it has, which are of no group.
-        pins: how many pins keep some of its messages.
-    """
-
-    name: str
-    partitions: int
-    records: int
-    bytes: int
-    resident_bytes: int
-    appended: int
-    groups: int
-    members: int
-    readers: int
-    pins: int
+    name: Annotated[str, doc("Its name.")]
+    partitions: Annotated[int, gauge("quire_stream_partitions", "Partitions.")]
+    records: Annotated[int, gauge("quire_stream_messages", "Messages that it keeps.")]
+    bytes: Annotated[int, gauge("quire_stream_bytes", "Their size.")]
+    resident_bytes: Annotated[int, gauge("quire_stream_resident_bytes", "What its messages take in memory.")]
+    appended: Annotated[int, counter("quire_stream_appended_messages", "Messages that were sent to it.")]
+    groups: Annotated[int, gauge("quire_stream_consumer_groups", "Consumer groups.")]
+    members: Annotated[int, gauge("quire_stream_members", "Members of its groups, those that are awaited included.")]
+    readers: Annotated[int, gauge("quire_stream_readers", "Readers, which are of no group.")]
+    pins: Annotated[int, gauge("quire_stream_pins", "Pins, which keep messages whatever the policy says.")]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOffsets:
-    """What of a partition can be read.
+class PartitionOffsets(Status, frozen=True):
+    """What of a partition can be read."""
 
-    Attributes:
-        partition: its number.
-        earliest: the offset of its first message; ``end`` if it has none.
-        end: where the next message comes, or further on.
-        records: how many messages there are.
-        bytes: their size.
-        offset: where a start position that was asked for is; null if none was.
-    """
-
-    partition: int
-    earliest: int
-    end: int
-    records: int
-    bytes: int
-    offset: int | None = None
+    partition: Annotated[int, doc("Its number.")]
+    earliest: Annotated[int, doc("The offset of its first message; the end if it has none.")]
+    end: Annotated[int, doc("Where the next message comes, or further on.")]
+    records: Annotated[int, doc("How many messages there are.")]
+    bytes: Annotated[int, doc("Their size.")]
+    offset: Annotated[int | None, doc("Where a start position that was asked for is; null if none was.")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """A partition.
+class PartitionStatus(Status, frozen=True):
+    """A partition."""
 
-    Attributes:
-        partition: its number.
-        lane: the number of its lane in the store.
-        earliest: the offset of its first message; ``end`` if it has none.
-        end: where the next message comes, or further on.
-        records: how many messages there are.
-        bytes: their size.
-        gaps: how many offsets from the earliest to the end have no message: it has gone, or its commit failed.
-        oldest_timestamp: when the broker took its first message, in milliseconds since the epoch; null if there is
-            none, or if it is not known.
-        newest_timestamp: when it took the last one.
-    """
-
-    partition: int
-    lane: int
-    earliest: int
-    end: int
-    records: int
-    bytes: int
-    gaps: int
-    oldest_timestamp: int | None
-    newest_timestamp: int | None
+    partition: Annotated[int, doc("Its number.")]
+    lane: Annotated[int, doc("The number of its lane in the store.")]
+    earliest: Annotated[int, doc("The offset of its first message; the end if it has none.")]
+    end: Annotated[int, doc("Where the next message comes, or further on.")]
+    records: Annotated[int, doc("How many messages there are.")]
+    bytes: Annotated[int, doc("Their size.")]
+    gaps: Annotated[int, doc("How many offsets have no message: it has gone, or its commit failed.")]
+    oldest_timestamp: Annotated[
+        int | None, doc("When the broker took its first message, in milliseconds since the epoch; null if not known.")
+    ]
+    newest_timestamp: Annotated[int | None, doc("When it took the last one.")]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamGroup:
-    """A consumer group of a stream, in short.
+class StreamGroup(Status, frozen=True):
+    """A consumer group of a stream, in short."""
 
-    Attributes:
-        name: its name.
-        order: what order it relies on.
-        members: how many members it has, those that are awaited included.
-        lag: how many messages it has not finished, without retries; exact.
-        in_flight: how many messages its members have, retries included.
-        retries: how many messages wait in its retry lane or are in flight again; null if they wait at their place.
-    """
-
-    name: str
-    order: str
-    members: int
-    lag: int
-    in_flight: int
-    retries: int | None
+    name: Annotated[str, doc("Its name.")]
+    order: Annotated[str, doc("What order it relies on.")]
+    members: Annotated[int, doc("How many members it has, those that are awaited included.")]
+    lag: Annotated[int, doc("How many messages it has not finished, without retries; exact.")]
+    in_flight: Annotated[int, doc("How many messages its members have, retries included.")]
+    retries: Annotated[int | None, doc("How many messages its retry lane has; null if they wait at their place.")]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPin:
-    """A pin.
+class StreamPin(Status, frozen=True):
+    """A pin."""
 
-    Attributes:
-        name: whose it is.
-        offsets: the first offset that stays, by partition.
-        until: when it ends, in milliseconds since the epoch.
-    """
-
-    name: str
-    offsets: dict[int, int]
-    until: int
+    name: Annotated[str, doc("Its name.")]
+    offsets: Annotated[dict[int, int], doc("The first offset that stays, by partition.")]
+    until: Annotated[int, doc("When it ends, in milliseconds since the epoch.")]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPolicy:
-    """What of its policy says how long a stream keeps messages and what its groups do; by the settings' names.
+class StreamPolicy(Status, frozen=True):
+    """What of its policy says how long a stream keeps messages and what its groups do; by the settings' names."""
 
-    Attributes:
-        partition_key_header: the header whose value decides on the partition.
-        retention_time: how long a message stays, in seconds; -1 for no limit.
-        retention_bytes: how many bytes stay; 0 for no limit.
-        retention_groups_done: whether a message goes when all groups are done with it.
-        consume_timeout: how long a member may have a message, in seconds.
-        retry: where failed messages wait.
-        retry_maximum: how often a failed message is tried again; -1 for no limit.
-        rebalance_strategy: how partitions are shared out among members.
-        member_grace: how long a member may be away, in seconds.
-    """
-
-    partition_key_header: str
-    retention_time: float
-    retention_bytes: int
-    retention_groups_done: bool
-    consume_timeout: float
-    retry: str
-    retry_maximum: int
-    rebalance_strategy: str
-    member_grace: float
+    partition_key_header: Annotated[str, doc("The header whose value decides on the partition.")]
+    retention_time: Annotated[float, doc("How long a message stays, in seconds; -1 for no limit.")]
+    retention_bytes: Annotated[int, doc("How many bytes stay; 0 for no limit.")]
+    retention_groups_done: Annotated[bool, doc("Whether a message goes when all groups are done with it.")]
+    consume_timeout: Annotated[float, doc("How long a member may have a message, in seconds.")]
+    retry: Annotated[str, doc("Where failed messages wait.")]
+    retry_maximum: Annotated[int, doc("How often a failed message is tried again; -1 for no limit.")]
+    rebalance_strategy: Annotated[str, doc("How partitions are shared out among members.")]
+    member_grace: Annotated[float, doc("How long a member may be away, in seconds.")]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDetails:
-    """All that is known of a stream.
+class StreamDetails(Status, frozen=True):
+    """All that is known of a stream."""
 
-    Attributes:
-        name: its name.
-        records: how many messages it keeps.
-        bytes: their size.
-        resident_bytes: what its messages take in memory.
-        appended: how many messages were sent to it since the broker started.
-        readers: how many readers it has, which are of no group.
-        policy: what applies to it.
-        partitions: each of its partitions.
-        groups: its consumer groups, by name.
-        pins: its pins, by name.
-    """
-
-    name: str
-    records: int
-    bytes: int
-    resident_bytes: int
-    appended: int
-    readers: int
-    policy: StreamPolicy
-    partitions: list[PartitionStatus]
-    groups: list[StreamGroup]
-    pins: list[StreamPin]
+    name: Annotated[str, doc("Its name.")]
+    records: Annotated[int, doc("How many messages it keeps.")]
+    bytes: Annotated[int, doc("Their size.")]
+    resident_bytes: Annotated[int, doc("What its messages take in memory.")]
+    appended: Annotated[int, doc("How many messages were sent to it since the broker started.")]
+    readers: Annotated[int, doc("How many readers it has, which are of no group.")]
+    policy: Annotated[StreamPolicy, doc("What applies to it.")]
+    partitions: Annotated[list[PartitionStatus], doc("Each of its partitions.")]
+    groups: Annotated[list[StreamGroup], doc("Its consumer groups, by name.")]
+    pins: Annotated[list[StreamPin], doc("Its pins, by name.")]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamMessage:
-    """A message of a stream.
+class StreamMessage(Status, frozen=True):
+    """A message of a stream."""
 
-    Attributes:
-        partition: the number of its partition.
-        offset: its place in it.
-        id: its message id.
-        timestamp: when the broker took it, in milliseconds since the epoch.
-        size: of headers and body, in bytes.
-        headers: all its headers.
-        body: as text, or base64 when it is not UTF-8.
-        body_encoding: which of the two.
-    """
-
-    partition: int
-    offset: int
-    id: str
-    timestamp: int
-    size: int
-    headers: dict[str, str]
-    body: str
-    body_encoding: Literal["text", "base64"]
+    partition: Annotated[int, doc("The number of its partition.")]
+    offset: Annotated[int, doc("Its place in it.")]
+    id: Annotated[str, doc("Its message id.")]
+    timestamp: Annotated[int, doc("When the broker took it, in milliseconds since the epoch.")]
+    size: Annotated[int, doc("Of headers and body, in bytes.")]
+    headers: Annotated[dict[str, str], doc("All its headers.")]
+    body: Annotated[str, doc("As text, or base64 when it is not UTF-8.")]
+    body_encoding: Annotated[Literal["text", "base64"], doc("Which of the two.")]
 
 
 def described(partition: int, offset: int, message: "Message") -> StreamMessage:
-    """What is told of a message.
-
-    Args:
-        partition: the number of its partition.
-        offset: its place in it.
-        message: itself, or a retry of it.
-    """
+    """What is told of a message, or of a retry of it."""
     text, encoding = text_of(message.body)
     return StreamMessage(
         partition, offset, message.id, timestamp_of(message), message.size, message.headers(), text, encoding
@@ -225,11 +129,7 @@ def described(partition: int, offset: int, message: "Message") -> StreamMessage:
 
 
 class StreamInfoReader:
-    """Tells what is known of streams.
-
-    Args:
-        broker: the broker they are in.
-    """
+    """Tells what is known of streams."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -248,31 +148,19 @@ class StreamInfoReader:
         return [reader for reader in self._broker.groups.readers if reader.stream is stream]
 
     def details(self, stream: "Stream") -> StreamDetails:
-        """All that is known of a stream.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """All that is known of a stream; the store may not be readable."""
         policy = stream.policy
         return StreamDetails(
             name=stream.destination.name, records=stream.count, bytes=stream.stored_bytes,
             resident_bytes=stream.memory.used, appended=stream.enqueued, readers=len(self._readers(stream)),
-            policy=StreamPolicy(
-                policy.partition_key_header, policy.retention_time, policy.retention_bytes,
-                policy.retention_groups_done, policy.consume_timeout, policy.retry, policy.retry_maximum,
-                policy.rebalance_strategy, policy.member_grace,
-            ),
+            policy=msgspec.convert(policy, StreamPolicy, from_attributes=True),
             partitions=self.partitions(stream),
             groups=[_group(group) for _, group in sorted(stream.groups.items())],
             pins=self.pins(stream),
         )  # fmt: skip
 
     def partitions(self, stream: "Stream") -> list[PartitionStatus]:
-        """The partitions of a stream, all at one moment. Of one that nothing was ever sent to nothing has to be read.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The partitions of a stream, all at one moment. Where nothing was ever sent, nothing is read."""
         if all([partition.next_sequence == 1 for partition in stream.partitions]):
             new = Extent.of(LaneState())
             return [PartitionStatus(p.index, p.lane, *new, 0, None, None) for p in stream.partitions]
@@ -280,15 +168,7 @@ class StreamInfoReader:
             return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
 
     def offsets(self, stream: "Stream", start: Start | None) -> list[PartitionOffsets]:
-        """What of each partition can be read, all at one moment.
-
-        Args:
-            stream: the stream.
-            start: a start position to find in each of them; None for none.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """What of each partition can be read, and where a start position is in it, all at one moment."""
         now = self._broker.core.clock.now_ms()
         with self._broker.core.store.snapshot() as reader:
             return [

@@ -1,15 +1,15 @@
 """The operator's door to streams: look, create, delete, add partitions, read, find, pin."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.streams.offsets import Start, StartKind
 from quire.broker.streams.pull.pull_members import PullMembers
 from quire.broker.streams.range_reads import RangeRead, read_range
 from quire.destination import DestinationKind
 from quire.errors import DataLost, DestinationExists, DestinationInUse, InvalidArgument, UnknownDestination
-from quire.management.management import Management
+from quire.management.described import Status, doc
+from quire.management.management import Management, dismiss_members, listed
 from quire.management.stream_info import (
     PartitionOffsets,
     StreamDetails,
@@ -23,43 +23,27 @@ from quire.management.stream_search import StreamSearch, Wanted
 from quire.store.positions import extent
 
 if TYPE_CHECKING:
-    from quire.broker.streams.groups.group import Group
     from quire.broker.streams.stream import Stream
 
 MAX_READ_BYTES = 16 << 20
 """How many bytes of messages one read of a range brings, if one message is not larger."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRange:
-    """What one read of a range brought.
+class StreamRange(Status, frozen=True):
+    """What one read of a range brought."""
 
-    Attributes:
-        messages: in order.
-        first: the offset it began at.
-        next: where to go on; ``until`` when the range is done.
-        until: where the range ends: the offset behind its last one.
-        earliest: the offset of the partition's first message at that moment.
-        end: behind its last one.
-        cut: whether the range begins before ``earliest``: what was there is gone.
-        missing: how many of the offsets that were passed have no message.
-    """
-
-    messages: list[StreamMessage]
-    first: int
-    next: int
-    until: int
-    earliest: int
-    end: int
-    cut: bool
-    missing: int
+    messages: Annotated[list[StreamMessage], doc("In order.")]
+    first: Annotated[int, doc("The offset it began at.")]
+    next: Annotated[int, doc("Where to go on; as ``until`` when the range is done.")]
+    until: Annotated[int, doc("Where the range ends: the offset behind its last one.")]
+    earliest: Annotated[int, doc("The offset of the partition's first message at that moment.")]
+    end: Annotated[int, doc("Behind its last one.")]
+    cut: Annotated[bool, doc("Whether the range begins before ``earliest``: what was there is gone.")]
+    missing: Annotated[int, doc("How many of the offsets that were passed have no message.")]
 
 
 class StreamManagement:
     """Looks at a broker's streams and changes them. All names may raise ``UnknownDestination``.
-
-    Args:
-        management: the door to its queues.
 
     Attributes:
         pull: the members of consumer groups that pull.
@@ -74,15 +58,9 @@ class StreamManagement:
     # Look.
 
     def streams(self, after: str = "") -> Iterator[StreamStatus]:
-        """All streams, by name; each is looked at when it is asked for.
-
-        Args:
-            after: only those behind this name.
-        """
-        destinations = self._broker.destinations
-        for name in destinations.names(DestinationKind.STREAM, after):
-            if stream := destinations.streams.get(name):
-                yield self.reader.status(stream)
+        """The streams behind a name, by name; each is looked at when it is asked for."""
+        known = self._broker.destinations.streams
+        return listed(self._broker, DestinationKind.STREAM, known, after, self.reader.status)
 
     def stream(self, name: str) -> StreamDetails:
         """One stream."""
@@ -98,48 +76,19 @@ class StreamManagement:
     # Change.
 
     def create(self, name: str, partitions: int | None = None) -> StreamDetails:
-        """Make a stream.
-
-        Args:
-            name: its name.
-            partitions: how many it has; None for what the policy says.
-
-        Raises:
-            DestinationExists: it is there.
-            InvalidDestination: it cannot be a name.
-            InvalidArgument: a stream cannot have so many partitions.
-        """
+        """Make a stream."""
         if name in self._broker.destinations.streams:
             raise DestinationExists(f"there is a stream {name!r} already", name=name)
         return self.reader.details(self._broker.destinations.create_stream(name, partitions))
 
     def add_partitions(self, name: str, count: int) -> StreamDetails:
-        """Give a stream more partitions. Keys may go to other partitions from then on.
-
-        Args:
-            name: its name.
-            count: how many it is to have in all.
-
-        Raises:
-            InvalidArgument: it has more already, or cannot have so many.
-        """
+        """Give a stream more partitions. Keys may go to other partitions from then on."""
         stream = self._stream(name)
         self._broker.destinations.add_partitions(stream, count)
         return self.reader.details(stream)
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
-        """Delete a stream, with its consumer groups and all messages.
-
-        Args:
-            name: its name.
-            force: send the members of its groups and its readers away first.
-
-        Yields:
-            How many messages it had.
-
-        Raises:
-            DestinationInUse: its groups have members, or it has readers.
-        """
+        """Delete a stream, with its consumer groups and all messages; tells how many there were."""
         stream = self._stream(name)
         readers = [reader for reader in self._broker.groups.readers if reader.stream is stream]
         members = sum([len(group.coordinator.members) for group in stream.groups.values()])
@@ -147,16 +96,10 @@ class StreamManagement:
             text = f"the stream {name!r} has members of groups: {members}, readers: {len(readers)}"
             raise DestinationInUse(text, name=name, members=members, readers=len(readers))
         for group in [*stream.groups.values(), *readers]:
-            self._dismiss(group, UnknownDestination(f"the stream {name!r} was deleted", name=name))
+            dismiss_members(group, UnknownDestination(f"the stream {name!r} was deleted", name=name))
         records = stream.count
         self._broker.destinations.delete_stream(stream)
         yield records
-
-    def _dismiss(self, group: "Group", error: UnknownDestination) -> None:
-        """Disconnect all members of a group; nobody is awaited."""
-        for member in list(group.members.values()):
-            member.session.fail(error)
-            group.leave(member, str(error))
 
     # Pins.
 
@@ -164,18 +107,9 @@ class StreamManagement:
         self, name: str, pin: str, time_to_live: float, *, offsets: Mapping[int, int] | None = None,
         start: Start | None = None,
     ) -> StreamPin:  # fmt: skip
-        """Keep messages, whatever the policy says, for a time; in place of what the pin kept before.
+        """Keep messages, whatever the policy says, for some seconds; in place of what the pin kept before.
 
-        Args:
-            name: the stream's name.
-            pin: whose pin it is.
-            time_to_live: how long, in seconds.
-            offsets: the first offset that stays, by partition.
-            start: where that is in all partitions, instead; None for all that is there.
-
-        Raises:
-            InvalidArgument: an offset, the pin's name or the time is out of range, or both are given.
-            LimitExceeded: the stream has too many pins.
+        What stays begins at offsets by partition, or at a start position in each; without both with all that is there.
         """
         stream = self._stream(name)
         if offsets is not None and start is not None:
@@ -191,11 +125,7 @@ class StreamManagement:
         return self.reader.pins(self._stream(name))
 
     def release(self, name: str, pin: str) -> None:
-        """Take a pin away.
-
-        Raises:
-            InvalidArgument: there is no such pin.
-        """
+        """Take a pin away."""
         if not self._stream(name).pins.release(pin):
             raise InvalidArgument(f"the stream {name!r} has no pin {pin[:60]!r}", argument="pin")
 
@@ -205,21 +135,10 @@ class StreamManagement:
         self, name: str, partition: int, start: str = "earliest", until: int | None = None, *, limit: int = 100,
         max_bytes: int = 1 << 20, strict: bool = False,
     ) -> StreamRange:  # fmt: skip
-        """Read messages of a partition; the same range brings the same messages each time. Nobody is given less by it.
+        """Read messages of a partition; the same range brings the same messages each time. No consumer gets less by it.
 
-        Args:
-            name: the stream's name.
-            partition: the partition's number.
-            start: where to begin: an offset, or a start position.
-            until: the offset to end before; None for the partition's end.
-            limit: how many messages at the most.
-            max_bytes: how many bytes of them; the first one comes whatever its size.
-            strict: whether it is an error that messages from ``start`` on are gone.
-
-        Raises:
-            InvalidArgument: there is no such partition, or this is no range of it.
-            DataLost: messages are gone, and that is an error.
-            StoreCorrupt: the first message is damaged.
+        ``start`` is an offset or a start position, ``until`` the offset to end before. The first message comes whatever
+        its size; if ``strict``, it is an error that messages from ``start`` on are gone.
         """
         lane = self._lane(name, partition)
         first, end = self._first(lane, start)
@@ -252,20 +171,7 @@ class StreamManagement:
     # Find.
 
     def find(self, name: str, wanted: Wanted) -> StreamSearch:
-        """Look for messages, and for what became of them in each consumer group.
-
-        Args:
-            name: the stream's name.
-            wanted: which.
-
-        Returns:
-            The search, to be driven step by step.
-
-        Raises:
-            InvalidArgument: what is looked for makes no sense.
-            UnknownMessage: there is none at the offset.
-            StoreCorrupt: the one at the offset is damaged.
-        """
+        """A search for messages, and for what became of them in each consumer group, to be driven step by step."""
         return StreamSearch(self._stream(name), wanted, self._broker.queues)
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.lookup import Found, Lookup
 from quire.broker.streams.message_states import GroupState, MessageState, Place, dead_letters, states_of
 from quire.errors import InvalidArgument, UnknownMessage
+from quire.management.described import Status, doc
 from quire.management.stream_info import StreamMessage, described
 
 if TYPE_CHECKING:
@@ -39,38 +40,23 @@ class Wanted:
     with_dead_letters: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessage:
-    """A message that was looked for, and what became of it.
+class FoundMessage(Status, frozen=True):
+    """A message that was looked for, and what became of it."""
 
-    Attributes:
-        message: itself.
-        groups: how it stands in each consumer group.
-        dead_letters: the groups in whose dead letter queue it is; null if nobody looked.
-    """
-
-    message: StreamMessage
-    groups: list[GroupState]
-    dead_letters: list[str] | None
+    message: Annotated[StreamMessage, doc("The message.")]
+    groups: Annotated[list[GroupState], doc("How it stands in each consumer group.")]
+    dead_letters: Annotated[
+        list[str] | None, doc("The groups in whose dead letter queue it is; null if nothing was searched.")
+    ]
 
 
 class StreamSearch:
     """One search. Iterate over it: each step does a bounded amount of work, and others have their turn in between.
 
-    Args:
-        stream: the stream.
-        wanted: which messages.
-        queues: all queues, by name.
-
     Attributes:
         found: what was found, when the search is through.
         damaged: partition and offset of damaged messages that it came to and passed over.
         whole: whether it has seen everything there was to see.
-
-    Raises:
-        InvalidArgument: what is looked for makes no sense.
-        UnknownMessage: there is none at the offset.
-        StoreCorrupt: the one at the offset is damaged.
     """
 
     def __init__(self, stream: "Stream", wanted: Wanted, queues: Mapping[str, Queue]) -> None:

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-from quire.broker.topics.durable_subscription import DurableSubscription
-from quire.broker.topics.topic import Topic
 from quire.destination import DestinationKind
-from quire.errors import DestinationExists, DestinationInUse, UnknownDestination
-from quire.management.management import ALL, BrowsePage, Management
+from quire.errors import DestinationExists, DestinationInUse
+from quire.management.management import ALL, BrowsePage, Management, dismiss_consumers, listed
 from quire.management.message_transfer import Choice, MessageTransfer
 from quire.management.topic_status import DurableStatus, TopicStatus, TopicStatusReader
 from quire.selectors import selector
@@ -16,9 +14,6 @@ class TopicManagement:
     """Looks at a broker's topics and durable subscriptions and changes them.
 
     Names of topics may raise ``UnknownDestination``, a client id with a name ``UnknownSubscription``.
-
-    Args:
-        management: the door to its queues.
     """
 
     def __init__(self, management: Management) -> None:
@@ -29,60 +24,31 @@ class TopicManagement:
     # Topics.
 
     def topics(self, after: str = "") -> Iterator[TopicStatus]:
-        """All topics, by name; each is looked at when it is asked for.
-
-        Args:
-            after: only those behind this name.
-        """
-        destinations = self._broker.destinations
-        for name in destinations.names(DestinationKind.TOPIC, after):
-            if topic := destinations.topics.get(name):
-                yield self._reader.topic(topic)
+        """The topics behind a name, by name; each is looked at when it is asked for."""
+        known = self._broker.destinations.topics
+        return listed(self._broker, DestinationKind.TOPIC, known, after, self._reader.topic)
 
     def topic(self, name: str) -> TopicStatus:
         """One topic."""
         return self._reader.topic(self._broker.destinations.existing_topic(name))
 
     def create(self, name: str) -> TopicStatus:
-        """Make a topic.
-
-        Raises:
-            DestinationExists: it is there.
-            InvalidDestination: it cannot be a name.
-        """
+        """Make a topic."""
         if name in self._broker.destinations.topics:
             raise DestinationExists(f"there is a topic {name!r} already", name=name)
         return self._reader.topic(self._broker.topic(name))
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
-        """Delete a topic, with its durable subscriptions and their messages.
-
-        Args:
-            name: its name.
-            force: disconnect its consumers first, and remove its durable subscriptions.
-
-        Yields:
-            How many stored messages it had.
-
-        Raises:
-            DestinationInUse: it has consumers or durable subscriptions.
-        """
+        """Delete a topic, with its durable subscriptions and their messages; tells how many were stored."""
         topic = self._broker.destinations.existing_topic(name)
         consumers, durables = len(topic.subscriptions), len(topic.durables)
         if (consumers or durables) and not force:
             text = f"the topic {name!r} has consumers: {consumers}, durable subscriptions: {durables}"
             raise DestinationInUse(text, name=name, consumers=consumers, durables=durables)
-        self._dismiss(topic, f"the topic {name!r} was deleted")
+        dismiss_consumers(topic, f"the topic {name!r} was deleted")
         stored = topic.depth
         self._broker.destinations.delete_topic(topic)
         yield stored
-
-    def _dismiss(self, source: Topic | DurableSubscription, text: str) -> None:
-        """Disconnect all consumers."""
-        for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
-            session.fail(UnknownDestination(text, name=source.destination.name))
-        for subscription in list(source.subscriptions):
-            subscription.leave_now()
 
     # Durable subscriptions.
 
@@ -98,21 +64,7 @@ class TopicManagement:
         self, client_id: str, name: str, topic: str, *, wanted: str | None = None, no_local: bool = False,
         retroactive: bool = False,
     ) -> DurableStatus:  # fmt: skip
-        """Make a durable subscription, as its first consumer does.
-
-        Args:
-            client_id: whose it is.
-            name: what the client calls it.
-            topic: its topic; it is created if it is not there.
-            wanted: a JMS selector; only messages that it matches.
-            no_local: whether it does not want what its own connection sends.
-            retroactive: whether it begins with what the topic keeps.
-
-        Raises:
-            DestinationExists: it is there.
-            InvalidDestination: the topic cannot have such a name.
-            InvalidSelector: the selector cannot be read.
-        """
+        """Make a durable subscription, as its first consumer does."""
         if self._broker.durables.find(client_id, name) is not None:
             text = f"the client {client_id!r} has a durable subscription {name!r} already"
             raise DestinationExists(text, client=client_id, name=name)
@@ -123,22 +75,10 @@ class TopicManagement:
         return self._reader.durable(durable)
 
     def delete_durable(self, client_id: str, name: str, *, force: bool = False) -> Iterator[int]:
-        """Remove a durable subscription, with what waits for it.
-
-        Args:
-            client_id: whose it is.
-            name: what the client calls it.
-            force: disconnect its consumer first.
-
-        Yields:
-            How many messages waited.
-
-        Raises:
-            DestinationInUse: it has a consumer.
-        """
+        """Remove a durable subscription, with what waits for it; tells how many messages that was."""
         durable = self._broker.durables.existing(client_id, name)
         if force:
-            self._dismiss(durable, f"the durable subscription {name!r} was removed")
+            dismiss_consumers(durable, f"the durable subscription {name!r} was removed")
         waiting = durable.depth
         self._broker.durables.remove(client_id, name)
         yield waiting

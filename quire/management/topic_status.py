@@ -1,11 +1,11 @@
 """What is known of a topic, of its subscriptions, and of durable subscriptions. Reading it changes nothing."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT
 from quire.management.blocked import Blocked, blocked
 from quire.management.consumer_status import Consumer, HeldProducer, consumer, held_producers
+from quire.management.described import Status, counter, doc, gauge
 from quire.management.queue_status import QueueStatusReader
 
 if TYPE_CHECKING:
@@ -15,144 +15,101 @@ if TYPE_CHECKING:
     from quire.broker.topics.topic_subscription import TopicSubscription
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSubscriptionStatus:
-    """One subscription of a topic.
+class TopicSubscriptionStatus(Status, frozen=True):
+    """One subscription of a topic."""
 
-    Attributes:
-        client_id: of a durable one, whose it is; null of a plain one.
-        name: of a durable one, what the client calls it; null of a plain one.
-        connection: the address of its consumer's connection; null of a durable one that is offline.
-        id: the id of its consumer; null of a durable one that is offline.
-        selector: which messages it wants; null for all.
-        prefetch: how many messages its consumer may have in flight.
-        in_flight: how many it has.
-        pending: how many wait for it.
-        discarded: how many a plain one has lost because it was slow.
-        slow_seconds: for how long its consumer has had no credit while messages wait; null while it is not slow.
-    """
-
-    client_id: str | None
-    name: str | None
-    connection: str | None
-    id: str | None
-    selector: str | None
-    prefetch: int
-    in_flight: int
-    pending: int
-    discarded: int
-    slow_seconds: float | None
+    client_id: Annotated[str | None, doc("Of a durable one, its client id; null of a plain one.")]
+    name: Annotated[str | None, doc("Of a durable one, what the client calls it; null of a plain one.")]
+    connection: Annotated[str | None, doc("The address of its consumer's connection; null while it is offline.")]
+    id: Annotated[str | None, doc("The id of its consumer; null while it is offline.")]
+    selector: Annotated[str | None, doc("Which messages it wants; null for all.")]
+    prefetch: Annotated[int, doc("How many messages its consumer may have in flight.")]
+    in_flight: Annotated[int, doc("How many it has.")]
+    pending: Annotated[int, doc("How many wait for it.")]
+    discarded: Annotated[int, doc("How many a plain one has lost because it was slow.")]
+    slow_seconds: Annotated[
+        float | None, doc("For how long its consumer has had no credit while messages wait; null while it is not slow.")
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicStatus:
+class TopicStatus(Status, frozen=True):
     """A topic. Counters begin at zero when the broker starts; the others are exact at any time.
 
-    Attributes:
-        name: its name.
-        depth: how many messages are stored, for durable subscriptions or for retroactive consumers.
-        bytes: their size.
-        resident_bytes: what its messages take in memory.
-        prioritized: whether messages of higher priority are delivered first: it has a lane for each.
-        consumers: how many consumers it has, those of durable subscriptions included.
-        slow_consumers: how many of them are slow.
-        durables: how many durable subscriptions it has.
-        offline_durables: how many of them have no consumer.
-        pending: how many messages wait in memory for plain subscriptions.
-        backlog: how many messages durable subscriptions have not finished, each counted for every one of them.
-        enqueued: how many messages were sent to it.
-        dispatched: how often a message was given to a plain subscription; durable ones have counters of their own.
-        dequeued: how many of these were acknowledged.
-        redelivered: how often one of these came back.
-        expired: how many expired while they waited for a plain subscription.
-        discarded_for_pending_limit: how many were discarded because too many waited for a slow subscription.
-        discarded_for_memory_limit: how many were discarded because they found no memory.
-        dead_lettered: how many of those of plain subscriptions became dead letters.
-        subscriptions: its subscriptions: plain ones, then durable ones, in the order they came.
-        producers_held: who waits to send to it.
+    Of subscriptions, dispatched to dead-lettered count the plain ones: durable ones have counters of their own.
     """
 
-    name: str
-    depth: int
-    bytes: int
-    resident_bytes: int
-    prioritized: bool
-    consumers: int
-    slow_consumers: int
-    durables: int
-    offline_durables: int
-    pending: int
-    backlog: int
-    enqueued: int
-    dispatched: int
-    dequeued: int
-    redelivered: int
-    expired: int
-    discarded_for_pending_limit: int
-    discarded_for_memory_limit: int
-    dead_lettered: int
-    subscriptions: list[TopicSubscriptionStatus]
-    producers_held: list[HeldProducer]
+    name: Annotated[str, doc("Its name.")]
+    depth: Annotated[
+        int, gauge("quire_topic_messages", "Stored messages, for durable subscriptions or retroactive consumers.")
+    ]
+    bytes: Annotated[int, gauge("quire_topic_bytes", "Size of the stored messages.")]
+    resident_bytes: Annotated[int, gauge("quire_topic_resident_bytes", "What its messages take in memory.")]
+    prioritized: Annotated[
+        bool, doc("Whether messages of higher priority are delivered first, from lanes of their own.")
+    ]
+    consumers: Annotated[int, gauge("quire_topic_consumers", "Consumers, those of durable subscriptions included.")]
+    slow_consumers: Annotated[int, gauge("quire_topic_slow_consumers", "Those without credit while messages wait.")]
+    durables: Annotated[int, gauge("quire_topic_durable_subscriptions", "Durable subscriptions.")]
+    offline_durables: Annotated[int, gauge("quire_topic_offline_durable_subscriptions", "Those without a consumer.")]
+    pending: Annotated[int, gauge("quire_topic_pending_messages", "Messages that wait for plain subscriptions.")]
+    backlog: Annotated[
+        int,
+        gauge(
+            "quire_topic_backlog_messages",
+            "Messages durable subscriptions have not finished, once for each of these.",
+        ),
+    ]
+    enqueued: Annotated[int, counter("quire_topic_enqueued_messages", "Messages that were sent to it.")]
+    dispatched: Annotated[int, counter("quire_topic_dispatched_messages", "Deliveries to plain subscriptions.")]
+    dequeued: Annotated[int, counter("quire_topic_dequeued_messages", "Messages that these acknowledged.")]
+    redelivered: Annotated[int, counter("quire_topic_redelivered_messages", "Deliveries to these that came back.")]
+    expired: Annotated[
+        int, counter("quire_topic_expired_messages", "Messages that expired while they waited for these.")
+    ]
+    discarded_for_pending_limit: Annotated[
+        int,
+        counter(
+            "quire_topic_discarded_messages", "Messages discarded for slow plain subscriptions.", cause="pending-limit"
+        ),
+    ]
+    discarded_for_memory_limit: Annotated[
+        int, counter("quire_topic_discarded_messages", "Those that found no memory.", cause="memory-limit")
+    ]
+    dead_lettered: Annotated[int, counter("quire_topic_dead_lettered_messages", "Those that became dead letters.")]
+    subscriptions: Annotated[
+        list[TopicSubscriptionStatus], doc("Its subscriptions: plain ones, then durable ones, in the order they came.")
+    ]
+    producers_held: Annotated[list[HeldProducer], doc("Producers that wait to send to it.")]
 
 
-@dataclass(frozen=True, slots=True)
-class DurableStatus:
-    """A durable subscription. Counters begin at zero when the broker starts; the others are exact at any time.
+class DurableStatus(Status, frozen=True):
+    """A durable subscription. Counters begin at zero when the broker starts; the others are exact at any time."""
 
-    Attributes:
-        client_id: whose it is.
-        name: what the client calls it.
-        topic: its topic.
-        selector: which messages it wants; null for all.
-        no_local: whether it does not want what its own connection sends.
-        depth: how many messages it has not finished, those in flight included.
-        in_flight: how many of them its consumer has.
-        bytes: their size.
-        resident_bytes: what they take in memory.
-        holes: how many holes there are in what it has finished.
-        delayed: how many messages wait for the time of their redelivery.
-        enqueued: how many messages came.
-        dequeued: how many were acknowledged.
-        dispatched: how often a message was given to its consumer.
-        redelivered: how often one came back.
-        expired: how many expired.
-        dead_lettered: how many became dead letters.
-        oldest_message_age_seconds: the age of the first message; null if there is none, or if it cannot be read.
-        offline_seconds: for how long it has had no consumer; null while it has one.
-        blocked: why its messages cannot be given out; null if nothing is in the way.
-        consumers: its consumer, if it is there.
-    """
-
-    client_id: str
-    name: str
-    topic: str
-    selector: str | None
-    no_local: bool
-    depth: int
-    in_flight: int
-    bytes: int
-    resident_bytes: int
-    holes: int
-    delayed: int
-    enqueued: int
-    dequeued: int
-    dispatched: int
-    redelivered: int
-    expired: int
-    dead_lettered: int
-    oldest_message_age_seconds: float | None
-    offline_seconds: float | None
-    blocked: Blocked | None
-    consumers: list[Consumer]
+    client_id: Annotated[str, doc("Its client id.")]
+    name: Annotated[str, doc("What the client calls it.")]
+    topic: Annotated[str, doc("Its topic.")]
+    selector: Annotated[str | None, doc("Which messages it wants; null for all.")]
+    no_local: Annotated[bool, doc("Whether it does not want what its own connection sends.")]
+    depth: Annotated[int, doc("How many messages it has not finished, those in flight included.")]
+    in_flight: Annotated[int, doc("How many of them its consumer has.")]
+    bytes: Annotated[int, doc("Their size.")]
+    resident_bytes: Annotated[int, doc("What they take in memory.")]
+    holes: Annotated[int, doc("How many holes there are in what it has finished.")]
+    delayed: Annotated[int, doc("How many messages wait for the time of their redelivery.")]
+    enqueued: Annotated[int, doc("How many messages came.")]
+    dequeued: Annotated[int, doc("How many were acknowledged.")]
+    dispatched: Annotated[int, doc("How often a message was given to its consumer.")]
+    redelivered: Annotated[int, doc("How often one came back.")]
+    expired: Annotated[int, doc("How many expired.")]
+    dead_lettered: Annotated[int, doc("How many became dead letters.")]
+    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if it is not known.")]
+    offline_seconds: Annotated[float | None, doc("For how long it has had no consumer; null while it has one.")]
+    blocked: Annotated[Blocked | None, doc("Why its messages cannot be given out; null if nothing is in the way.")]
+    consumers: Annotated[list[Consumer], doc("Its consumer, if it is there.")]
 
 
 class TopicStatusReader:
-    """Tells what is known of topics and of durable subscriptions.
-
-    Args:
-        broker: the broker they are in.
-        queues: tells the age of a first message.
-    """
+    """Tells what is known of topics and of durable subscriptions."""
 
     def __init__(self, broker: "Broker", queues: QueueStatusReader) -> None:
         self._broker = broker

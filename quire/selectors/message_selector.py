@@ -1,15 +1,11 @@
 """The selector: what a consumer wants, asked of one message after the other."""
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from quire.message import Message
-from quire.selectors.compiler import Compiler, Condition
+from quire.selectors.compiler import Compiler
 from quire.selectors.message_headers import message_header
 from quire.selectors.parser import parse
-from quire.selectors.values import Value
-
-Lookup = Callable[[str], Value]
 
 CACHED = 100
 """How many selectors are kept for the next who asks for the same."""
@@ -31,30 +27,15 @@ class Selector:
         InvalidSelector: it cannot be read; ``data`` has the ``selector`` and the ``position``, from 1.
     """
 
-    __slots__ = ("_of_lookup", "_of_message", "text")
+    __slots__ = ("_of_message", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._of_message = Compiler(message_header).condition(parse(text))
-        self._of_lookup: Condition[Lookup] | None = None
 
     def matches(self, message: Message) -> bool:
         """Whether the selector is TRUE for a message; FALSE and UNKNOWN do not match."""
         return self._of_message(message) is True
-
-    def evaluate(self, lookup: Lookup) -> bool | None:
-        """Ask about headers that have types.
-
-        Args:
-            lookup: gives the value of a header by its name in the selector, ``JMSPriority`` or ``color`` say; None if
-                there is no such header. Whole numbers must be within 64 bits.
-
-        Returns:
-            TRUE, FALSE, or None for UNKNOWN.
-        """
-        if self._of_lookup is None:
-            self._of_lookup = Compiler(_looked_up).condition(parse(self.text))
-        return self._of_lookup(lookup)
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -70,7 +51,3 @@ def selector(text: str) -> Selector:
 
 
 _cached = lru_cache(CACHED)(Selector)
-
-
-def _looked_up(name: str) -> Callable[[Lookup], Value]:
-    return lambda lookup: lookup(name)

@@ -1,32 +1,28 @@
-"""The broker as a process: takes the store, opens the ports, runs until it is told to stop, and stops cleanly."""
+"""The broker as a service: takes the store, opens the ports, runs until it is told to stop, and stops cleanly."""
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
-import resource
-import signal
 import socket
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from quire import __version__, migrations
+from quire import migrations
 from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
 from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
-from quire.logs import configure, event
+from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.server.garbage import GarbageCollection
 from quire.server.stomp.stomp_session import StompSession
 from quire.server.stomp.stomp_transport import StompTransport
-from quire.settings import Settings, broker_file, split_address, store_url
+from quire.settings import Settings, split_address
 from quire.store.base import Store, Sync, WriteBatch
 from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
 from quire.store.urls import shown, store_for_url
@@ -40,7 +36,6 @@ TIMERS_BUDGET = 0.01
 
 LOCK_INTERVAL = 1.0
 """How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
-
 
 BACKLOG = 1024
 """How many connections may wait to be served."""
@@ -59,23 +54,7 @@ class HttpServer(Protocol):
 
 
 class Service:
-    """One broker process.
-
-    Args:
-        settings: the settings.
-        store: the store; not open yet.
-        http: serves the HTTP API; None for none.
-        clock: the time.
-        reload: reads the settings again; None if they come from nowhere.
-        probe: measures what is free on a disk.
-
-    Attributes:
-        broker: the core, once started.
-        connections: the open STOMP connections and their sessions.
-        store_url: where the store is, without a password.
-        stomp_address: where STOMP listens, ``host:port``.
-        http_address: where HTTP listens, or an empty text.
-    """
+    """One broker process."""
 
     broker: Broker
 
@@ -89,7 +68,7 @@ class Service:
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.connections: dict[StompTransport, StompSession] = {}
-        self.stomp_address = self.http_address = ""
+        self.stomp_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
         self._http = http
         self._reload = reload
@@ -100,14 +79,7 @@ class Service:
         self._lock_checked = self.clock.monotonic()
 
     async def take_store(self, *, standby: bool) -> None:
-        """Become the store's only broker.
-
-        Args:
-            standby: wait for as long as another broker has it.
-
-        Raises:
-            StoreLocked: another broker has it, and we are no standby.
-        """
+        """Become the store's only broker; a standby waits for as long as another broker has it."""
         owner = _owner()
         waiting = False
         while not self.store.try_lock(owner):
@@ -122,15 +94,7 @@ class Service:
                 return
 
     async def start(self, opened: Callable[[], None] = lambda: None) -> None:
-        """Open the store and the ports. A client that STOMP answers finds HTTP open too.
-
-        Args:
-            opened: called when both ports take connections, before the first client is served over STOMP.
-
-        Raises:
-            AddressInUse: a port is taken.
-            StoreError: the store cannot be opened.
-        """
+        """Open the store and the ports: first HTTP, then STOMP; between them ``opened`` is called."""
         loop = self._loop = asyncio.get_running_loop()
         self._use_disk(HoldCause.STORE_DISK, self.store)
         report = migrations.prepare(self.store.url)
@@ -186,7 +150,7 @@ class Service:
         directory = Path(self.settings.store.data).absolute() / "spool"
         store = store_for_url(directory.as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
 
-        @_telling_of_files()
+        @telling_of_files()
         def renew() -> None:
             store.close()
             if not store.try_lock(_owner()):  # another broker has another store, and writes its spool here
@@ -241,11 +205,7 @@ class Service:
         return TICK
 
     def ask_stop(self, failure: QuireError | None = None) -> None:
-        """Have ``wait`` return.
-
-        Args:
-            failure: why, if it is not by order.
-        """
+        """Have ``wait`` return, or raise why it stops if it is not by order."""
         self._failure = failure or self._failure
         self._stopped.set()
 
@@ -269,11 +229,7 @@ class Service:
         return self._stopped.is_set()
 
     async def wait(self) -> None:
-        """Until somebody asks to stop.
-
-        Raises:
-            QuireError: it stops because something failed.
-        """
+        """Until it is to stop; raises what failed."""
         await self._stopped.wait()
         if self._failure:
             raise self._failure
@@ -306,58 +262,8 @@ class Service:
                 await asyncio.wait_for(done.wait(), timeout=30)
 
 
-def run(
-    settings: Settings, *, standby: bool, http: HttpServer | None = None,
-    wrap: Callable[[Store], Store] | None = None, reload: Callable[[], Settings] | None = None,
-) -> int:  # fmt: skip
-    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies again.
-
-    Args:
-        settings: the settings.
-        standby: wait while another broker has the store, then take over.
-        http: serves the HTTP API.
-        wrap: makes another store of the one to use; tests put faults between with it.
-        reload: reads the settings again.
-
-    Returns:
-        The exit code: 0 after a clean stop.
-
-    Raises:
-        QuireError: it could not start, or had to give up.
-    """
-    configure(settings.log.format, settings.log.level)
-    _allow_connections()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        store = store_for_url(store_url(settings), Sync(settings.store.sync))
-        runner.run(_main(Service(settings, wrap(store) if wrap else store, http, reload=reload), standby))
-    return 0
-
-
-async def _main(service: Service, standby: bool) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.ask_stop)
-    try:
-        with _telling_of_files():
-            await service.take_store(standby=standby)
-            if service.is_stopping:
-                return
-            file = broker_file(service.settings.store.data)
-            await service.start(lambda: _announce(service, file))
-            if hasattr(signal, "SIGHUP"):
-                loop.add_signal_handler(signal.SIGHUP, service.reload)
-        try:
-            await service.wait()
-        finally:
-            await service.stop()
-            file.unlink(missing_ok=True)
-            event("broker.stopped", "Stopped. Everything confirmed is on disk.")
-    finally:
-        service.store.close()
-
-
 @contextlib.contextmanager
-def _telling_of_files() -> Iterator[None]:
+def telling_of_files() -> Iterator[None]:
     """Say which file or directory the system refused."""
     try:
         yield
@@ -365,44 +271,6 @@ def _telling_of_files() -> Iterator[None]:
         path = str(error.filename)
         kind = StoreFull if error.errno in NO_SPACE else StoreUnreachable
         raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
-
-
-def _announce(service: Service, file: Path) -> None:
-    """Say where it listens, to people and in a file that the command line reads."""
-    facts = {"pid": os.getpid(), "stomp": service.stomp_address, "http": service.http_address}
-    try:
-        _write(file, json.dumps(facts))
-    except OSError as error:
-        text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
-        event("broker.unannounced", text, logging.WARNING, path=str(file))
-    broker = service.broker
-    messages = sum([queue.depth for queue in broker.queues.values()])
-    event(
-        "broker.started",
-        f"Quire {__version__} is running.\n"
-        f"  STOMP  {service.stomp_address}\n"
-        f"  HTTP   http://{service.http_address}\n"
-        f"  store  {service.store_url} ({len(broker.queues)} queues, {messages} messages)\n"
-        "Ctrl-C stops it.",
-        version=__version__,
-        store=service.store_url,
-        queues=len(broker.queues),
-        messages=messages,
-        **facts,  # type: ignore[arg-type]
-    )
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a file that others see whole or not at all. The one before goes first: its space may be the only one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
-    fresh = file.with_suffix(".new")
-    try:
-        fresh.write_text(text)
-        fresh.replace(file)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
 
 
 def _owner() -> str:
@@ -428,21 +296,3 @@ def _listen(address: str) -> socket.socket:
 def _address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _allow_connections() -> None:
-    """Raise the soft limit of open files to the hard one: each connection is a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The event loop: that of uvloop where it exists."""
-    if sys.platform == "win32":
-        return None
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -10,13 +10,7 @@ from quire.spark.stream_offsets import Offsets, Place
 
 
 class Backlog(NamedTuple):
-    """What there is to read of a partition.
-
-    Attributes:
-        first: the first offset.
-        end: the offset to end before.
-        mean_size: how many bytes a message of the partition has.
-    """
+    """What there is to read of a partition: from an offset to before another one; the mean size is in bytes."""
 
     first: int
     end: int
@@ -29,13 +23,7 @@ class Backlog(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The limits of a micro-batch; None for none.
-
-    Attributes:
-        max_offsets: how many offsets it has at the most, but one of each partition that has something.
-        max_bytes: how many bytes its messages have, about.
-        min_offsets: with fewer offsets it had better wait.
-    """
+    """The limits of a micro-batch, None for none; but each partition that has something gives one offset at least."""
 
     max_offsets: int | None = None
     max_bytes: int | None = None
@@ -47,10 +35,6 @@ class Limits(NamedTuple):
 
         Spark knows one limit of a source at a time, and hands it back, unless the trigger wants everything there is.
         The others stand in the options.
-
-        Args:
-            options: the options.
-            limit: what Spark asks for.
         """
         if isinstance(limit, ReadAllAvailable):
             return cls()

@@ -12,47 +12,31 @@ from quire.destination import DestinationKind
 from quire.errors import UnknownDestination
 from quire.spark.explaining import explaining
 from quire.spark.filters import condition_of
-from quire.spark.offline.bounds import bounds
-from quire.spark.offline.selection import named, select
-from quire.spark.offline.tasks import tasks
 from quire.spark.options import Options
-from quire.spark.sources import source_of
+from quire.spark.planning.bounds import bounds
+from quire.spark.planning.selection import named, select
+from quire.spark.planning.tasks import tasks
+from quire.spark.source import Source
 
 
 class Task(InputPartition):
-    """What one task reads.
-
-    Attributes:
-        parts: parts of lanes, in order.
-    """
+    """What one task reads: parts of lanes, in order."""
 
     def __init__(self, parts: tuple[LaneRange, ...]) -> None:
         self.parts = parts
 
 
 class BatchReader(DataSourceReader):
-    """Reads what the options ask for.
-
-    Args:
-        options: with ``store.url`` or ``broker.url``.
-        columns: which columns are made.
-
-    Attributes:
-        conditions: the filters that Spark has handed over, all of which hold for what is read.
-    """
+    """Reads what the options ask for, and of that what the ``conditions`` that Spark has handed over all hold for."""
 
     def __init__(self, options: Options, columns: list[str]) -> None:
         self._options = options
-        self._source = source_of(options)
+        self._source = Source(options)
         self._columns = columns
         self.conditions: tuple[Condition, ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks: about as many messages each, decided from the state of the lanes and some links.
-
-        Raises:
-            UnknownDestination: there is no such destination, or nothing matches the pattern, and that is an error.
-        """
+        """The tasks: about as many messages each, decided from the state of the lanes and some links."""
         with explaining(), self._source.lanes() as lanes:
             chosen = select(lanes, self._options)
             if not chosen and self._options.fail_on_no_match:

@@ -50,6 +50,6 @@ class QuireDataSource(DataSource):
             return BatchWriter(Options.of(self.options, Use.WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming write. Its output mode is Spark's affair: what a query puts out is added."""
+        """A streaming write: what a query puts out is added, in any of Spark's output modes."""
         with explaining():
             return StreamWriter(Options.of(self.options, Use.STREAM_WRITE), schema)

@@ -7,39 +7,21 @@ from quire.logs import event
 
 
 class Losses:
-    """Ends the query, or warns of each loss once and lets it go on.
-
-    Args:
-        is_fatal: which of the two (``failOnDataLoss``).
-    """
+    """Ends the query if losses are fatal (``failOnDataLoss``), else warns of each loss once and lets it go on."""
 
     def __init__(self, *, is_fatal: bool) -> None:
         self._is_fatal = is_fatal
         self._told: set[str] = set()
 
     def found(self, text: str) -> None:
-        """Something is gone.
-
-        Args:
-            text: what.
-
-        Raises:
-            DataLost: that ends the query.
-        """
+        """Something is gone."""
         if self._is_fatal:
             advice = "Set failOnDataLoss=false to go on without them; a longer pinTtl keeps them while a query is away"
             raise DataLost(f"{text}. {advice}")
         self._tell(f"{text}; the query goes on without them")
 
     def replaced(self, text: str) -> None:
-        """A stream is not the one that the query has read.
-
-        Args:
-            text: what says so.
-
-        Raises:
-            StreamReplaced: that ends the query.
-        """
+        """A stream is not the one that the query has read."""
         if self._is_fatal:
             raise StreamReplaced(text)
         self._tell(f"{text}; the query goes on at the beginning of what is there now")

@@ -20,23 +20,14 @@ MAX_TOKEN = 150
 
 
 class Name(NamedTuple):
-    """A destination as somebody wrote it.
-
-    Attributes:
-        kind: what it is; None if that was not said.
-        name: its name.
-    """
+    """A destination as a user wrote it: with its kind or without."""
 
     kind: DestinationKind | None
     name: str
 
     @classmethod
     def parse(cls, text: str) -> "Name":
-        """Read ``orders`` or ``queue://orders``.
-
-        Raises:
-            InvalidDestination: it is no destination.
-        """
+        """Read ``orders`` or ``queue://orders``."""
         kind, name = split_prefix(text.strip())
         return cls(kind, checked(kind or DestinationKind.STREAM, name).name)
 
@@ -49,12 +40,7 @@ class Name(NamedTuple):
 
 
 class NamePattern(NamedTuple):
-    """A pattern of destinations.
-
-    Attributes:
-        kind: of which kind they are; None for any.
-        pattern: what their names match.
-    """
+    """A pattern of the names of destinations, of one kind or of any."""
 
     kind: DestinationKind | None
     pattern: Pattern
@@ -67,23 +53,12 @@ class NamePattern(NamedTuple):
         return f"{self.kind}://{self.pattern.text}" if self.kind else self.pattern.text
 
 
-class Assignment(NamedTuple):
-    """Partitions of destinations.
-
-    Attributes:
-        partitions: the numbers, by destination.
-    """
-
-    partitions: dict[Name, tuple[int, ...]]
+Assignment = dict[Name, tuple[int, ...]]
+"""The numbers of partitions, by destination."""
 
 
 class Offsets(NamedTuple):
-    """Places in partitions.
-
-    Attributes:
-        everywhere: where partitions are that are not named: ``EARLIEST`` or ``LATEST``; None for what is usual.
-        named: offsets by destination and partition; ``EARLIEST`` or ``LATEST`` too.
-    """
+    """Offsets, ``EARLIEST`` or ``LATEST``, by partition; ``everywhere`` is for partitions that are not named."""
 
     everywhere: int | None
     named: dict[Name, dict[int, int]]
@@ -141,12 +116,12 @@ def _number(value: object, least: int) -> int:
 
 
 def _assignment(text: str) -> Assignment:
-    found: dict[Name, tuple[int, ...]] = {}
+    found: Assignment = {}
     for name, numbers in _object(text).items():
         if not isinstance(numbers, list) or not numbers:
             raise ValueError(text)
         found[Name.parse(name)] = tuple(sorted({_number(number, 0) for number in numbers}))
-    return Assignment(found)
+    return found
 
 
 def _offsets(text: str) -> Offsets:

@@ -45,15 +45,7 @@ _WRITES = (Use.WRITE, Use.STREAM_WRITE)
 
 
 class Option(NamedTuple):
-    """One option's declaration.
-
-    Attributes:
-        name: as users write it.
-        kind: what it may be.
-        default: its value if nobody says anything; None for none.
-        uses: what it is for.
-        text: what it means.
-    """
+    """One option's declaration: its name as users write it, what it may be, its default, what it is for and means."""
 
     name: str
     kind: Kind
@@ -224,11 +216,7 @@ _NAMES = {name.lower(): name for name in OPTIONS}
 
 
 def wants_headers(given: Mapping[str, str]) -> bool:
-    """Whether a read has the column ``headers``, before it is known whether it is a batch read or a streaming one.
-
-    Raises:
-        InvalidArgument: as ``Options.of``, as far as both kinds of reads have it in common.
-    """
+    """Whether a read has the column ``headers``, before it is known whether it is a batch read or a streaming one."""
     errors = []
     for use in _READS:
         try:
@@ -239,11 +227,7 @@ def wants_headers(given: Mapping[str, str]) -> bool:
 
 
 def _find(name: str, use: Use) -> tuple[str, Option]:
-    """The attribute and the declaration of an option.
-
-    Raises:
-        InvalidArgument: there is none, or it is for other uses.
-    """
+    """The attribute and the declaration of an option."""
     known = _NAMES.get(name.lower())
     if known is None:
         near = difflib.get_close_matches(name.lower(), _NAMES, n=1)

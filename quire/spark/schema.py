@@ -8,20 +8,12 @@ from quire.errors import InvalidArgument
 
 
 def read_schema(*, headers: bool) -> StructType:
-    """The schema of a read.
-
-    Args:
-        headers: whether there is a column of all headers.
-    """
+    """The schema of a read, with a column of all headers or without."""
     return from_arrow_schema(schema_of([name for name in COLUMNS if headers or name != "headers"]))
 
 
 def columns_of(schema: StructType) -> list[str]:
-    """The columns of a schema that the user may have given, to read fewer of them.
-
-    Raises:
-        InvalidArgument: there is no such column, or it has another type.
-    """
+    """The columns of a schema that the user may have given, to read fewer of them."""
     known = {field.name: field.dataType for field in read_schema(headers=True)}
     for field in schema:
         if known.get(field.name) != field.dataType:

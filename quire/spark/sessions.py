@@ -93,11 +93,7 @@ def _java_of(spark: SparkSession) -> int | None:
 
 
 def _installed_java() -> int:
-    """The version of the Java that a new session would run on.
-
-    Raises:
-        UnsupportedEnvironment: there is none.
-    """
+    """The version of the Java that a new session would run on."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     place = f"JAVA_HOME, which is {home}" if home else "the PATH"

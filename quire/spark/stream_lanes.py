@@ -4,12 +4,12 @@ from quire.arrow.bulk_requests import LaneStates
 from quire.destination import DestinationKind
 from quire.errors import InvalidArgument
 from quire.spark.admission import Backlog
-from quire.spark.lanes import BrokerLanes
+from quire.spark.lanes import Lanes
 from quire.spark.losses import Losses
-from quire.spark.offline.selection import Partition, select
 from quire.spark.online.broker import Broker
 from quire.spark.option_kinds import EARLIEST, LATEST
 from quire.spark.options import Options
+from quire.spark.planning.selection import Partition, select
 from quire.spark.stream_offsets import Offsets, Place, Position
 from quire.store.base import IDENTITY
 from quire.store.positions import Extent
@@ -21,26 +21,13 @@ FIRST = 1
 
 
 class StreamLanes:
-    """A look at the streams that a query reads.
+    """A look at the streams that a query reads: their partitions, what of them can be read, and their identities.
 
-    Args:
-        broker: the broker.
-        states: what it has said of its streams.
-        options: which streams, and where to begin.
-        losses: is told of offsets that are gone.
-
-    Raises:
-        UnknownDestination: there is no such stream.
-
-    Attributes:
-        lanes: for planning.
-        partitions: the partitions.
-        extents: what of them can be read.
-        identities: the identities of the streams, by name.
+    ``losses`` is told of offsets that are gone.
     """
 
     def __init__(self, broker: Broker, states: LaneStates, options: Options, losses: Losses) -> None:
-        self.lanes = BrokerLanes(broker, states)
+        self.lanes = Lanes.of_broker(broker, states)
         self._options = options
         self._losses = losses
         self.partitions = {Place(part.destination.name, part.number): part for part in select(self.lanes, options)}
@@ -50,19 +37,14 @@ class StreamLanes:
         streams = {place.stream for place in self.partitions}
         self.identities: dict[str, str] = {
             stored.name: str(stored.settings[IDENTITY])
-            for stored in self.lanes.destinations()
+            for stored in self.lanes.destinations
             if stored.name in streams and IDENTITY in stored.settings
         }
 
     # Where a new query begins.
 
     def starts(self) -> Offsets:
-        """Where the options say that a query begins.
-
-        Raises:
-            DataLost: what is there is gone.
-            InvalidArgument: a partition has no such offset yet.
-        """
+        """Where the options say that a query begins."""
         return {place: self._start(place, part) for place, part in self.partitions.items()}
 
     def _start(self, place: Place, part: Partition) -> int:
@@ -76,37 +58,33 @@ class StreamLanes:
         if wanted == EARLIEST:
             return extent.earliest
         if wanted > extent.end:
-            text = f"startingOffsets says {wanted} for partition {place.partition} of {place.stream}"
-            raise InvalidArgument(f"{text}, which ends at {extent.end}", option="startingOffsets", end=extent.end)
+            text = f"startingOffsets says {wanted} for {place}, which ends at {extent.end}"
+            raise InvalidArgument(text, option="startingOffsets", end=extent.end)
         return self._sound(place, wanted)
 
     # Where a micro-batch begins and ends.
 
     def begun(self, position: Position) -> Offsets:
-        """Where a query goes on that has come to a position. Partitions that it does not know were added since.
-
-        Raises:
-            DataLost: what is there is gone, and that is an error.
-        """
+        """Where a query goes on that has come to a position. Partitions that it does not know were added since."""
         self._check_known(position)
         return {place: self._begin(place, position) for place in self.partitions}
 
     def _check_known(self, position: Position) -> None:
         for place in position.offsets.keys() - self.partitions.keys():
-            self._losses.found(
-                f"partition {place.partition} of the stream {place.stream} is not there, or not read, any more"
-            )
+            self._losses.found(f"{place} is not there, or not read, any more")
 
     def _begin(self, place: Place, position: Position) -> int:
         if self._is_replaced(place.stream, position):
-            self._losses.replaced(f"the stream {place.stream} was deleted and made again since the query read it")
             return self.extents[place].earliest
         return self._sound(place, position.offsets.get(place, FIRST))
 
     def _is_replaced(self, stream: str, position: Position) -> bool:
-        """Whether a position is about another stream of that name. Where an identity is missing, it is not known."""
+        """Whether a position is about another stream of that name, a loss. Without an identity that is not known."""
         now = self.identities.get(stream)
-        return now is not None and position.identities.get(stream, now) != now
+        if now is None or position.identities.get(stream, now) == now:
+            return False
+        self._losses.replaced(f"the stream {stream} was deleted and made again since the query read it")
+        return True
 
     def is_current(self, position: Position, begun: Offsets) -> bool:
         """Whether a position says where a query goes on, and of which streams."""
@@ -117,15 +95,7 @@ class StreamLanes:
         )
 
     def backlogs(self, begun: Offsets, goal: Position | None = None) -> dict[Place, Backlog]:
-        """What there is to read of each partition; those that have nothing are left out.
-
-        Args:
-            begun: where to begin.
-            goal: where to end; None for the ends of the partitions there are.
-
-        Raises:
-            DataLost: some of it is gone, and that is an error.
-        """
+        """What there is to read of each partition that has something, to a goal or to the end."""
         if goal is not None:
             self._check_known(goal)
         found = {}
@@ -139,42 +109,31 @@ class StreamLanes:
     def _end(self, place: Place, goal: Position) -> int:
         """Where a partition ends that is to be read to a goal: of another stream of that name nothing is read."""
         if self._is_replaced(place.stream, goal):
-            self._losses.replaced(f"the stream {place.stream} was deleted and made again since the query read it")
             return 0
         wanted, end = goal.offsets.get(place, 0), self.extents[place].end
         if wanted > end:
-            text = f"partition {place.partition} of the stream {place.stream} ends at {end}"
-            self._losses.replaced(f"{text}, and was to be read to {wanted}: {_OTHER}")
+            self._losses.replaced(f"{place} ends at {end}, and was to be read to {wanted}: {_OTHER}")
         return min(wanted, end)
 
     def _sound(self, place: Place, first: int) -> int:
-        """The first offset from one on that can be read.
-
-        Raises:
-            DataLost: it is a later one, and that is an error.
-        """
+        """The first offset from one on that can be read; if it is a later one, something is lost."""
         earliest, end = self.extents[place].earliest, self.extents[place].end
         if first > end:
-            text = f"partition {place.partition} of the stream {place.stream} ends at {end}, and {first} was next"
-            self._losses.replaced(f"{text}: {_OTHER}")
+            self._losses.replaced(f"{place} ends at {end}, and {first} was next: {_OTHER}")
             return earliest
         if first < earliest:
-            text = f"offsets {first} to {earliest - 1} of partition {place.partition} of the stream {place.stream}"
-            self._losses.found(f"{text} are gone: retention has let them go before they were read")
+            lost = f"offsets {first} to {earliest - 1} of {place} are gone"
+            self._losses.found(f"{lost}: retention has let them go before they were read")
             return earliest
         return first
 
 
 def check_streams(options: Options) -> None:
-    """Refuse destinations whose messages cannot be read twice.
-
-    Raises:
-        InvalidArgument: one is no stream.
-    """
+    """Refuse destinations whose messages cannot be read twice: those that are no streams."""
     pattern = options.subscribe_pattern
     kinds = {
         *[name.kind for name in options.subscribe or ()],
-        *[name.kind for name in (options.assign.partitions if options.assign else ())],
+        *[name.kind for name in (options.assign or ())],
         *([pattern.kind] if pattern else []),
     }
     if others := kinds - {None, DestinationKind.STREAM}:

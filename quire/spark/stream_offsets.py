@@ -23,20 +23,19 @@ class Place(NamedTuple):
     stream: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"partition {self.partition} of the stream {self.stream}"
+
 
 Offsets = dict[Place, int]
 """The offset of the next message of each partition."""
 
 
 class Position(NamedTuple):
-    """How far a query is.
+    """How far a query is, the consumer group that shows it, the streams' identities by name, and where the query began.
 
-    Attributes:
-        offsets: by partition.
-        group: the consumer group that shows it.
-        identities: the streams' identities, by name; without those of streams that have none, or had none when an older
-            version wrote the checkpoint.
-        start: where the query began; None if it has not read anything yet, or an older version wrote the checkpoint.
+    ``start`` is None if the query has not read anything yet. Checkpoints of older versions have none of it, and not all
+    identities.
     """
 
     offsets: Offsets
@@ -66,12 +65,7 @@ class Position(NamedTuple):
         return kept
 
     def moved(self, offsets: Offsets, identities: dict[str, str]) -> "Position":
-        """The position of the same query after a micro-batch.
-
-        Args:
-            offsets: the next messages.
-            identities: the streams' identities now.
-        """
+        """The position of the same query after a micro-batch: the next offsets, and the identities now."""
         return Position(offsets, self.group, identities, self.start or self)
 
 

@@ -19,10 +19,10 @@ from quire.spark.admission import Backlog, Limits, default_limit
 from quire.spark.batch_reader import Task
 from quire.spark.explaining import explaining
 from quire.spark.losses import Losses
-from quire.spark.offline.selection import named
-from quire.spark.offline.tasks import tasks
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
+from quire.spark.planning.selection import named
+from quire.spark.planning.tasks import tasks
 from quire.spark.stream_lanes import StreamLanes, check_streams
 from quire.spark.stream_offsets import Offsets, Position, by_stream
 
@@ -31,21 +31,14 @@ REST = 0.1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams of a broker.
-
-    Args:
-        options: with ``broker.url``.
-        columns: which columns are made.
-        clock: the time.
-    """
+    """Reads streams of a broker."""
 
     def __init__(self, options: Options, columns: list[str], clock: Clock | None = None) -> None:
-        assert options.broker_url is not None
         check_streams(options)
         self._options = options
         self._columns = columns
         self._clock = clock or SystemClock()
-        self._broker = Broker(options.broker_url, options.read_timeout, options.fetch_timeout)
+        self._broker = Broker.of(options)
         self._initial: dict[str, Any] | None = None
         self._target: Position | None = None
         self._seen: Offsets = {}

@@ -1,204 +1,36 @@
-"""The store SPI: what every store does, and the batch that is the only way to write.
+"""The store SPI: what every store does. What it keeps is in ``records``, what it writes in ``batch``.
 
-A store keeps *lanes*: doubly linked lists of message records, keyed by (lane, sequence). Links stand apart from bodies.
-Head, tail, count and bytes of a lane are stored and exact. A store is synchronous; ``apply`` is called by one thread at
-a time (the group-commit writer), reads may come from another thread meanwhile and see committed records only. The
-conformance suite in ``quire.testing`` says in tests what the texts here say in words.
+A store keeps *lanes*: doubly linked lists of message records, keyed by (lane, sequence). Links are kept apart from
+bodies. Head, tail, count and bytes of a lane are stored and exact. A store is synchronous; ``apply`` is called by one
+thread at a time (the group-commit writer), reads may come from another thread meanwhile and see committed records only.
+The conformance suite in ``quire.testing`` tests all of this.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 from quire.message import Message
+from quire.store.batch import LaneBatch, WriteBatch
+from quire.store.format import FORMAT_VERSION
+from quire.store.records import (
+    FIRST_EXPIRATION,
+    IDENTITY,
+    MAX_MARK_KEY,
+    Delivery,
+    Expiration,
+    LaneState,
+    Link,
+    Page,
+    StoredDestination,
+    Sync,
+)
 
-FORMAT_VERSION = 2
-"""The format this version of Quire reads and writes. Version 1 had no record checksums."""
-
-MAX_MARK_KEY = 448
-"""The longest key of a mark, in bytes of UTF-8. LMDB allows 511, an index of PostgreSQL 2704."""
-
-
-class Sync(StrEnum):
-    """When a commit is on disk: before it is confirmed, at the latest one second after, or when the system likes."""
-
-    ALWAYS = "always"
-    INTERVAL = "interval"
-    NEVER = "never"
-
-
-class Delivery(NamedTuple):
-    """The stored delivery state of a record that came back.
-
-    Attributes:
-        deliveries: how often it was given to a consumer.
-        failures: how many of those count against the maximum of redeliveries.
-        not_before: do not deliver it before this time, in milliseconds since the epoch; 0 for at once.
-        cause: why it came back last.
-    """
-
-    deliveries: int
-    failures: int = 0
-    not_before: int = 0
-    cause: str = ""
-
-
-class LaneState(NamedTuple):
-    """What a store knows of a lane without looking at its records.
-
-    Attributes:
-        head: the first record's sequence; 0 in an empty lane.
-        tail: the last record's sequence; 0 in an empty lane.
-        count: how many records there are.
-        bytes: the sum of their sizes.
-        next_sequence: every sequence ever used is below this one.
-        dispatch_mark: records up to this sequence may have been delivered.
-    """
-
-    head: int = 0
-    tail: int = 0
-    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
-    bytes: int = 0
-    next_sequence: int = 1
-    dispatch_mark: int = 0
-
-
-_NEW = LaneState()
-
-
-class Link(NamedTuple):
-    """A record's place in its lane's list, read without its body.
-
-    Attributes:
-        sequence: the record's sequence.
-        previous: its predecessor's sequence; 0 at the head.
-        next: its successor's sequence; 0 at the tail.
-        size: the content's size in bytes.
-        checksum: CRC-32 of the content (``zlib.crc32``).
-    """
-
-    sequence: int
-    previous: int
-    next: int
-    size: int
-    checksum: int
-
-
-class Expiration(NamedTuple):
-    """An entry of the index of expirations. Entries sort by time, then lane, then sequence.
-
-    Attributes:
-        time: when the record expires, in milliseconds since the epoch.
-        lane: the record's lane.
-        sequence: the record's sequence.
-    """
-
-    time: int
-    lane: int
-    sequence: int
-
-
-FIRST_EXPIRATION = Expiration(0, 0, 0)
-"""Before all entries of the index of expirations."""
-
-
-class Page(NamedTuple):
-    """What one read brought.
-
-    Attributes:
-        messages: in the order of the lane, with ``deliveries``, ``failures``, ``redelivered`` and ``not_before`` from
-            their delivery states.
-        end: whether the lane had nothing after them.
-    """
-
-    messages: list[Message]
-    end: bool
-
-
-IDENTITY = "identity"
-"""The setting of a stream that tells it from any other that had or will have its name, in this store or in another."""
-
-
-class StoredDestination(NamedTuple):
-    """A destination as the store lists it at start.
-
-    Attributes:
-        id: the store's number for it, from 1; never used again.
-        kind: ``queue``, ``topic`` or ``stream``.
-        name: its name.
-        settings: its own settings, by name (``paused`` say); JSON values.
-        lanes: the lane ids it has, in their order.
-    """
-
-    id: int
-    kind: str
-    name: str
-    settings: dict[str, object]
-    lanes: tuple[int, ...]
-
-
-class LaneBatch:
-    """The part of a batch that concerns one lane. Plain lists and dictionaries: the broker fills them directly.
-
-    Attributes:
-        appends: new records, in ascending sequence, above every sequence the lane ever had.
-        removals: sequences to remove; one that is not there is passed over.
-        deliveries: delivery states to set, by sequence; None removes one. States of removed records go with them, and a
-            state for a record that is not there is passed over.
-        dispatch_mark: the new mark, or None to leave it.
-        state: what the lane is after the commit: the store says so at the end of ``apply``, and nobody need read it.
-    """
-
-    __slots__ = ("appends", "deliveries", "dispatch_mark", "removals", "state")
-
-    def __init__(self) -> None:
-        self.appends: list[Message] = []
-        self.removals: list[int] = []
-        self.deliveries: dict[int, Delivery | None] = {}
-        self.dispatch_mark: int | None = None
-        self.state = _NEW
-
-    def __bool__(self) -> bool:
-        return bool(self.appends or self.removals or self.deliveries or self.dispatch_mark is not None)
-
-
-@dataclass(slots=True)
-class WriteBatch:
-    """Changes to any number of lanes that become durable together or not at all.
-
-    Within a lane, appends come before removals. A destination is created in the batch that first uses its lanes, or
-    before.
-
-    A *mark* is anything small that the broker remembers besides messages: a prepared transaction (``xa/...``), a
-    durable subscription and its ack set (``sub/...``), a topic's count of messages. Its key has 1 to ``MAX_MARK_KEY``
-    bytes of UTF-8 and no NUL character; its value may have megabytes.
-
-    Attributes:
-        lanes: by lane id.
-        destinations: to create or to replace, by id; None removes the destination, its lanes and all their records.
-        producers: the highest send sequence taken of each producer, by producer id (exact de-duplication); None removes
-            it.
-        marks: marks to set, by key; None removes one.
-    """
-
-    lanes: dict[int, LaneBatch] = field(default_factory=dict)
-    destinations: dict[int, StoredDestination | None] = field(default_factory=dict)
-    producers: dict[str, int | None] = field(default_factory=dict)
-    marks: dict[str, bytes | None] = field(default_factory=dict)
-
-    def lane(self, lane: int) -> LaneBatch:
-        """The part for a lane, made on first use."""
-        part = self.lanes.get(lane)
-        if part is None:
-            part = self.lanes[lane] = LaneBatch()
-        return part
-
-    def __bool__(self) -> bool:
-        return bool(self.destinations or self.producers or self.marks or any(self.lanes.values()))
+__all__ = [
+    "FIRST_EXPIRATION", "FORMAT_VERSION", "IDENTITY", "MAX_MARK_KEY", "Delivery", "Expiration", "LaneBatch",
+    "LaneState", "Link", "Page", "Store", "StoreReader", "StoredDestination", "Sync", "WriteBatch", "walk",
+]  # fmt: skip
 
 
 class StoreReader(ABC):
@@ -297,11 +129,11 @@ class StoreReader(ABC):
 
 
 class Store(StoreReader):
-    """A store. Made closed; ``open`` it first. Its own reads are each made in a snapshot of the newest commit.
+    """A store. It is closed until ``open``. Each of its own reads is made in a snapshot of the newest commit.
 
     Attributes:
         url: where it is, as the user writes it.
-        reserve_file: a file beside it that nothing else uses, on the disk that it fills; None if it fills no disk here.
+        reserve_file: a file beside it for the reserve, on the same disk; None if it uses no disk of this machine.
     """
 
     url: str
@@ -320,7 +152,7 @@ class Store(StoreReader):
 
     @abstractmethod
     def close(self) -> None:
-        """Close. A store closed twice is closed."""
+        """Close the store, and release the lock. Closing it twice does nothing."""
 
     @abstractmethod
     def apply(self, batch: WriteBatch) -> None:
@@ -339,7 +171,7 @@ class Store(StoreReader):
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[StoreReader]:
-        """A view that later commits do not change: browsing, export, verify. Keep it for one step, not for minutes."""
+        """A view that later commits do not change: for a browser, export, verify. Keep it for a step, not minutes."""
 
     @abstractmethod
     def size(self) -> int:
@@ -354,16 +186,16 @@ class Store(StoreReader):
         """Try to become the store's only broker; the lock ends with ``unlock``, ``close`` or the process.
 
         Args:
-            owner: who we are, for the one who finds it locked (host and process id).
+            owner: the name of this process, for others that find the store locked (host and process id).
         """
 
     @abstractmethod
     def unlock(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
 
     @abstractmethod
     def lock_owner(self) -> str:
-        """Who has the lock, as far as can be known; an empty text if nobody."""
+        """The name of the lock's owner, as far as it is known; empty if the lock is free."""
 
     @abstractmethod
     def check_lock(self) -> bool:

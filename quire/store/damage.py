@@ -1,4 +1,4 @@
-"""What a store holds and cannot be read is a ``StoreCorrupt``, whatever the code that reads it trips over."""
+"""What a store holds and cannot be read is a ``StoreCorrupt``, whatever error the code that reads it meets."""
 
 import functools
 import struct
@@ -6,19 +6,17 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from quire.errors import StoreCorrupt
+from quire.store.base import StoreReader
 
 _UNREADABLE = (struct.error, ValueError, KeyError, IndexError, TypeError)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Reader = TypeVar("Reader", bound=StoreReader)
 
 
 def tells_of_damage(method: Callable[P, R]) -> Callable[P, R]:
-    """A method that reads what is stored, and raises ``StoreCorrupt`` if it makes no sense.
-
-    Args:
-        method: reads; its errors other than Quire's come from what it reads.
-    """
+    """A method that reads what is stored, and raises ``StoreCorrupt`` if it makes no sense."""
 
     @functools.wraps(method)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -28,3 +26,10 @@ def tells_of_damage(method: Callable[P, R]) -> Callable[P, R]:
             raise StoreCorrupt(f"the store has something that makes no sense: {error!r}") from error
 
     return checked
+
+
+def reader_tells_of_damage(reader: type[Reader]) -> type[Reader]:
+    """As ``tells_of_damage``, for every read of a class."""
+    for name in StoreReader.__abstractmethods__:
+        setattr(reader, name, tells_of_damage(getattr(reader, name)))
+    return reader

@@ -1,8 +1,8 @@
 """The disk that a store writes to: how much room it has, and a part of it in reserve.
 
-On a full disk nothing can be removed either: a removal writes before it frees anything. So a file is kept beside the
-store that takes up space and is cut when the disk is full. The last part of it is kept for the next start, which writes
-a little before it can serve anybody.
+On a full disk nothing can be removed either: a removal writes before it frees anything. So a file beside the store
+takes up space and is truncated when the disk is full. The last part of it is for the next start, which writes a little
+before it can serve clients.
 """
 
 import errno
@@ -27,25 +27,13 @@ Probe = Callable[[Path], int]
 
 
 def free_bytes(directory: Path) -> int:
-    """How many bytes this process may still write on a directory's file system.
-
-    Raises:
-        OSError: there is no such directory.
-    """
+    """How many bytes this process can still write on a directory's file system."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
 
 
 def allocate(file: Path, size: int) -> None:
-    """Make sure that a file has so much space on disk. It is made if it is not there; what is in it stays.
-
-    Args:
-        file: the file.
-        size: how many bytes.
-
-    Raises:
-        OSError: there is no space; it names the file.
-    """
+    """Make sure that a file, which may be new, has so many bytes on disk; what is in it stays."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if hasattr(os, "posix_fallocate"):
@@ -60,20 +48,10 @@ def allocate(file: Path, size: int) -> None:
 
 
 class Disk:
-    """The disk under one store.
+    """The disk under one store, which need not be open yet.
 
     Room is what is free on the disk, the reserve, and what removed records left free in the store's files: a store's
-    file does not shrink, so a drained store on a full disk has room too.
-
-    Args:
-        store: the store; ``prepare`` works before it is open.
-        limit: with less room than this, in bytes, the disk is low; the reserve is a part of it.
-        probe: measures what is free.
-
-    Attributes:
-        limit: the limit.
-        room: what the last look found, in bytes.
-        reserved: how large the reserve is, in bytes.
+    file does not shrink, so a drained store on a full disk has room too. With less room than the limit the disk is low.
     """
 
     def __init__(self, store: Store, limit: int, probe: Probe = free_bytes) -> None:
@@ -90,7 +68,7 @@ class Disk:
 
     @property
     def directory(self) -> Path:
-        """Where it is."""
+        """The directory of the store."""
         return self._file.parent
 
     @property
@@ -99,43 +77,21 @@ class Disk:
         return self.room < self.limit
 
     def prepare(self) -> int:
-        """Before the store is opened: give the whole reserve back if the start could find too little space.
-
-        Returns:
-            How many bytes were given back.
-
-        Raises:
-            OSError: the directory cannot be looked at, or the reserve not be cut.
-        """
-        self.reserved = self._held()
-        return self._cut(0) if self._probe(self.directory) < self._size else 0
+        """Before the store is opened: free the whole reserve if space for the start is short; returns the bytes."""
+        self.reserved = self._reserve_size()
+        return self._truncate(0) if self._probe(self.directory) < self._size else 0
 
     def release(self) -> int:
-        """The disk is full: give the reserve back, and only if that is not enough the part that the next start needs.
-
-        Returns:
-            How many bytes were given back; 0 if nothing was left.
-
-        Raises:
-            OSError: it cannot be cut.
-        """
-        return self._cut(self._start_size) or self._cut(0)
+        """Free the reserve of a full disk, and with a second call the part for the next start; returns the bytes."""
+        return self._truncate(self._start_size) or self._truncate(0)
 
     def look(self) -> None:
-        """Measure the room.
-
-        Raises:
-            OSError: the directory cannot be looked at.
-        """
-        self._free, self.reserved = self._probe(self.directory), self._held()
+        """Measure the room."""
+        self._free, self.reserved = self._probe(self.directory), self._reserve_size()
         self.room = self._free + self.reserved + self._free_in_store()
 
     def refill(self) -> None:
-        """Make the reserve as large as the last look allows: whole, or half of a little space for the next start.
-
-        Raises:
-            OSError: it cannot be made.
-        """
+        """Make the reserve as large as the last look allows: whole, or half of a little space for the next start."""
         wanted = min(self._start_size, (self._free + self.reserved) // 2)
         if self._free >= self.limit:
             wanted = self._size
@@ -145,24 +101,24 @@ class Disk:
     def _free_in_store(self) -> int:
         try:
             return self._store.free()
-        except StoreError:  # it says so itself to whom it concerns; here it only means that nothing is known
+        except StoreError:  # the broker's own reads report it; here it only means that the number is unknown
             return 0
 
-    def _held(self) -> int:
+    def _reserve_size(self) -> int:
         try:
             return self._file.stat().st_size
         except FileNotFoundError:
             return 0
 
-    def _cut(self, size: int) -> int:
-        before = self._held()
+    def _truncate(self, size: int) -> int:
+        before = self._reserve_size()
         if before > size:
             os.truncate(self._file, size)
         self.reserved = min(before, size)
         return before - self.reserved
 
     def _grow(self, size: int) -> None:
-        """Allocate the reserve; if another program was faster to take the space, it stays as it was."""
+        """Allocate the reserve; if another program took the space first, it stays as it was."""
         try:
             allocate(self._file, size)
             self.reserved = size

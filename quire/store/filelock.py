@@ -1,4 +1,4 @@
-"""A lock on a file: it makes one process the store's only broker, and ends with that process whatever happens to it."""
+"""A lock on a file: it makes one process the store's only broker, and ends with that process in any case."""
 
 import fcntl
 import os
@@ -8,13 +8,10 @@ _OWNER_BYTES = 1000
 
 
 class FileLock:
-    """An exclusive lock on a file that stays where it is.
+    """An exclusive lock on a file, which contains the name of the process that has the lock.
 
-    The file holds the name of the process that has the lock. It is never deleted: a process that waits for it would
-    wait for a file that no other process sees. It is never cut either, so that it can be written on a full disk.
-
-    Args:
-        path: the file; it is made when it is first locked. Its directory must be there.
+    The file is never deleted: a process that waits for the lock would wait for a file that no other process sees. It is
+    never truncated either, so that it can be written on a full disk.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -22,8 +19,8 @@ class FileLock:
         self._file: int | None = None
 
     @property
-    def held(self) -> bool:
-        """Whether we have the lock, and the file we locked is still the one others would find."""
+    def is_ours(self) -> bool:
+        """Whether we have the lock, and the locked file is still the one that others find."""
         if self._file is None:
             return False
         try:
@@ -32,19 +29,9 @@ class FileLock:
             return False
 
     def acquire(self, owner: str) -> bool:
-        """Take the lock if it is free, without waiting. Whoever has it already keeps it.
-
-        Args:
-            owner: who we are, for ``owner``.
-
-        Returns:
-            Whether the lock is ours.
-
-        Raises:
-            OSError: the file cannot be made or locked for another reason than that it is locked.
-        """
+        """Take the lock if it is free, without waiting; returns whether it is ours. The owner is for ``owner``."""
         if self._file is not None:
-            return self.held
+            return self.is_ours
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +49,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back. Giving back what we do not have does nothing."""
+        """Release the lock, if we have it."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -70,35 +57,33 @@ class FileLock:
         os.close(file)
 
     def owner(self) -> str:
-        """Who has the lock; an empty text if nobody has it."""
+        """The name of the lock's owner; empty if it is free."""
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return ""
         try:
             owner = os.read(file, _OWNER_BYTES).decode("utf-8", "replace").rstrip("\n")
-            # A process that was killed leaves its name behind, but not its lock. Only then the lock is tried.
+            # A killed process leaves its name, but not its lock. Only then the lock is tried.
             return owner if owner and _is_locked(file) else ""
         finally:
             os.close(file)
 
 
 class FileLocked:
-    """What a store with a file lock says of its lock; taking it is its own matter."""
+    """The part of a store's lock that is the same for all stores with a file lock."""
 
     _lock: FileLock
 
     def unlock(self) -> None:
-        """Give the lock back."""
         self._lock.release()
 
     def lock_owner(self) -> str:
-        """Who has the lock."""
         return self._lock.owner()
 
     def check_lock(self) -> bool:
         """A file lock lasts as long as the process."""
-        return self._lock.held
+        return self._lock.is_ours
 
 
 def _padded(owner: str) -> bytes:

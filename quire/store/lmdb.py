@@ -13,11 +13,12 @@ from pathlib import Path
 
 import lmdb
 
-from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
-from quire.store.base import FORMAT_VERSION, Store, StoreReader, Sync, WriteBatch
+from quire.errors import QuireError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from quire.store.base import Store, StoreReader, Sync, WriteBatch
 from quire.store.damage import tells_of_damage
 from quire.store.disk import NO_SPACE, allocate
 from quire.store.filelock import FileLock, FileLocked
+from quire.store.format import FORMAT_VERSION, check_format
 from quire.store.lmdb_lane import LANE, Cursors, Databases, LaneEdit, drop_lane
 from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
 from quire.store.marks import mark_key
@@ -26,7 +27,7 @@ FIRST_MAP_SIZE = 1 << 30
 """The map of a new store, in bytes. It doubles whenever it is full; only what is used takes space on disk."""
 
 NEARLY_FULL = 1 << 20
-"""A commit that fails with less than this much free, in bytes, failed for want of space."""
+"""A commit that fails with fewer free bytes than this failed because the disk is full."""
 
 _LOCK_BYTES = 8192
 """How large LMDB's table of readers is. LMDB maps it: a part without space on disk would end the process."""
@@ -37,13 +38,7 @@ _FORMAT = b"format"
 
 
 class LmdbStore(FileLocked, Store):
-    """A store in a directory.
-
-    Args:
-        path: the directory; it is made by ``open``.
-        sync: when commits are on disk.
-        readonly: open for reading only, beside a running broker say; nothing is made.
-    """
+    """A store in a directory; one for reading only makes nothing, so a broker may be running."""
 
     def __init__(self, path: str | Path, sync: Sync = Sync.ALWAYS, *, readonly: bool = False) -> None:
         self.path = Path(path).absolute()
@@ -54,7 +49,7 @@ class LmdbStore(FileLocked, Store):
         self._lock = FileLock(self.path / "lock")
         self._env: lmdb.Environment | None = None
         self._is_lost = False  # a failed commit closed the environment, and it could not be opened again
-        self._dbs: Databases
+        self.databases: Databases
         self._readers = 0
         self._no_readers = threading.Condition()
 
@@ -69,7 +64,7 @@ class LmdbStore(FileLocked, Store):
             self._open_environment()
         except (OSError, lmdb.Error) as error:
             self.close()
-            kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
+            kind = StoreFull if _is_no_space(error) else StoreUnreachable
             raise kind(f"cannot open the LMDB store in {self.path}: {error}", path=str(self.path)) from error
 
     def _open_environment(self) -> None:
@@ -85,8 +80,13 @@ class LmdbStore(FileLocked, Store):
         names = [name.encode() for name in Databases._fields]
         with self._env.begin() as txn:
             meta = self._env.open_db(names[0], txn=txn, create=False)
-            self._check_format(int(txn.get(_FORMAT, default=b"0", db=meta)))
-        self._dbs = Databases(*[self._env.open_db(name, create=False) for name in names])
+            found = int(txn.get(_FORMAT, default=b"0", db=meta))
+        try:
+            check_format(found, self.url)
+        except QuireError:
+            self.close()
+            raise
+        self.databases = Databases(*[self._env.open_db(name, create=False) for name in names])
 
     def _make_new(self) -> None:
         """Write format and databases of a new store, in one transaction."""
@@ -98,22 +98,12 @@ class LmdbStore(FileLocked, Store):
                     self._env.open_db(name.encode(), txn=txn)
                 txn.put(_FORMAT, str(FORMAT_VERSION).encode(), db=meta)
 
-    def _check_format(self, found: int) -> None:
-        if found == FORMAT_VERSION:
-            return
-        self.close()
-        newer = found > FORMAT_VERSION
-        raise (StoreTooNew if newer else StoreOutdated)(
-            f"the store in {self.path} has format {found}, this version of Quire reads {FORMAT_VERSION}",
-            found=found, expected=FORMAT_VERSION, url=self.url,
-        )  # fmt: skip
-
     def close(self) -> None:
-        """Close the environment and give the lock back."""
+        """Close the environment and release the lock."""
         if self._env is not None:
-            self._wait_for_readers()
-            self._env.close()
-            self._env = None
+            with self._no_readers_left():
+                self._env.close()
+                self._env = None
         self._is_lost = False
         self._lock.release()
 
@@ -123,7 +113,7 @@ class LmdbStore(FileLocked, Store):
             self._reopen()
         while True:
             try:
-                with self._environment().begin(write=True) as txn:
+                with self.environment.begin(write=True) as txn:
                     self._write(txn, batch)
                 return
             except lmdb.MapFullError:
@@ -136,8 +126,8 @@ class LmdbStore(FileLocked, Store):
                 raise self._failure("a commit failed", error) from error
 
     def _is_full(self, error: lmdb.Error) -> bool:
-        """Whether a commit failed for want of space: LMDB calls a write that the disk took in part an I/O error."""
-        if isinstance(error, lmdb.DiskError) or _is_for_want_of_space(error):
+        """Whether a commit failed because the disk is full: LMDB calls a partial write an I/O error."""
+        if isinstance(error, lmdb.DiskError) or _is_no_space(error):
             return True
         try:
             return shutil.disk_usage(self.path).free < NEARLY_FULL
@@ -146,7 +136,7 @@ class LmdbStore(FileLocked, Store):
 
     @tells_of_damage
     def _write(self, txn: lmdb.Transaction, batch: WriteBatch) -> None:
-        dbs = self._dbs
+        dbs = self.databases
         for number, destination in batch.destinations.items():
             key = LANE.pack(number)
             if destination is not None:
@@ -166,11 +156,10 @@ class LmdbStore(FileLocked, Store):
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""
-        if self._environment().reader_check():  # what a process kept that was killed while it read is free now
+        if self.environment.reader_check():  # what killed readers kept is free now
             return
-        with self._no_readers:
-            self._no_readers.wait_for(lambda: self._readers == 0)
-            env = self._environment()
+        with self._no_readers_left():
+            env = self.environment
             try:
                 env.set_mapsize(env.info()["map_size"] * 2)
             except lmdb.Error as error:
@@ -178,9 +167,8 @@ class LmdbStore(FileLocked, Store):
                 raise self._failure("the map could not grow", error) from error
 
     def _reopen(self) -> None:
-        """Get a usable environment again after a failed write, which LMDB may answer by refusing all later ones."""
-        with self._no_readers:
-            self._no_readers.wait_for(lambda: self._readers == 0)
+        """Open the environment again after a failed write, after which LMDB may refuse all later ones."""
+        with self._no_readers_left():
             if self._env is not None:
                 self._env.close()
                 self._env = None
@@ -193,17 +181,15 @@ class LmdbStore(FileLocked, Store):
             self._is_lost = False
 
     def sync(self) -> None:
-        """Put everything committed on disk."""
         try:
-            self._environment().sync(True)
+            self.environment.sync(True)
         except lmdb.Error as error:
             raise self._failure("what is committed could not be put on disk", error) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
-        """A view that later commits do not change."""
         with self._transaction() as txn:
-            yield LmdbReader(txn, self._dbs)
+            yield LmdbReader(txn, self.databases)
 
     @contextmanager
     def _transaction(self) -> Iterator[lmdb.Transaction]:
@@ -222,13 +208,13 @@ class LmdbStore(FileLocked, Store):
             with self._no_readers:
                 self._readers += 1
             try:
-                return self._environment().begin(buffers=True)
+                return self.environment.begin(buffers=True)
             except lmdb.MapResizedError:
                 self._reader_left()
                 self._take_new_size()
             except lmdb.ReadersFullError:
                 self._reader_left()
-                if not self._environment().reader_check():  # those of processes that were killed while they read
+                if not self.environment.reader_check():  # frees the slots of killed readers
                     raise
             except BaseException:
                 self._reader_left()
@@ -240,15 +226,21 @@ class LmdbStore(FileLocked, Store):
             self._no_readers.notify_all()
 
     def _take_new_size(self) -> None:
-        """The broker in another process has grown the map. Other threads' transactions would read from the old one."""
+        """Use the larger map that the broker in another process has made; open transactions would read the old one."""
+        with self._no_readers_left():
+            self.environment.set_mapsize(0)
+
+    @contextmanager
+    def _no_readers_left(self) -> Iterator[None]:
+        """Wait until this process has no transaction open, and let none begin."""
         with self._no_readers:
             self._no_readers.wait_for(lambda: self._readers == 0)
-            self._environment().set_mapsize(0)
+            yield
 
     def size(self) -> int:
         """Bytes of the pages in use."""
         with self._transaction() as txn:
-            stats = [txn.stat(db) for db in self._dbs]
+            stats = [txn.stat(db) for db in self.databases]
         return sum(s["psize"] * (s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"]) for s in stats)
 
     def free(self) -> int:
@@ -256,30 +248,21 @@ class LmdbStore(FileLocked, Store):
         try:
             whole = (self.path / "data.mdb").stat().st_size
         except OSError as error:
-            raise self._failure("the data file cannot be looked at", error) from error
+            raise self._failure("the size of the data file cannot be read", error) from error
         return max(whole - self.size(), 0)
 
     def try_lock(self, owner: str) -> bool:
-        """Try to become the store's only broker."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             return self._lock.acquire(owner)
         except OSError as error:
-            kind = StoreFull if _is_for_want_of_space(error) else StoreUnreachable
+            kind = StoreFull if _is_no_space(error) else StoreUnreachable
             path = str(error.filename or self.path)
             raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
 
     @property
     def environment(self) -> lmdb.Environment:
-        """The open environment, for maintenance."""
-        return self._environment()
-
-    @property
-    def databases(self) -> Databases:
-        """The open environment's databases, for maintenance."""
-        return self._dbs
-
-    def _environment(self) -> lmdb.Environment:
+        """The open environment; also for maintenance."""
         if self._env is None:
             raise StoreError(f"the store in {self.path} is closed", path=str(self.path))
         return self._env
@@ -289,13 +272,9 @@ class LmdbStore(FileLocked, Store):
         kind = StoreCorrupt if isinstance(error, _DAMAGE) else StoreError
         return kind(f"{what} in {self.path}: {error}", path=str(self.path))
 
-    def _wait_for_readers(self) -> None:
-        with self._no_readers:
-            self._no_readers.wait_for(lambda: self._readers == 0)
 
-
-def _is_for_want_of_space(error: Exception) -> bool:
-    """Whether the system says so; LMDB hands on no more than the system's text."""
+def _is_no_space(error: Exception) -> bool:
+    """Whether the system reports a full disk; LMDB passes on only the system's text."""
     if isinstance(error, OSError):
         return error.errno in NO_SPACE
     return any(os.strerror(number) in str(error) for number in NO_SPACE)

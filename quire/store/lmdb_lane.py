@@ -1,6 +1,5 @@
 """Edits one lane of the LMDB store inside one write transaction."""
 
-from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -56,13 +55,9 @@ def read_state(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> LaneState:
 
 
 def seek(cursor: "lmdb.Cursor", lane: int, sequence: int) -> bool:
-    """Move a cursor over pages to the one that holds a sequence, or else the first one after it.
+    """Move a cursor to the page that may have a sequence, or else to the first one after it; False if there is none.
 
-    The page found may end before the sequence: then the sequence is not there, and the next page is the first one after
-    it.
-
-    Returns:
-        Whether the lane has such a page.
+    If the page ends before the sequence, the lane does not have it, and the next page is the first one after it.
     """
     key = KEY.pack(lane, sequence)
     found = cursor.set_range(key)
@@ -75,12 +70,7 @@ def seek(cursor: "lmdb.Cursor", lane: int, sequence: int) -> bool:
 
 
 class Cursors(NamedTuple):
-    """The cursors of a write transaction, one for all its lanes: a commit may have thousands.
-
-    Attributes:
-        links: over the links pages.
-        deliveries: over the delivery states; None if there are none.
-    """
+    """The cursors of a write transaction, for all its lanes: a commit may have thousands."""
 
     links: "lmdb.Cursor"
     deliveries: "lmdb.Cursor | None"
@@ -93,14 +83,7 @@ class Cursors(NamedTuple):
 
 
 class LaneEdit:
-    """One lane's part of a write transaction. Pages are read once and written once, by ``finish``.
-
-    Args:
-        txn: the write transaction.
-        dbs: the environment's databases.
-        lane: the lane's id.
-        cursors: of the transaction.
-    """
+    """One lane's part of a write transaction. Pages are read once and written once, by ``finish``."""
 
     __slots__ = (
         "_bytes", "_count", "_cursors", "_dbs", "_head", "_lane", "_mark", "_next_sequence", "_pages", "_tail", "_txn",
@@ -128,11 +111,7 @@ class LaneEdit:
         part.state = self.finish()
 
     def finish(self) -> LaneState:
-        """Write the changed pages and the lane's state.
-
-        Returns:
-            That state.
-        """
+        """Write the changed pages and the lane's state, which is returned."""
         for page in self._pages.values():
             key = KEY.pack(self._lane, page.first)
             if not page.data:
@@ -169,7 +148,7 @@ class LaneEdit:
         while position < len(sequences):
             page = self._find_page(sequences[position])
             start = page.find(sequences[position]) if page else -1
-            if page is None or start < 0:  # removed before: a repeated removal changes nothing
+            if page is None or start < 0:  # removed before
                 position += 1
                 continue
             run = _common_run(page, start, sequences, position)
@@ -177,7 +156,7 @@ class LaneEdit:
             position += run
 
     def _unlink(self, page: LinksPage, start: int, end: int) -> None:
-        """Take a run of neighbours out of a page and join what stood on both sides of it."""
+        """Remove a run of neighbours from a page and link the records on both sides of it."""
         previous, following = page.links(start, end)
         size, expiring = page.measure(start, end)
         self._bytes -= size
@@ -250,22 +229,14 @@ def _common_run(page: LinksPage, start: int, sequences: list[int], position: int
 
 def drop_lane(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:
     """Remove a lane with all it has."""
-    for key, links in list(_pages_of(txn, dbs, lane)):
-        page = LinksPage(0, bytearray(links))
-        for expiration, sequence in page.measure(0, page.count)[1]:
-            txn.delete(EXPIRATION.pack(expiration, lane, sequence), db=dbs.expirations)
-        txn.delete(key, db=dbs.links)
-        txn.delete(key, db=dbs.bodies)
-    cursor = txn.cursor(dbs.deliveries)
-    more = cursor.set_range(KEY.pack(lane, 0))
-    while more and KEY.unpack(cursor.key())[0] == lane:
-        more = cursor.delete() and bool(cursor.key())
+    for db in (dbs.links, dbs.deliveries):
+        cursor = txn.cursor(db)
+        more = cursor.set_range(KEY.pack(lane, 0))
+        while more and KEY.unpack(cursor.key())[0] == lane:
+            if db is dbs.links:
+                page = LinksPage(0, bytearray(cursor.value()))
+                for expiration, sequence in page.measure(0, page.count)[1]:
+                    txn.delete(EXPIRATION.pack(expiration, lane, sequence), db=dbs.expirations)
+                txn.delete(bytes(cursor.key()), db=dbs.bodies)
+            more = cursor.delete() and bool(cursor.key())
     txn.delete(LANE.pack(lane), db=dbs.lanes)
-
-
-def _pages_of(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> Iterator[tuple[bytes, bytes]]:
-    cursor = txn.cursor(dbs.links)
-    more = cursor.set_range(KEY.pack(lane, 0))
-    while more and KEY.unpack(cursor.key())[0] == lane:
-        yield bytes(cursor.key()), bytes(cursor.value())
-        more = cursor.next()

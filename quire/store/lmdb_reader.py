@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Iterator
+from itertools import islice, takewhile
 
 import lmdb
 
@@ -21,39 +23,35 @@ from quire.store.base import (
     StoredDestination,
     StoreReader,
 )
-from quire.store.damage import tells_of_damage
+from quire.store.damage import reader_tells_of_damage
 from quire.store.lmdb_lane import EXPIRATION, LANE, Databases, read_state, seek, unpack_delivery
 from quire.store.marks import mark_key
-from quire.store.pages import KEY
+from quire.store.pages import KEY, entry_of
+from quire.store.records import add_delivery
+
+_Bytes = bytes | memoryview
+
+_DIGEST_KEY = re.compile(rb".{440}#[0-9a-f]{64}", re.DOTALL)
+"""What ``text_key`` makes of a long text: a page of producers may end there, and the next one begins with it."""
 
 
+@reader_tells_of_damage
 class LmdbReader(StoreReader):
-    """Reads within one LMDB transaction.
-
-    Attributes:
-        txn: a transaction made with ``buffers=True``.
-        dbs: the environment's databases.
-    """
+    """Reads within one LMDB transaction, made with ``buffers=True``."""
 
     def __init__(self, txn: lmdb.Transaction, dbs: Databases) -> None:
         self.txn = txn
         self.dbs = dbs
 
-    @tells_of_damage
     def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
         return [
             read_destination(LANE.unpack(key)[0], bytes(value)) for key, value in self.txn.cursor(self.dbs.destinations)
         ]
 
-    @tells_of_damage
     def lane_state(self, lane: int) -> LaneState:
-        """A lane's state."""
         return read_state(self.txn, self.dbs, lane)
 
-    @tells_of_damage
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order, within a budget."""
         messages: list[Message] = []
         for links, body in self._pages(lane, start):
             for entry in pages.ENTRY.iter_unpack(links[pages.find_from(links, start) * pages.ENTRY.size :]):
@@ -65,24 +63,20 @@ class LmdbReader(StoreReader):
         self._add_deliveries(lane, messages)
         return Page(messages, end=True)
 
-    @tells_of_damage
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
         messages = []
         links, body = memoryview(b""), _Lazy(self.txn, self.dbs.bodies, b"")
         for sequence in sequences:
-            entry = _entry_of(links, sequence)
+            entry = entry_of(links, sequence)
             if entry is None:
                 links, body = next(self._pages(lane, sequence), (links, body))
-                entry = _entry_of(links, sequence)
+                entry = entry_of(links, sequence)
             if entry is not None:
                 messages.append(_read_message(lane, entry, body()))
         self._add_deliveries(lane, sorted(messages, key=lambda message: message.sequence))
         return messages
 
-    @tells_of_damage
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in ascending sequence."""
         found: list[Link] = []
         for links, _ in self._pages(lane, start):
             for entry in pages.ENTRY.iter_unpack(links[pages.find_from(links, start) * pages.ENTRY.size :]):
@@ -91,74 +85,52 @@ class LmdbReader(StoreReader):
                 found.append(Link(entry[0], entry[1], entry[2], entry[5], entry[6]))
         return found
 
-    @tells_of_damage
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
         found: list[tuple[int, Delivery]] = []
-        cursor = self.txn.cursor(self.dbs.deliveries)
-        more = cursor.set_range(KEY.pack(lane, start))
-        while more and len(found) < limit:
-            owner, sequence = KEY.unpack(cursor.key())
+        for key, value in islice(self._entries(self.dbs.deliveries, KEY.pack(lane, start)), limit):
+            owner, sequence = KEY.unpack(key)
             if owner != lane:
                 break
-            found.append((sequence, unpack_delivery(cursor.value())))
-            more = cursor.next()
+            found.append((sequence, unpack_delivery(value)))
         return found
 
-    @tells_of_damage
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records that have expired, earliest first."""
         found: list[Expiration] = []
         cursor = self.txn.cursor(self.dbs.expirations)
-        if not cursor.set_range(EXPIRATION.pack(*after)):
-            return found
-        for key in cursor.iternext(values=False):
-            entry = Expiration._make(EXPIRATION.unpack(key))
-            if entry.time > now_ms or len(found) >= limit:
-                break
-            if entry > after:
+        if cursor.set_range(EXPIRATION.pack(after.time, after.lane, after.sequence + 1)):
+            for key in islice(cursor.iternext(values=False), limit):
+                entry = Expiration._make(EXPIRATION.unpack(key))
+                if entry.time > now_ms:
+                    break
                 found.append(entry)
         return found
 
-    @tells_of_damage
     def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
         data = self.txn.get(text_key(producer_id), db=self.dbs.producers)
         return int.from_bytes(data, "big") if data else 0
 
-    @tells_of_damage
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
-        found: list[tuple[str, int]] = []
-        cursor = self.txn.cursor(self.dbs.producers)
-        more = cursor.set_range(text_key(start)) if start else cursor.first()
-        while more and len(found) < limit:
-            found.append((bytes(cursor.key()).decode(), int.from_bytes(cursor.value(), "big")))
-            more = cursor.next()
-        return found
+        first = start.encode()
+        entries = self._entries(self.dbs.producers, first if _DIGEST_KEY.fullmatch(first) else text_key(start))
+        return [(bytes(key).decode(), int.from_bytes(value, "big")) for key, value in islice(entries, limit)]
 
-    @tells_of_damage
     def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
         data = self.txn.get(mark_key(key), db=self.dbs.marks)
         return None if data is None else bytes(data)
 
-    @tells_of_damage
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
-        found: list[tuple[str, bytes]] = []
         wanted = prefix.encode()
         # LMDB seeks no longer key; that there are only shorter ones makes the rest of it irrelevant.
         first = max(wanted, start.encode())[: MAX_MARK_KEY + 1]
-        cursor = self.txn.cursor(self.dbs.marks)
+        entries = islice(self._entries(self.dbs.marks, first), limit)
+        found = takewhile(lambda entry: entry[0].startswith(wanted), ((bytes(key), value) for key, value in entries))
+        return [(key.decode(), bytes(value)) for key, value in found]
+
+    def _entries(self, db: "lmdb._Database", first: bytes) -> Iterator[tuple[_Bytes, _Bytes]]:
+        """The keys of a database from one on, with their values."""
+        cursor = self.txn.cursor(db)
         more = cursor.set_range(first) if first else cursor.first()
-        while more and len(found) < limit:
-            key = bytes(cursor.key())
-            if not key.startswith(wanted):
-                break
-            found.append((key.decode(), bytes(cursor.value())))
-            more = cursor.next()
-        return found
+        return cursor.iternext() if more else iter(())
 
     def _pages(self, lane: int, start: int) -> Iterator[tuple[memoryview, "_Lazy"]]:
         """The lane's links pages from the one that may hold ``start`` on, each with how to get its body page."""
@@ -180,15 +152,12 @@ class LmdbReader(StoreReader):
         if not more or KEY.unpack(cursor.key()) > (lane, messages[-1].sequence):
             return
         by_sequence = {message.sequence: message for message in messages}
-        while more:
-            owner, sequence = KEY.unpack(cursor.key())
+        for key, value in cursor:
+            owner, sequence = KEY.unpack(key)
             if (owner, sequence) > (lane, messages[-1].sequence):
                 return
             if message := by_sequence.get(sequence):
-                state = unpack_delivery(cursor.value())
-                message.deliveries, message.failures = state.deliveries, state.failures
-                message.redelivered, message.not_before = state.deliveries > 0, state.not_before
-            more = cursor.next()
+                add_delivery(message, unpack_delivery(value))
 
 
 class _Lazy:
@@ -204,15 +173,6 @@ class _Lazy:
         if self._body is None:
             self._body = memoryview(self._txn.get(self._key, default=b"", db=self._db))
         return self._body
-
-
-def _entry_of(links: memoryview, sequence: int) -> tuple[int, ...] | None:
-    """The entry of a sequence in a links page, if it is there."""
-    position = pages.find_from(links, sequence) * pages.ENTRY.size
-    if position >= len(links):
-        return None
-    entry: tuple[int, ...] = pages.ENTRY.unpack_from(links, position)
-    return entry if entry[0] == sequence else None
 
 
 def _read_message(lane: int, entry: tuple[int, ...], body: memoryview) -> Message:

@@ -1,18 +1,16 @@
-"""What all stores have in common about marks: which keys they may have, and how any number of them is read."""
+"""What all stores have in common about marks and producers: which keys marks may have, and reading any number."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from quire.errors import StoreError
 from quire.store.base import MAX_MARK_KEY, StoreReader
 
+_Value = TypeVar("_Value")
+
 
 def mark_key(key: str) -> bytes:
-    """The bytes of a mark's key.
-
-    Raises:
-        StoreError: no mark can have such a key: it is empty, too long, or has a NUL character, which PostgreSQL does
-            not take.
-    """
+    """The bytes of a mark's key; PostgreSQL takes no NUL character."""
     encoded = key.encode()
     if not 0 < len(encoded) <= MAX_MARK_KEY or "\0" in key:
         text = f"a mark's key has 1 to {MAX_MARK_KEY} bytes and no NUL character: choose another name than {key!r}"
@@ -21,16 +19,19 @@ def mark_key(key: str) -> bytes:
 
 
 def walk_marks(reader: StoreReader, prefix: str = "", step: int = 100) -> Iterator[tuple[str, bytes]]:
-    """All marks whose keys begin with a prefix, by key.
+    """All marks whose keys begin with a prefix, by key, with at most ``step`` values in memory."""
+    return _walk(lambda start: reader.marks(prefix, start, step + 1), step)
 
-    Args:
-        reader: a snapshot.
-        prefix: what their keys begin with; empty for all marks.
-        step: how many values are in memory at once.
-    """
+
+def walk_producers(reader: StoreReader, step: int = 1000) -> Iterator[tuple[str, int]]:
+    """All producers with their highest send sequences, by id."""
+    return _walk(lambda start: reader.producers(start, step + 1), step)
+
+
+def _walk(read: Callable[[str], list[tuple[str, _Value]]], step: int) -> Iterator[tuple[str, _Value]]:
     start = ""
     while True:
-        found = reader.marks(prefix, start, step + 1)
+        found = read(start)
         yield from found[:step]
         if len(found) <= step:
             return

@@ -1,10 +1,10 @@
-"""The memory store: for tests and for brokers that keep nothing. It behaves as the others do and forgets at its end."""
+"""The memory store: for tests and for brokers that keep nothing. It behaves like the others until the process ends."""
 
 import heapq
 import threading
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice, takewhile
 from typing import Generic, NamedTuple, TypeVar
@@ -25,12 +25,15 @@ from quire.store.base import (
     WriteBatch,
 )
 from quire.store.marks import mark_key
+from quire.store.records import add_delivery
 
+_Name = TypeVar("_Name")
+_Value = TypeVar("_Value")
 _Key = TypeVar("_Key", int, tuple[int, int, int])
 
 
 class _SortedKeys(Generic[_Key]):
-    """Keys in order. One that is taken out is forgotten later, when more than half of the list is such keys."""
+    """Keys in order. Removed ones leave the list later, when they are more than half of it."""
 
     def __init__(self, keys: Iterator[_Key] | None = None) -> None:
         self._order: list[_Key] = list(keys or ())
@@ -105,7 +108,7 @@ class _Lane:
         )  # fmt: skip
 
     def remove(self, sequence: int) -> _Record:
-        """Take a record out and join its neighbours."""
+        """Remove a record and link its neighbours."""
         record = self.records.pop(sequence)
         previous, following = self.links.pop(sequence)
         self.sequences.discard(sequence)
@@ -124,8 +127,7 @@ class _Lane:
         record = self.records[sequence]
         message = Message(sequence, record.content, record.expiration, record.priority)
         if delivery := self.deliveries.get(sequence):
-            message.deliveries, message.failures = delivery.deliveries, delivery.failures
-            message.redelivered, message.not_before = delivery.deliveries > 0, delivery.not_before
+            add_delivery(message, delivery)
         return message
 
 
@@ -152,11 +154,7 @@ class _Content:
 
 
 class MemoryReader(StoreReader):
-    """Reads the content of a memory store, or of a copy of one.
-
-    Args:
-        content: what to read.
-    """
+    """Reads the content of a memory store, or of a copy of one."""
 
     def __init__(self, content: _Content) -> None:
         self._content = content
@@ -167,17 +165,14 @@ class MemoryReader(StoreReader):
             yield self._content
 
     def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
         with self._reading() as content:
             return [content.destinations[number] for number in sorted(content.destinations)]
 
     def lane_state(self, lane: int) -> LaneState:
-        """A lane's state."""
         with self._reading() as content:
             return content.lanes[lane].state if lane in content.lanes else LaneState()
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order, within a budget."""
         messages: list[Message] = []
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
@@ -189,13 +184,11 @@ class MemoryReader(StoreReader):
         return Page(messages, end=True)
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
             return [found.message(sequence) for sequence in sequences if sequence in found.records]
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in ascending sequence."""
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
             return [
@@ -205,37 +198,31 @@ class MemoryReader(StoreReader):
             ]
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
         with self._reading() as content:
             found = content.lanes.get(lane) or _Lane()
             sequences = sorted(sequence for sequence in found.deliveries if sequence >= start)
             return [(sequence, found.deliveries[sequence]) for sequence in sequences[:limit]]
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records that have expired, earliest first."""
         time, lane, sequence = after
         with self._reading() as content:
             following = content.expirations.iterate((time, lane, sequence + 1))
             return [Expiration._make(key) for key in takewhile(lambda key: key[0] <= now_ms, islice(following, limit))]
 
     def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
         with self._reading() as content:
             return content.producers.get(producer_id, 0)
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
         with self._reading() as content:
             return heapq.nsmallest(limit, [entry for entry in content.producers.items() if entry[0] >= start])
 
     def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
         mark_key(key)
         with self._reading() as content:
             return content.marks.get(key)
 
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
         with self._reading() as content:
             # Texts are compared by code point, which gives the order of their bytes of UTF-8.
             keys = sorted(key for key in content.marks if key.startswith(prefix) and key >= start)
@@ -263,16 +250,13 @@ class MemoryStore(MemoryReader, Store):
         return self._content
 
     def open(self) -> None:
-        """Open the store."""
         self._is_open = True
 
     def close(self) -> None:
-        """Close the store and give the lock back."""
         self._is_open = False
         self._owner = ""
 
     def apply(self, batch: WriteBatch) -> None:
-        """Commit a batch."""
         content = self._opened()
         # What can fail comes first: from the lock on, nothing does.
         for key in batch.marks:
@@ -285,16 +269,8 @@ class MemoryStore(MemoryReader, Store):
                 if part:
                     _change_lane(content, lane, part, checksums[lane])
             _replace_destinations(content, batch.destinations)
-            for producer_id, sequence in batch.producers.items():
-                if sequence is None:
-                    content.producers.pop(producer_id, None)
-                else:
-                    content.producers[producer_id] = sequence
-            for key, value in batch.marks.items():
-                if value is None:
-                    content.marks.pop(key, None)
-                else:
-                    content.marks[key] = value
+            _update(content.producers, batch.producers)
+            _update(content.marks, batch.marks)
 
     def sync(self) -> None:
         """Nothing is ever on disk."""
@@ -305,26 +281,29 @@ class MemoryStore(MemoryReader, Store):
         yield MemoryReader(self._opened().copy())
 
     def size(self) -> int:
-        """The bytes of all contents."""
         with self._reading() as content:
             return sum(lane.state.bytes for lane in content.lanes.values())
 
     def try_lock(self, owner: str) -> bool:
-        """Take the lock: nobody else can see this store."""
         self._owner = owner
         return True
 
     def unlock(self) -> None:
-        """Give the lock back."""
         self._owner = ""
 
     def lock_owner(self) -> str:
-        """Who has the lock."""
         return self._owner
 
     def check_lock(self) -> bool:
-        """Whether the lock was taken."""
         return bool(self._owner)
+
+
+def _update(found: dict[_Name, _Value], changes: Mapping[_Name, _Value | None]) -> None:
+    for key, value in changes.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = value
 
 
 def _change_lane(content: _Content, number: int, part: LaneBatch, checksums: list[int]) -> None:
@@ -333,11 +312,7 @@ def _change_lane(content: _Content, number: int, part: LaneBatch, checksums: lis
         lane.append(message, checksum)
         if message.expiration:
             content.expirations.add((message.expiration, number, message.sequence))
-    for sequence, delivery in part.deliveries.items():
-        if delivery is None:
-            lane.deliveries.pop(sequence, None)
-        elif sequence in lane.records:
-            lane.deliveries[sequence] = delivery
+    _update(lane.deliveries, {at: state for at, state in part.deliveries.items() if at in lane.records})
     for sequence in part.removals:
         if sequence in lane.records:
             record = lane.remove(sequence)

@@ -45,12 +45,7 @@ class Entry(NamedTuple):
 
 
 class LinksPage:
-    """A links page being edited inside one write transaction.
-
-    Args:
-        first: the sequence in its key; it stays when that record goes.
-        data: the entries.
-    """
+    """A links page in a write transaction; ``first``, the sequence in its key, stays when that record is removed."""
 
     __slots__ = ("data", "dirty", "first")
 
@@ -75,11 +70,7 @@ class LinksPage:
         return index if index < self.count and self.sequence(index) == sequence else -1
 
     def measure(self, start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
-        """What the entries from one index to before another stand for.
-
-        Returns:
-            The sum of their sizes, and (expiration, sequence) of those that expire.
-        """
+        """The sum of the sizes of entries, and (expiration, sequence) of those that expire."""
         rows = list(ENTRY.iter_unpack(self.data[start * _WIDTH : end * _WIDTH]))  # plain tuples: this is a hot path
         return sum([row[5] for row in rows]), [(row[3], row[0]) for row in rows if row[3]]
 
@@ -99,7 +90,7 @@ class LinksPage:
         self.dirty = True
 
     def remove(self, start: int, end: int) -> None:
-        """Take out the entries from one index to before another."""
+        """Remove the entries from one index to before another."""
         del self.data[start * _WIDTH : end * _WIDTH]
         self.dirty = True
 
@@ -121,16 +112,17 @@ def find_from(data: bytes | bytearray | memoryview, sequence: int) -> int:
     return low
 
 
+def entry_of(data: bytes | memoryview, sequence: int) -> tuple[int, ...] | None:
+    """The entry of a sequence in a links page, if it is there."""
+    position = find_from(data, sequence) * _WIDTH
+    if position >= len(data):
+        return None
+    entry: tuple[int, ...] = ENTRY.unpack_from(data, position)
+    return entry if entry[0] == sequence else None
+
+
 def pack(messages: list[Message], previous: int) -> Iterator[tuple[LinksPage, bytes, int]]:
-    """Write a run of records as pages.
-
-    Args:
-        messages: in ascending sequence; all appended in one commit.
-        previous: the sequence of the record before them; 0 if there is none.
-
-    Yields:
-        The links page, the body page, and the sum of its records' sizes.
-    """
+    """Write the records of one commit as pages: the links page, the body page, the sum of the records' sizes."""
     start, total = 0, len(messages)
     while start < total:
         end, size = start, 0
@@ -159,11 +151,7 @@ def pack(messages: list[Message], previous: int) -> Iterator[tuple[LinksPage, by
 
 
 def records(body: bytes | memoryview) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """The headers of a body page's records, removed ones too.
-
-    Yields:
-        sequence, expiration, size, checksum, priority, and the offset of the content.
-    """
+    """Sequence, expiration, size, checksum, priority and offset of each record of a body page, removed ones too."""
     offset = 0
     while offset + RECORD.size <= len(body):
         sequence, expiration, size, checksum, priority = RECORD.unpack_from(body, offset)

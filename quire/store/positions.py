@@ -4,12 +4,12 @@ Sequences ascend along a lane and are never used again; some have no record: it 
 stream's offsets are the sequences of its partitions' lanes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from quire.errors import StoreCorrupt
 from quire.message import Message
-from quire.store.base import LaneState, Page, Store, StoreReader
+from quire.store.base import LaneState, Page, StoreReader
 
 NEIGHBOURS = 16
 """How many records one step of a search looks at, so that a few that are out of order do not mislead it."""
@@ -21,14 +21,7 @@ Key = TypeVar("Key", int, tuple[int, int])
 
 
 class Extent(NamedTuple):
-    """What of a partition can be read.
-
-    Attributes:
-        earliest: the offset of the first record; ``end`` if there is none.
-        end: above every offset that was ever used; what is sent from now on comes at or behind it.
-        records: how many records there are.
-        bytes: the sum of their sizes.
-    """
+    """What can be read of a partition: from the offset ``earliest`` to before ``end``, above every offset ever used."""
 
     earliest: int
     end: int
@@ -37,22 +30,13 @@ class Extent(NamedTuple):
 
     @classmethod
     def of(cls, state: LaneState) -> "Extent":
-        """What of a lane in a state can be read."""
+        """What can be read of a lane with a state."""
         return cls(state.head or state.next_sequence, state.next_sequence, state.count, state.bytes)
 
 
 def extent(reader: StoreReader, lane: int) -> Extent:
-    """What of a lane can be read, in O(1)."""
+    """What can be read of a lane, in O(1)."""
     return Extent.of(reader.lane_state(lane))
-
-
-def extents(store: Store, lanes: Iterable[int]) -> list[Extent]:
-    """The same of several lanes, all at one moment.
-
-    A transaction is in one commit, so no moment has a part of it only.
-    """
-    with store.snapshot() as reader:
-        return [extent(reader, lane) for lane in lanes]
 
 
 def timestamp_of(message: Message) -> int:
@@ -63,41 +47,22 @@ def timestamp_of(message: Message) -> int:
 
 
 def offset_at(reader: StoreReader, lane: int, time_ms: int, first: int = 0) -> int:
-    """The offset of the first record that the broker took at a time or later, in O(log n) reads (``search``).
+    """The offset of the first record that the broker took at a time or later, by ``search``; the end if there is none.
 
-    Timestamps ascend along a partition of a stream (``Partition.send``). In what older versions stored there are two
-    exceptions. A message of a transaction has the time of its SEND, so it may be older than what stands before it; a
-    few such records do not mislead the search, but hundreds in a row may. And the broker's clock may have been set
-    back: then a time comes twice, and either place may be found.
-
-    Args:
-        reader: a snapshot, or the store.
-        lane: which lane.
-        time_ms: milliseconds since the epoch.
-        first: the first offset to look at.
-
-    Returns:
-        The offset; the lane's end if all its records are older.
+    Timestamps ascend along a partition of a stream (``Partition.send``). Records of older versions have two exceptions.
+    A message of a transaction has the time of its SEND, so it may be older than the record before it; a few such
+    records do not mislead the search, but hundreds in a row may. And the broker's clock may have been set back: then a
+    time comes twice, and either place may be found.
     """
     return search(reader, lane, timestamp_of, time_ms, first)
 
 
 def search(reader: StoreReader, lane: int, key: Callable[[Message], Key], wanted: Key, begin: int = 0) -> int:
-    """The first record of a lane with a key that is not below a wanted one, in O(log n) reads.
+    """The offset of the first record from ``begin`` on with a key not below the wanted one; the end if there is none.
 
-    Keys should ascend along the lane. Where they do not, it still holds that the record found is not below the wanted
-    key, and what stands just before it is. A damaged record is taken to have the key of the next sound one, so whoever
-    begins there meets it and is told.
-
-    Args:
-        reader: a snapshot, or the store.
-        lane: which lane.
-        key: of a record.
-        wanted: the key to look for.
-        begin: the first offset to look at.
-
-    Returns:
-        Its offset; the lane's end if all keys are below the wanted one.
+    It takes O(log n) reads. Keys should ascend along the lane. Where they do not, the record found is still not below
+    the wanted key, and the one just before it is. A damaged record counts with the key of the next sound one, so a
+    read from there meets it.
     """
     low, end, *_ = extent(reader, lane)
     low = max(low, begin)
@@ -122,10 +87,7 @@ def time_from(reader: StoreReader, lane: int, offset: int) -> int | None:
 
 
 def _look(reader: StoreReader, lane: int, start: int, end: int) -> tuple[int, list[Message]]:
-    """The first record from an offset on, 0 if there is none before the end, and the sound ones that stand together.
-
-    They begin with the first record, or behind it if it is damaged.
-    """
+    """The first offset with a record, 0 if there is none before the end, and sound records from it on or behind it."""
     first = 0
     while start < end:
         try:
@@ -141,8 +103,7 @@ def _look(reader: StoreReader, lane: int, start: int, end: int) -> tuple[int, li
 def sound_page(reader: StoreReader, lane: int, first: int, until: int, byte_budget: int, limit: int) -> Page:
     """Read records from one offset to before another (``StoreReader.page``); a damaged one ends the read before it.
 
-    Raises:
-        StoreCorrupt: the first one is damaged; ``data`` has its ``sequence``.
+    If the first one is damaged, it raises ``StoreCorrupt`` with its ``sequence``.
     """
     limit = min(limit, until - first)
     try:

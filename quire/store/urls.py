@@ -1,7 +1,9 @@
-"""From a store's URL to the store, and to a text that may be shown."""
+"""From a store's URL to the store, to its path, and to a text that may be shown."""
 
 import re
+from contextlib import closing
 from difflib import get_close_matches
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from quire.errors import InvalidArgument
@@ -12,13 +14,14 @@ _EXAMPLES = "lmdb:///var/lib/quire, sqlite:///var/lib/quire.db, postgresql://use
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
 
-def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
-    """Make the store a URL names. It is not opened. Only the back end that is asked for is imported.
+def store_for_url(url: str, sync: Sync = Sync.ALWAYS, *, readonly: bool = False) -> Store:
+    """Make the store a URL names, without opening it. Only the back end in use is imported.
 
     Args:
         url: ``lmdb:///dir`` or ``sqlite:///file`` (absolute paths), ``memory:``, or ``postgresql://...`` as PostgreSQL
             and SQLAlchemy take it; ``postgres:`` and ``postgresql+psycopg:`` mean the same.
         sync: when commits are on disk.
+        readonly: an LMDB store makes and changes nothing when it is opened; the others need no such care.
 
     Raises:
         InvalidArgument: it is no URL of a store, or its path is not absolute.
@@ -31,7 +34,7 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
     if scheme == "lmdb":
         from quire.store.lmdb import LmdbStore
 
-        return LmdbStore(unquote(_path(url)), sync)
+        return LmdbStore(unquote(_path(url)), sync, readonly=readonly)
     if scheme == "sqlite" or scheme in _POSTGRESQL:
         from quire.store.sql.store import SqlStore
 
@@ -39,6 +42,28 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS) -> Store:
     close = get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)
     meant = f"did you mean {'memory:' if close == ['memory'] else close[0]}? " if close else ""
     raise InvalidArgument(f"{scheme!r} is no kind of store: {meant}write {_EXAMPLES}", scheme=scheme)
+
+
+def store_path(url: str) -> Path | None:
+    """The directory or file of an embedded store; None for a database server's."""
+    scheme = url.partition(":")[0]
+    if scheme in ("lmdb", "sqlite"):
+        return Path(unquote(_path(url)))
+    if scheme not in _POSTGRESQL:
+        place = shown(url)
+        raise InvalidArgument(f"{place!r} is no store for maintenance: it is not kept anywhere", url=place)
+    return None
+
+
+def store_exists(url: str) -> bool:
+    """Whether there is a store at the place a URL names."""
+    path = store_path(url)
+    if path is None:
+        from quire.store.sql.store import SqlStore
+
+        with closing(SqlStore(url)) as store:
+            return store.exists()
+    return (path / "data.mdb" if url.startswith("lmdb:") else path).exists()
 
 
 def shown(url: str) -> str:

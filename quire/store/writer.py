@@ -1,8 +1,7 @@
 """Group commit: the owner fills one batch while a thread commits the last one.
 
-The interface is two calls. ``submit`` hands a batch over and returns at once; when it is on disk, or has failed,
-``completed`` is called on the writer's thread. At most one batch is under way: the owner keeps filling the next one
-until then, and that is what groups commits. No lock is held and no future made, per batch or per message.
+``submit`` passes a batch to the thread and returns at once; when it is on disk, or has failed, ``completed`` is called
+on the writer's thread. At most one batch is in progress: the owner fills the next one until then, which groups commits.
 """
 
 import queue
@@ -15,10 +14,10 @@ from quire.errors import QuireError, StoreError
 from quire.store.base import Store, Sync, WriteBatch
 
 SYNC_INTERVAL = 1.0
-"""With ``Sync.INTERVAL`` a commit is on disk at the latest this many seconds later."""
+"""With ``Sync.INTERVAL`` a commit is on disk at most this many seconds later."""
 
 Completed = Callable[[WriteBatch, QuireError | None], None]
-"""What is called with a batch that is done, and the error if it failed."""
+"""Called with a batch that is done, and the error if it failed."""
 
 
 class Writer(Protocol):
@@ -30,13 +29,9 @@ class Writer(Protocol):
 
 
 class GroupCommitWriter:
-    """Commits batches on a thread of its own.
+    """Commits batches to an open and locked store, on a thread of its own.
 
-    Args:
-        store: where to; open, and locked by this process.
-        sync: with ``INTERVAL`` the thread syncs the store every second.
-        clock: for that.
-        completed: called on the writer's thread after each batch.
+    With ``Sync.INTERVAL`` it syncs the store every second. ``completed`` is called on its thread.
     """
 
     def __init__(self, store: Store, sync: Sync, clock: Clock, completed: Completed) -> None:
@@ -83,7 +78,7 @@ class GroupCommitWriter:
 
 
 def _attempt(call: Callable[..., None], *args: WriteBatch) -> QuireError | None:
-    """Call the store and return its failure: whatever a back end raises, the batch's owner must hear of it."""
+    """Call the store and return its failure: the batch's owner must know of any error that a back end raises."""
     try:
         call(*args)
     except QuireError as error:

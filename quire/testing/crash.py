@@ -9,7 +9,7 @@ import os
 import sys
 
 from quire.errors import QuireError
-from quire.server.service import run
+from quire.server.process import run
 from quire.settings import load
 from quire.store.base import Store
 from quire.testing.faults import Fault, FaultyStore, Point, die, io_error, no_space

@@ -135,7 +135,7 @@ def _hook_commit(store: Store, call: Callable[[], None]) -> None:
         def committing(_connection: Connection) -> None:
             call()
 
-        event.listen(store._backend.writer, "commit", committing)
+        event.listen(store.backend.writer, "commit", committing)
     else:
         raise InvalidArgument(f"the store {store.url} has no transaction to be inside of", url=store.url)
 
@@ -165,7 +165,7 @@ def tear(store: Store, lane: int, sequence: int) -> None:
                 place = data.find(content, place + 1)
     elif isinstance(store, SqlStore):
         here = (records.c.lane == lane) & (records.c.sequence == sequence)
-        with store._backend.writer.begin() as connection:
+        with store.backend.writer.begin() as connection:
             connection.execute(update(records).where(here).values(content=torn))
     else:
         raise InvalidArgument(f"the store {store.url} keeps nothing that could be torn", url=store.url)

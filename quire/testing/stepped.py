@@ -212,11 +212,9 @@ class SteppedClient:
         output = bytes(self.connection.output)
         self.connection.output.clear()
         self.beats += len(output) if not output.strip(b"\n") else 0
-        for head, _, body in self._decoder.receive(output):
-            assert isinstance(body, bytes | bytearray)
-            self._frames.append(Frame(head.command.decode(), head.headers, bytes(body)))
-        if self._decoder.error is not None:
-            raise self._decoder.error
+        self._decoder.receive(output)
+        while events := self._decoder.next_events():
+            self._frames += [Frame(head.command.decode(), head.headers, bytes(body)) for head, _, body in events]
         taken = [frame for frame in self._frames if frame.command == command]
         self._frames = [frame for frame in self._frames if frame.command != command]
         return taken

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.acceptance.test_perf import broken, perf, values
+from tests.acceptance.test_scenarios import broken, found_by, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.mark.parametrize("store", ["lmdb", "sqlite"])
 def test_only_what_was_stuck_comes_again(store: str) -> None:
-    found = perf("scenario", "progress", "--store", store)
+    found = found_by("progress", "--store", store)
     assert broken(found) == []
     seen = values(found)
     assert seen["consumer_killed_again"] == 1

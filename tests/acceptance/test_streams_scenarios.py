@@ -1,14 +1,14 @@
-"""The scenarios of ``quire perf scenario`` for streams, with real brokers and few messages."""
+"""The scenarios of the benchmarks for streams, with real brokers and few messages."""
 
 import pytest
 
-from tests.acceptance.test_perf import broken, perf, values
+from tests.acceptance.test_scenarios import broken, found_by, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 def test_a_stream_is_taken_once_and_leaves_no_lag() -> None:
-    found = perf("scenario", "stream", "--messages", "5000")
+    found = found_by("stream", "--messages", "5000")
     assert broken(found) == []
     assert values(found)["appended_per_s"] > 0
     assert values(found)["consumed_per_s"] > 0
@@ -16,19 +16,19 @@ def test_a_stream_is_taken_once_and_leaves_no_lag() -> None:
 
 def test_nobody_notices_a_stuck_message_and_the_lag_is_exact() -> None:
     # Too few messages to compare times.
-    found = perf("scenario", "stream", "--stuck", "--messages", "4000", exit_codes=(0, 1))
+    found = found_by("stuck", "--messages", "4000", exit_codes=(0, 1))
     assert set(broken(found)) <= {"p50_to_free", "p99_to_free"}
     assert values(found)["lags_looked_at"] > 10
 
 
 def test_leases_end_on_time_while_messages_flow() -> None:
-    found = perf("scenario", "leases", "--count", "2000")
+    found = found_by("leases", "--count", "2000")
     assert broken(found) == []
     assert values(found)["leases"] == 2000
 
 
 def test_members_come_and_go_and_no_partition_has_two_owners() -> None:
-    found = perf("scenario", "rebalance", "--seconds", "20")
+    found = found_by("rebalance", "--seconds", "20")
     assert broken(found) == []
     assert values(found)["connections"] == 20
     assert values(found)["moves"] > 24

@@ -7,8 +7,8 @@ import pytest
 from quire.errors import InvalidArgument, StoreUnreachable
 from quire.store.maintenance.findings import Problem, RepairReport
 from quire.store.maintenance.importer import import_lines
+from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.restore import restore
-from quire.store.maintenance.store_maintenance import reading, writing
 from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, problems, sequences
 from tests.unit.store.tampering import SqlTampering
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def url(postgresql_server: PostgresqlServer, tmp_path: Path) -> str:
     url = postgresql_server.url_for(tmp_path)
-    with writing(url, create=True) as opened:
+    with open_for_writing(url, create=True) as opened:
         fill(opened.store)
     return url
 
@@ -54,30 +54,30 @@ def test_damage_is_named_and_mended(url: str, tmp_path: Path) -> None:
 
 def test_an_export_comes_back_from_sqlite_unchanged(url: str, tmp_path: Path) -> None:
     other = f"sqlite://{tmp_path}/store"
-    with writing(other, create=True) as opened:
+    with open_for_writing(other, create=True) as opened:
         import_lines(opened.store, lines(url))
     assert lines(other) == lines(url)
 
 
 def test_compacting_changes_nothing(url: str) -> None:
     before = lines(url)
-    with writing(url) as opened:
+    with open_for_writing(url) as opened:
         opened.maintenance.compact()
     assert lines(url) == before
 
 
 def test_copies_are_left_to_the_server(url: str, tmp_path: Path) -> None:
-    with reading(url) as opened, pytest.raises(InvalidArgument, match="pg_dump"):
+    with open_for_reading(url) as opened, pytest.raises(InvalidArgument, match="pg_dump"):
         opened.maintenance.backup(tmp_path / "backup")
     with pytest.raises(InvalidArgument, match="pg_restore"):
         restore(url, tmp_path)
 
 
 def test_reading_makes_no_store(postgresql_server: PostgresqlServer, tmp_path: Path) -> None:
-    with pytest.raises(StoreUnreachable), reading(postgresql_server.url_for(tmp_path)):
+    with pytest.raises(StoreUnreachable), open_for_reading(postgresql_server.url_for(tmp_path)):
         pass
 
 
 def test_a_server_that_does_not_answer_is_unreachable() -> None:
-    with pytest.raises(StoreUnreachable), reading("postgresql+psycopg://quire:secret@127.0.0.1:1/none"):
+    with pytest.raises(StoreUnreachable), open_for_reading("postgresql+psycopg://quire:secret@127.0.0.1:1/none"):
         pass

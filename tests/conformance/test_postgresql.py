@@ -7,9 +7,9 @@ import pytest
 
 from quire.migrations import prepare
 from quire.store.base import Store
-from quire.store.maintenance.store_maintenance import exists, reading
+from quire.store.maintenance.open_store import open_for_reading
 from quire.store.sql.store import SqlStore
-from quire.store.urls import store_for_url
+from quire.store.urls import store_exists, store_for_url
 from quire.testing.store_case import fill
 from quire.testing.store_mark_tests import KEYS, keys, set_marks
 from quire.testing.store_suite import SharedStoreSuite
@@ -52,12 +52,12 @@ class TestPostgresqlStore(SharedStoreSuite):
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
     def test_url_may_begin_with_any_name_of_postgresql(self, scheme: str, tmp_path: Path) -> None:
         url = scheme + self._server.url_for(tmp_path).removeprefix("postgresql+psycopg")
-        assert not exists(url)
+        assert not store_exists(url)
         with closing(store_for_url(url)) as store:
             store.open()
             fill(store, 1, 3)
-        assert exists(url)
+        assert store_exists(url)
         assert prepare(url) is None
-        with reading(url) as opened:
+        with open_for_reading(url) as opened:
             assert opened.store.lane_state(1).count == 3
             assert opened.maintenance.lanes() == [1]

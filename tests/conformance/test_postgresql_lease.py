@@ -155,7 +155,7 @@ def cut_at_commit(brokers: Brokers, *, made: bool, times: int = 1) -> list[int]:
             raise OperationalError("COMMIT", None, psycopg.OperationalError("the connection is closed"))
 
     brokers.first._batches.write = write  # type: ignore[method-assign]
-    event.listen(brokers.first._backend.writer, "commit", committing)
+    event.listen(brokers.first.backend.writer, "commit", committing)
     return lost
 
 

@@ -1,4 +1,4 @@
-"""The pages and the Makefile have the same commands."""
+"""The pages, the Makefile and the hooks of pre-commit have the same commands."""
 
 import re
 
@@ -17,3 +17,10 @@ def test_every_command_of_a_page_is_a_target_and_every_described_target_is_on_a_
     named = {first or second for text in texts for first, second in _COMMAND.findall(text)}
     assert sorted(named - targets) == []
     assert sorted(described - named) == []
+
+
+def test_the_hooks_before_a_commit_are_the_commands_of_make_check() -> None:
+    hooks = re.findall(r"entry: \.venv/bin/(.*)", (ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    rule = re.search(r"^check:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    assert rule
+    assert hooks == re.findall(r"\$\(BIN\)/(.*)", rule[1])

@@ -20,13 +20,13 @@ def test_two_seconds_find_nothing() -> None:
 
 
 def test_a_decoder_that_loses_a_frame_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Decoder.receive
+    right = Decoder.next_events
 
-    def loses_the_second(decoder: Decoder, data: bytes) -> list[Event]:
-        return right(decoder, data)[:1]
+    def loses_the_second(decoder: Decoder) -> list[Event]:
+        return right(decoder)[:1]
 
     stream = b"\0\x3f\x3f\x3f" + b"BEGIN\na:b\n\n\0" * 8
     check_bytes(stream)
-    monkeypatch.setattr(Decoder, "receive", loses_the_second)
+    monkeypatch.setattr(Decoder, "next_events", loses_the_second)
     with pytest.raises(AssertionError, match="the frames depend on how the stream is cut"):
         check_bytes(stream)

@@ -15,6 +15,7 @@ from quire.errors import BrokerUnreachable, UnsupportedVersion
 from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.encoder import encode_frame, error_frame
 from quire.protocols.stomp.versions import Version
+from tests.fuzz.stomp_decoder import decode
 
 
 class EchoHandler(BaseHTTPRequestHandler):
@@ -83,7 +84,7 @@ def serve_stomp(listener: socket.socket, refuse: bool = False) -> None:
     decoder = Decoder(Limits())
     with accepted:
         while data := accepted.recv(65536):
-            for head, receipt, _ in decoder.receive(data):
+            for head, receipt, _ in decode(decoder, data):
                 if refuse:
                     accepted.sendall(error_frame(UnsupportedVersion("no"), Version.V1_2, None))
                     return

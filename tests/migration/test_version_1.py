@@ -22,15 +22,16 @@ from quire.errors import StoreError, StoreLocked, StoreOutdated, StoreTooNew, St
 from quire.message import Message
 from quire.migrations import MigrationReport, migrate, prepare
 from quire.migrations.lmdb import STEPS
-from quire.migrations.sql.place import SqlPlace
+from quire.migrations.sql.sql_migration import SqlMigration
 from quire.store.base import Delivery, LaneState, WriteBatch
 from quire.store.lmdb_lane import Databases
 from quire.store.maintenance.export import export
 from quire.store.maintenance.findings import Problem
-from quire.store.maintenance.store_maintenance import exists, reading, store_path
+from quire.store.maintenance.open_store import open_for_reading
 from quire.store.maintenance.verify import verify
+from quire.store.marks import walk_producers
 from quire.store.sql.tables import metadata
-from quire.store.urls import store_for_url
+from quire.store.urls import store_exists, store_for_url, store_path
 from tests.postgresql_server import PostgresqlServer
 from tests.samples import make_version_1 as sample
 from tests.unit.store.maintained import findings, mend, problems
@@ -87,7 +88,7 @@ def test_everything_is_there_after_the_migration(url: str) -> None:
     report = migrate(url)
     assert (report.found, report.current, len(report.steps)) == (1, 2, 1)
     assert "checksum" in report.steps[0]
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         store = opened.store
         assert list(verify(store, opened.maintenance)) == []
         assert [tuple(found) for found in store.destinations()] == [
@@ -107,7 +108,7 @@ def test_everything_is_there_after_the_migration(url: str) -> None:
             for r in sorted(sample.records(1), key=lambda r: r.expiration)
             if r.expiration
         ]
-        assert dict(opened.maintenance.producers()) == sample.PRODUCERS
+        assert dict(walk_producers(opened.store)) == sample.PRODUCERS
         assert dict(opened.store.marks("")) == sample.TRANSACTIONS
 
 
@@ -123,7 +124,7 @@ def test_a_migrated_store_goes_on(url: str) -> None:
         store.apply(batch)
     finally:
         store.close()
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         assert list(verify(opened.store, opened.maintenance)) == []
 
 
@@ -131,7 +132,7 @@ def test_pages_are_migrated_a_number_at_a_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(STEPS[2], "_PAGES_AT_ONCE", 2)
     shutil.copytree(sample.LMDB, tmp_path / "store")
     migrate(f"lmdb://{tmp_path}/store")
-    with reading(f"lmdb://{tmp_path}/store") as opened:
+    with open_for_reading(f"lmdb://{tmp_path}/store") as opened:
         assert list(verify(opened.store, opened.maintenance)) == []
         assert opened.store.lane_state(1).count == len(sample.records(1))
 
@@ -149,7 +150,7 @@ def test_rows_are_migrated_a_number_at_a_time(tmp_path: Path) -> None:
         neighbours = [(at, at - 1, (at + 1) % 2501, size) for at, size, _ in rows]
         connection.executemany("INSERT INTO links VALUES (3, ?, ?, ?, ?)", neighbours)
     migrate(f"sqlite://{tmp_path}/store")
-    with reading(f"sqlite://{tmp_path}/store") as opened:
+    with open_for_reading(f"sqlite://{tmp_path}/store") as opened:
         assert list(verify(opened.store, opened.maintenance)) == []
         assert opened.store.lane_state(3).count == 2500
 
@@ -167,7 +168,7 @@ def test_damage_is_carried_over_for_repair_to_see(tmp_path: Path) -> None:
     found = problems(url)
     assert {(Problem.DAMAGED_RECORD, 3), (Problem.MISSING_LINK, 9)} <= found
     mend(url)
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         kept = [link.sequence for link in opened.store.links(1, 0, 100)]
     assert kept == sorted({record.sequence for record in sample.records(1)} | {12, 13, 14})
 
@@ -178,15 +179,15 @@ def test_a_killed_migration_leaves_the_store_as_it_was(url: str) -> None:
     program = f"""
 import os, signal
 from quire.migrations import migrate
-from quire.migrations.lmdb import place as lmdb_place
-from quire.migrations.sql.place import SqlPlace
+from quire.migrations.lmdb import lmdb_migration
+from quire.migrations.sql.sql_migration import SqlMigration
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-run = SqlPlace._run
-SqlPlace._run = lambda *arguments: (run(*arguments), kill())
-lmdb_place.place = kill
+run = SqlMigration._run
+SqlMigration._run = lambda *arguments: (run(*arguments), kill())
+lmdb_migration.replace_data_file = kill
 migrate({url!r}, backup=False)
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
@@ -223,12 +224,12 @@ def test_the_backup_is_the_store_as_it_was(url: str) -> None:
     with pytest.raises(StoreOutdated):
         store.open()
     store.close()
-    with reading(url) as opened:
-        expected = list(export(opened))
+    with open_for_reading(url) as opened:
+        expected = list(export(opened.store))
     # It is whole: it can be migrated as the store was.
     migrate(backup, backup=False)
-    with reading(backup) as opened:
-        assert list(export(opened)) == expected
+    with open_for_reading(backup) as opened:
+        assert list(export(opened.store)) == expected
 
 
 def test_no_backup_is_made_if_none_is_wanted(url: str, tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_start_without_a_store_has_nothing_to_do(scheme: str, tmp_path: Path) 
     assert prepare(f"{scheme}://{tmp_path}/store") is None
     with pytest.raises(StoreUnreachable):
         migrate(f"{scheme}://{tmp_path}/store")
-    assert not exists(f"{scheme}://{tmp_path}/store")
+    assert not store_exists(f"{scheme}://{tmp_path}/store")
 
 
 def test_a_newer_store_is_refused_and_left_alone(url: str) -> None:
@@ -278,7 +279,7 @@ def test_a_store_in_use_is_not_migrated(url: str) -> None:
 
 @pytest.mark.parametrize("url", KINDS[1:], indirect=True)
 def test_a_migration_by_another_broker_is_noticed(url: str) -> None:
-    place = SqlPlace(url, store_path(url))
+    place = SqlMigration(url, store_path(url))
     migrate(url, backup=False)
     with pytest.raises(StoreLocked, match="start again"):
         place.upgrade(1, "")
@@ -291,14 +292,14 @@ def test_an_interrupted_migration_leaves_the_store_as_it_was(url: str, monkeypat
 
     with monkeypatch.context() as patched:
         # The last thing a migration does: everything else is done by then.
-        patched.setattr("quire.migrations.lmdb.place.place", interrupted)
-        patched.setattr("quire.migrations.sql.place.command.upgrade", _then(interrupted))
+        patched.setattr("quire.migrations.lmdb.lmdb_migration.replace_data_file", interrupted)
+        patched.setattr("quire.migrations.sql.sql_migration.command.upgrade", _then(interrupted))
         with pytest.raises(KeyboardInterrupt):
             migrate(url, clock=ManualClock(0))
     assert format_of(url) == 1
     report = migrate(url)
     assert report.found == 1
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         assert list(verify(opened.store, opened.maintenance)) == []
 
 

@@ -118,10 +118,6 @@ class AckSetMachine(RuleBasedStateMachine):
         self.acks = AckSet.from_pages(self.pages.stored)
         assert self.acks.changed_pages() == {}
 
-    @rule()
-    def encode(self) -> None:
-        check(AckSet.decode(self.acks.encode()), self.model)
-
     @invariant()
     def same_as_model(self) -> None:
         check(self.acks, self.model)

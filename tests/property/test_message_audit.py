@@ -2,6 +2,7 @@
 
 from collections import deque
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ STEPS = st.lists(
 Id = tuple[str, str, int]
 
 
+@pytest.mark.slow
 @given(STEPS, st.integers(1, 3), st.integers(1, 3))
 def test_new_and_duplicate_are_never_wrong(
     steps: list[tuple[str, str, str, int]], producers: int, destinations: int

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def _sent(message: Message) -> Sent:
     return Sent(headers, message.body, message.expiration, message.priority, message.persistent)
 
 
+@pytest.mark.slow
 @given(frames(), st.sampled_from([1, 2, 64]))
 def test_one_connection_and_a_connection_for_each_frame_store_the_same(sent: list[bytes], kept: int) -> None:
     together, apart = SteppedBroker(), SteppedBroker()

@@ -10,7 +10,7 @@ from quire.protocols.stomp.encoder import content_for, encode_frame, encode_rece
 from quire.protocols.stomp.frames import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS, UNESCAPED_COMMANDS
 from quire.protocols.stomp.heads import BLANKS
 from quire.protocols.stomp.versions import Version
-from tests.fuzz.stomp_decoder import PARTS, Frame, check_bytes, frames_of, streams
+from tests.fuzz.stomp_decoder import PARTS, Frame, check_bytes, decode, fault_of, frames_of, streams
 
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\\:\r\n\0 \t"), max_size=12)
 # In 1.1 a carriage return before the line feed is the end-of-line's; 1.0 has no escapes and trims.
@@ -24,9 +24,9 @@ def receive(decoder: Decoder, stream: bytes, sizes: list[int]) -> list[Frame]:
     """Feed a stream in chunks of these sizes, the rest at once."""
     events = []
     for size in sizes:
-        events += decoder.receive(stream[:size])
+        events += decode(decoder, stream[:size])
         stream = stream[size:]
-    return frames_of(events + decoder.receive(stream))
+    return frames_of(events + decode(decoder, stream))
 
 
 @st.composite
@@ -51,7 +51,7 @@ def test_what_is_encoded_comes_back(data: st.DataObject, version: Version, sizes
         for command, fields, body in sent
     ]
     assert receive(decoder, stream, sizes) == expected
-    assert decoder.error is None
+    assert fault_of(decoder) is None
 
 
 @given(st.lists(TEXT, max_size=4), CHUNKS)
@@ -66,7 +66,7 @@ def test_receipts_come_back_raw_and_are_given_back_raw(receipts: list[str], size
 @given(st.lists(st.text("abc-\\:1ü", min_size=1, max_size=5), max_size=8), CHUNKS)
 def test_a_run_of_acks_equals_single_frames(ids: list[str], sizes: list[int]) -> None:
     encoded = [encode_frame(b"ACK", {"id": ack}) for ack in ids]
-    one_by_one = [frame for ack in encoded for frame in frames_of(Decoder(Limits()).receive(ack))]
+    one_by_one = [frame for ack in encoded for frame in frames_of(decode(Decoder(Limits()), ack))]
     assert receive(Decoder(Limits()), b"".join(encoded), sizes) == one_by_one
     assert [dict(fields)["id"] for _, fields, _, _ in one_by_one] == ids
 
@@ -78,7 +78,7 @@ def test_content_reads_the_same_in_1_1_and_1_2(headers: dict[str, str], body: by
     for version in (Version.V1_1, Version.V1_2):
         decoder = Decoder(Limits(), SERVER_COMMANDS)
         decoder.version = version
-        [(_, fields, _, got)] = frames_of(decoder.receive(b"MESSAGE\n" + content_for(content, version) + b"\0"))
+        [(_, fields, _, got)] = frames_of(decode(decoder, b"MESSAGE\n" + content_for(content, version) + b"\0"))
         assert fields[2:] == tuple(headers.items())
         assert got == body
 
@@ -89,7 +89,7 @@ def test_content_makes_no_header_in_1_0_that_was_not_there(headers: dict[str, st
     decoder = Decoder(Limits(), SERVER_COMMANDS)
     decoder.version = Version.V1_0
     content = content_for(b"message-id:1\n" + lines + b"\n", Version.V1_0)
-    [(_, fields, _, body)] = frames_of(decoder.receive(b"MESSAGE\n" + content + b"\0"))
+    [(_, fields, _, body)] = frames_of(decode(decoder, b"MESSAGE\n" + content + b"\0"))
     assert len(fields) == 1 + len(headers)
     assert {name for name, _ in fields if ":" not in name and "\\" not in name} <= {"message-id", *headers}
     assert body == b""

@@ -4,22 +4,15 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.simulation import generator
-from tests.simulation.history import History, parse
+from tests.simulation.history import History
 from tests.simulation.run import crashing_everywhere, failure_of
 from tests.simulation.shrink import shrink_failure
-from tests.simulation.streams import generator as stream_generator
-
-WORLDS: dict[str, Callable[[int], History]] = {
-    "queues": generator.generate,
-    "streams": stream_generator.generate,
-}
-"""What makes a history out of a seed, by what it is about."""
+from tests.simulation.worlds import WORLDS, parse
 
 CHUNK = 100
 """How many seeds a process is given at once."""
@@ -29,11 +22,7 @@ MOST_REPORTS = 5
 
 
 def main() -> int:
-    """Do what was asked for.
-
-    Returns:
-        The exit code: 1 if a history broke a promise.
-    """
+    """Do what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--world", choices=list(WORLDS), help="what they are about; both if it is not said")
     parser.add_argument("--seeds", type=int, default=1000, help="how many histories of each world")
@@ -67,20 +56,18 @@ Found = tuple[int, History | None]
 
 
 def _failing(world: str, seed: int) -> Found:
-    history = WORLDS[world](seed)
+    history = WORLDS[world].generate(seed)
     return seed, history if failure_of(history) else None
 
 
 def _failing_somewhere(world: str, seed: int) -> Found:
-    return seed, next((history for history in crashing_everywhere(WORLDS[world](seed)) if failure_of(history)), None)
+    return seed, next(
+        (history for history in crashing_everywhere(WORLDS[world].generate(seed)) if failure_of(history)), None
+    )
 
 
 def _report(results: Iterator[Found], what: str) -> int:
-    """Tell of those that fail, as soon as they do.
-
-    Returns:
-        How many there were.
-    """
+    """Tell of those that fail, as soon as they do."""
     count = broken = 0
     for seed, history in results:
         count += 1
@@ -94,11 +81,7 @@ def _report(results: Iterator[Found], what: str) -> int:
 
 
 def report(history: History) -> str:
-    """What a history that fails looks like when it is shortened: its lines, what happens in it, and how it ends.
-
-    Args:
-        history: fails.
-    """
+    """What a history that fails looks like when it is shortened: its lines, what happens in it, and how it ends."""
     shortest = shrink_failure(history)
     happened: list[str] = []
     failure = failure_of(shortest, happened.append)

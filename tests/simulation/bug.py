@@ -1,7 +1,4 @@
-"""Bugs planted by hand: a wrong method in place of the right one.
-
-The wrong one mostly calls the right one, and then spoils what it did.
-"""
+"""Bugs planted by hand: a wrong method in place of the right one."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -33,13 +30,7 @@ class Bugs(dict[str, Bug]):
     """Bugs, by what is wrong."""
 
     def add(self, name: str, owner: type, method: str) -> Callable[[Callable[[Method], Any]], None]:
-        """Enter the bug that the decorated function makes out of a method.
-
-        Args:
-            name: what is wrong.
-            owner: the class.
-            method: the method's name.
-        """
+        """Enter the bug that the decorated function makes out of a method."""
 
         def register(spoil: Callable[[Method], Any]) -> None:
             self[name] = Bug(owner, method, spoil)

@@ -1,16 +1,12 @@
-"""What must hold of a broker at any time, or at rest, however it came there."""
+"""What must hold of a broker in any world."""
 
-from operator import attrgetter
+from collections.abc import Iterable
 
-from quire.broker.queues.queue import Queue
-from quire.message import Message
 from quire.store.base import Store
 from quire.store.maintenance.verify import verify
 from quire.testing.stepped import SteppedBroker
-from tests.simulation.client import Client
-from tests.simulation.ownership import Ownership
-from tests.simulation.promises import Broken, Rule
-from tests.simulation.subscribed import Subscribed
+from tests.simulation.client import SimulatedClient
+from tests.simulation.rules import Broken, Rule
 
 GREATEST = 2000
 """No message is charged more than this: content, headers, a dead letter's headers, and the overhead."""
@@ -19,58 +15,9 @@ ALL = 1 << 30
 """More than there ever is."""
 
 
-def check_memory(stepped: SteppedBroker) -> None:
-    """At any time: no more is resident than the limits allow, and one message for each queue.
-
-    Raises:
-        Broken: more is.
-    """
+def check_answered(stepped: SteppedBroker, clients: Iterable[SimulatedClient]) -> None:
+    """At rest: no producer is held without a reason, and every receipt has come."""
     broker = stepped.broker
-    most = broker.core.memory.limit + GREATEST * sum([len(queue.lanes) for queue in broker.queues.values()])
-    if broker.core.memory.peak > most:
-        raise Broken(Rule.MEMORY, f"{broker.core.memory.peak} bytes were resident, the most is {most}")
-    for name, queue in broker.queues.items():
-        most = queue.memory.limit + GREATEST * len(queue.lanes)
-        if queue.memory.limit and queue.memory.peak > most:
-            raise Broken(Rule.MEMORY, f"{name} had {queue.memory.peak} bytes resident, the most is {most}")
-
-
-def check_counts(stepped: SteppedBroker) -> None:
-    """At rest: what queues count is what there is.
-
-    Raises:
-        Broken: it is something else.
-    """
-    broker = stepped.broker
-    if broker.core.store_error is not None:
-        return  # acknowledgements wait for the store, and are counted already
-    for name, queue in broker.queues.items():
-        states = [stepped.store.lane_state(lane.id) for lane in queue.lanes]
-        spooled = [link for lane in queue.lanes for link in stepped.spool.links(lane.id, 0, ALL)]
-        unstored = queue.unstored()
-        count = sum([state.count for state in states]) + len(spooled) + len(unstored)
-        size = sum([state.bytes for state in states]) + sum([link.size for link in spooled])
-        size += sum([message.size for message in unstored])
-        if (queue.depth, queue.bytes) != (count, size):
-            text = f"{name} counts {queue.depth} messages of {queue.bytes} bytes and has {count} of {size}"
-            raise Broken(Rule.COUNT, text)
-    counted = sum([queue.bytes for queue in broker.queues.values()])
-    if broker.core.stored_bytes != counted:
-        raise Broken(Rule.COUNT, f"the broker counts {broker.core.stored_bytes} bytes, its queues {counted}")
-    resident = sum([queue.memory.used for queue in broker.queues.values()])
-    if broker.core.memory.used != resident:
-        raise Broken(Rule.MEMORY, f"the broker has {broker.core.memory.used} bytes resident, its queues {resident}")
-
-
-def check_going_on(stepped: SteppedBroker, clients: list[Client], ownership: Ownership) -> None:
-    """At rest, without any time going by: everybody has got what could be given.
-
-    Raises:
-        Broken: somebody waits for nothing.
-    """
-    broker = stepped.broker
-    if broker.core.store_error is not None:
-        return  # it is tried again after a time
     for session, hold in broker.core.flow.holds.items():
         if not broker.core.is_over(hold.cause):
             raise Broken(Rule.STALL, f"{session.name} is held for {hold.cause}, and there is room")
@@ -78,67 +25,9 @@ def check_going_on(stepped: SteppedBroker, clients: list[Client], ownership: Own
     for client in clients:
         if client.receipts and client.connection.connection.peer not in held:
             raise Broken(Rule.STALL, f"{client.name} waits for {list(client.receipts)}")
-        if client.subscribed and client.subscribed.credit > 0 and client.connection.session.writable:
-            waiting = _waiting_for(stepped, client.subscribed, ownership)
-            if waiting:
-                some = ", ".join(waiting[:3])
-                raise Broken(Rule.STALL, f"{client.name} has credit, and {some} wait in {client.subscribed.queue}")
-
-
-def _waiting_for(stepped: SteppedBroker, subscribed: Subscribed, ownership: Ownership) -> list[str]:
-    """The messages that a consumer with credit should have got."""
-    queue = stepped.queue(subscribed.queue)
-    if queue.depth == queue.in_flight or queue.fault is not None:
-        return []
-    if queue.in_flight and queue.memory.available() < GREATEST:
-        return []  # memory is full, and the queue has a part in that
-    now = stepped.clock.now_ms()
-    waiting = [m for m in _waiting(stepped, queue) if not m.expiration or m.expiration > now]
-    delayed = any([message.not_before > now for message in waiting])
-    is_exclusive = ownership.has_exclusive(subscribed.queue)
-    if delayed and (is_exclusive or queue.policy.blocking_redelivery or queue.policy.strict_order_dispatch):
-        return []  # the others wait for them
-    ready = []
-    stopped: set[str | None] = {None}
-    for message in waiting:
-        group = message.header(b"JMSXGroupID")
-        if message.not_before > now or not ownership.may_have(subscribed, message):
-            stopped.add(group)  # the next ones of a group wait for this one
-        elif group is None or group not in stopped:
-            ready.append(message.body.decode().partition(";")[0])
-    return ready
-
-
-def _waiting(stepped: SteppedBroker, queue: Queue) -> list[Message]:
-    """All messages of a queue that no consumer has, in order."""
-    messages = queue.unstored()
-    for lane in queue.lanes:
-        messages += stepped.store.page(lane.id, 0, ALL, ALL).messages
-        messages += stepped.spool.page(lane.id, 0, ALL, ALL).messages
-    taken = queue.in_flight_sequences()
-    return sorted([m for m in messages if m.sequence not in taken], key=attrgetter("sequence"))
 
 
 def check_links(store: Store) -> None:
-    """At any time: the store finds nothing wrong with itself.
-
-    Raises:
-        Broken: it does.
-    """
+    """At any time: the store finds nothing wrong with itself."""
     for finding in verify(store):
         raise Broken(Rule.LINKS, finding.text)
-
-
-def check_empty(stepped: SteppedBroker) -> None:
-    """At the end, when everything is consumed: nothing is left anywhere.
-
-    Raises:
-        Broken: something is.
-    """
-    broker = stepped.broker
-    left = {
-        "stored": stepped.store.size(), "counted": broker.core.stored_bytes, "resident": broker.core.memory.used,
-        "spooled": stepped.spool.used, "transacted": broker.core.transaction_bytes, "held": len(broker.core.flow.holds),
-    }  # fmt: skip
-    if any(left.values()):
-        raise Broken(Rule.MEMORY, f"everything is consumed, and there is something left: {left}")

@@ -14,11 +14,7 @@ class Crash(BaseException):
 
 
 class CrashPoints:
-    """Counts the points where a broker can end, over its store and its spool, and ends it at a chosen one.
-
-    Attributes:
-        reached: how many points there were.
-    """
+    """Counts the points where a broker can end, over its store and its spool, and ends it at a chosen one."""
 
     def __init__(self) -> None:
         self.reached = 0
@@ -26,11 +22,7 @@ class CrashPoints:
         self._muted = False
 
     def arm(self, points: int) -> None:
-        """Crash at a point to come.
-
-        Args:
-            points: at which; the next is 1, and 0 takes it back.
-        """
+        """Crash at a point to come."""
         self._at = self.reached + points if points else 0
 
     @contextmanager
@@ -43,14 +35,7 @@ class CrashPoints:
             self._muted = False
 
     def reach(self) -> bool:
-        """A point is reached.
-
-        Returns:
-            Whether it counts: it was the broker who came there.
-
-        Raises:
-            Crash: it is the chosen one.
-        """
+        """A point is reached."""
         if self._muted:
             return False
         self.reached += 1
@@ -60,17 +45,7 @@ class CrashPoints:
 
 
 class CrashingStore(MemoryStore):
-    """An open store in memory whose calls are points where the broker can end, and whose reads can be made to fail.
-
-    A read is one point; a snapshot is one too, but not what is read in it. A write is two: before it and after it, when
-    nobody was told. Reads that fail are counted apart: making a snapshot is one, and so is each read in it.
-
-    Args:
-        points: where to count.
-
-    Attributes:
-        write_error: what the next write fails with; None if it does not.
-    """
+    """An open store in memory whose calls are points where the broker can end, and whose reads can be made to fail."""
 
     def __init__(self, points: CrashPoints) -> None:
         super().__init__()
@@ -83,12 +58,7 @@ class CrashingStore(MemoryStore):
     # Reads that fail.
 
     def fail_reads(self, at: int = 1, times: int = 1) -> None:
-        """Make reads of the broker fail that are still to come. It takes back what was planned before.
-
-        Args:
-            at: from which on; the next is 1.
-            times: how many, one after the other.
-        """
+        """Make reads of the broker fail that are still to come. It takes back what was planned before."""
         self._failing = range(self._reads + at, self._reads + at + times)
 
     def mend(self) -> None:

@@ -1,155 +1,79 @@
-"""Makes a history out of a seed."""
+"""Makes a history out of a seed: what all worlds have in common."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
-from typing import Literal
+from typing import ClassVar, Literal
 
-from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Turn, Wait
-from tests.simulation.history import History
-from tests.simulation.setup import QUEUES, Setup
-from tests.simulation.steps import AnyStep, Begin, End, Leave, Read, Send, Settle, Subscribe
-from tests.simulation.subscribed import AckMode
+from tests.simulation.history import History, Setup
+from tests.simulation.steps import Begin, Crash, End, Finish, Leave, Read, Run, Step, Wait
 
 PRODUCERS = ("p0", "p1")
 CONSUMERS = ("c0", "c1", "c2")
 
-FEATURES = (
-    "crashes", "failures", "rejections", "departures", "transactions", "expiry", "non-persistent", "slow-readers",
-    "several-consumers", "groups", "selectors", "exclusive", "priorities", "delays",
-)  # fmt: skip
-"""What may happen differs from seed to seed, or rare things would never come together."""
+Weights = dict[Callable[[], Step], int]
+"""What draws a step, and how often one is drawn."""
 
 
-def generate(seed: int) -> History:
-    """The history of a seed."""
-    return _Generator(Random(seed)).history()
+class Generator(ABC):
+    """Draws one history."""
 
-
-class _Generator:
-    """Draws one history.
-
-    Args:
-        random: where all choices come from.
-    """
+    FEATURES: ClassVar[tuple[str, ...]]
+    CHANCE: ClassVar[float]
+    WAITS: ClassVar[tuple[float, ...]]
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._features = {feature for feature in FEATURES if random.random() < 0.5}
-        self._queues: tuple[str, ...] = QUEUES
-        self._consumers: tuple[str, ...] = CONSUMERS if "several-consumers" in self._features else CONSUMERS[:1]
-        weights = {
-            self._send: 20, self._subscribe: 6, self._settle: 18, self._wait: 2,
-            Turn: 14, self._finish: 10, self._run: 8,
-            self._begin: 3 * self._has("transactions"), self._end: 4 * self._has("transactions"),
-            self._leave: 4 * self._has("departures"), self._read: 3 * self._has("slow-readers"),
-            self._fail: 4 * self._has("failures"), self._crash: 2 * self._has("crashes"),
-        }  # fmt: skip
-        self._draws: list[Callable[[], AnyStep]] = list(weights)
-        self._weights = list(weights.values())
+        self._features = {feature for feature in self.FEATURES if random.random() < self.CHANCE}
+        self._consumers: tuple[str, ...] = CONSUMERS
+
+    @classmethod
+    def generate(cls, seed: int) -> History:
+        """The history of a seed: a setup and 50 to 150 steps."""
+        generator = cls(Random(seed))
+        setup = generator._setup()
+        weights = generator._weights()
+        random = generator._random
+        draws = random.choices(list(weights), list(weights.values()), k=random.randint(50, 150))
+        return History(setup, tuple([draw() for draw in draws]))
+
+    @abstractmethod
+    def _setup(self) -> Setup: ...
+
+    @abstractmethod
+    def _weights(self) -> Weights: ...
 
     def _has(self, feature: str) -> bool:
         return feature in self._features
-
-    def history(self) -> History:
-        """The setup and 50 to 150 steps."""
-        setup = self._setup()
-        self._queues = setup.queues
-        draws = self._random.choices(self._draws, self._weights, k=self._random.randint(50, 150))
-        return History(setup, tuple([draw() for draw in draws]))
-
-    def _setup(self) -> Setup:
-        choice, random = self._random.choice, self._random
-        delays = self._has("delays")
-        at: tuple[Literal["in-place", "tail"], ...] = ("in-place", "in-place", "tail") if delays else ("in-place",)
-        redelivery_at = choice(at)
-        return Setup(
-            memory_limit=choice((1, 2500, 5000, 10_000, 1_000_000)),
-            queue_limit=choice((0, 0, 2000)),
-            store_limit=choice((10**9, 10**9, 10_000)),
-            spool_limit=choice((10**9, 10**9, 5_000)),
-            maximum_redeliveries=choice((0, 2, 6)),
-            redelivery_delay=choice((0.5, 2.0)) if delays else 0,
-            redelivery_at=redelivery_at,
-            blocking_redelivery=redelivery_at == "in-place" and random.random() < 0.3,
-            strict_order_dispatch=random.random() < 0.1,
-            individual_dead_letters=random.random() < 0.2,
-            prioritized=choice((("a",), ("b",), QUEUES)) if self._has("priorities") else (),
-            numbered=tuple([name for name in PRODUCERS if random.random() < 0.3]),
-        )
 
     # Clients.
 
     def _client(self) -> str:
         return self._random.choice((*PRODUCERS, *self._consumers))
 
-    def _send(self) -> AnyStep:
-        random = self._random
-        return Send(
-            client=random.choice(PRODUCERS) if random.random() < 0.9 else random.choice(self._consumers),
-            queue=random.choice((*QUEUES, QUEUES[0])),
-            size=random.choice((0, 10, 200, 900)),
-            count=random.choice((1, 1, 1, 2, 5)),
-            persistent=not (self._has("non-persistent") and random.random() < 0.4),
-            receipt=random.random() < 0.5,
-            ttl=random.choice((0.5, 2.0)) if self._has("expiry") and random.random() < 0.2 else 0,
-            priority=random.choice((0, 4, 4, 9)) if self._has("priorities") else 4,
-            group=random.choice(("", "g", "h")) if self._has("groups") else "",
-            color=random.choice(("", "red", "blue")) if self._has("selectors") else "",
-        )
-
-    def _subscribe(self) -> AnyStep:
-        random = self._random
-        acks: tuple[AckMode, ...] = ("client-individual", "client", "auto")
-        return Subscribe(
-            client=random.choice(self._consumers),
-            queue=random.choice((*self._queues, QUEUES[0])),
-            ack=random.choice(acks),
-            prefetch=random.choice((1, 2, 5, 100)),
-            version=random.choice(("1.1", "1.2")),
-            color=random.choice(("", "red", "blue")) if self._has("selectors") else "",
-            exclusive=self._has("exclusive") and random.random() < 0.4,
-            priority=random.choice((0, 0, 3)) if self._has("several-consumers") else 0,
-        )
-
-    def _settle(self) -> AnyStep:
-        random = self._random
-        return Settle(
-            client=random.choice(self._consumers),
-            pick=random.choice((0, 0, 0, 1, 2, 7)),
-            count=random.choice((1, 1, 2, 5)),
-            reject=self._has("rejections") and random.random() < 0.3,
-            receipt=random.random() < 0.5,
-        )
-
-    def _begin(self) -> AnyStep:
+    def _begin(self) -> Step:
         return Begin(self._client())
 
-    def _end(self) -> AnyStep:
+    def _end(self) -> Step:
         return End(self._client(), commit=self._random.random() < 0.8)
 
-    def _leave(self) -> AnyStep:
+    def _leave(self) -> Step:
         hows: tuple[Literal["vanish", "disconnect", "unsubscribe"], ...] = ("vanish", "disconnect", "unsubscribe")
         return Leave(self._client(), self._random.choice(hows))
 
-    def _read(self) -> AnyStep:
+    def _read(self) -> Step:
         return Read(self._random.choice(self._consumers), on=self._random.random() < 0.5)
 
     # The broker.
 
-    def _finish(self) -> AnyStep:
+    def _finish(self) -> Step:
         return Finish(fails=self._has("failures") and self._random.random() < 0.2)
 
-    def _run(self) -> AnyStep:
+    def _run(self) -> Step:
         return Run(verify=self._random.random() < 0.1)
 
-    def _wait(self) -> AnyStep:
-        return Wait(self._random.choice((0.1, 1.0, 3.0)))
+    def _wait(self) -> Step:
+        return Wait(self._random.choice(self.WAITS))
 
-    def _fail(self) -> AnyStep:
-        random = self._random
-        if random.random() < 0.25:
-            return Fail("spool")
-        return Fail("read", at=random.choice((1, 1, 2, 3, 5, 8)), times=random.choice((1, 1, 1, 2, 5)))
-
-    def _crash(self) -> AnyStep:
+    def _crash(self) -> Step:
         return Crash(at=self._random.choice((0, 1, 2, 3, 5, 10, 20)), written=self._random.random() < 0.5)

@@ -3,14 +3,16 @@
 import msgspec
 from msgspec import Struct
 
-from tests.simulation.broker_steps import Step
-from tests.simulation.setup import Setup
-from tests.simulation.steps import AnyStep
-from tests.simulation.streams.setup import StreamSetup
-from tests.simulation.streams.steps import AnyStep as AnyStreamStep
+from quire.settings import Settings
+from tests.simulation.steps import Step
 
-OF_STREAMS = '{"world":"streams"'
-"""How the first line of a history of streams begins."""
+
+class Setup(Struct, frozen=True, omit_defaults=True):
+    """What a history begins with: the broker's limits. Each world has its own kind."""
+
+    def settings(self) -> Settings:
+        """The settings of the broker."""
+        raise NotImplementedError
 
 
 class History(Struct, frozen=True):
@@ -23,31 +25,9 @@ class History(Struct, frozen=True):
         steps: what happens.
     """
 
-    setup: Setup | StreamSetup
+    setup: Setup
     steps: tuple[Step, ...]
 
     def lines(self) -> list[str]:
         """The history as lines of JSON: the setup, then a step each."""
         return [msgspec.json.encode(part).decode() for part in (self.setup, *self.steps)]
-
-
-def parse(text: str) -> History:
-    """Read a history as ``History.lines`` writes it.
-
-    Args:
-        text: the lines; what does not begin with a brace is passed over, so that a whole report can be read.
-
-    Raises:
-        msgspec.ValidationError: a line is neither a setup nor a step.
-        ValueError: there is no line.
-    """
-    setup, *steps = [line for line in text.splitlines() if line.startswith("{")]
-    if setup.startswith(OF_STREAMS):
-        return History(
-            msgspec.json.decode(setup, type=StreamSetup),
-            tuple([msgspec.json.decode(step, type=AnyStreamStep) for step in steps]),
-        )
-    return History(
-        msgspec.json.decode(setup, type=Setup, strict=True),
-        tuple([msgspec.json.decode(step, type=AnyStep) for step in steps]),
-    )

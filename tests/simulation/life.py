@@ -2,36 +2,24 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from quire.clock import ManualClock
 from quire.errors import StoreFull
 from quire.settings import Settings
-from quire.testing.stepped import SteppedBroker
+from quire.testing.stepped import SteppedBroker, SteppedClient
+from tests.simulation.client import Note, SimulatedClient
 from tests.simulation.crash import Crash, CrashingStore, CrashPoints
-from tests.simulation.promises import Broken, Rule
+from tests.simulation.rules import Broken, Rule
 
-Note = Callable[[str], None]
-"""Writes down what happens."""
+Client = TypeVar("Client", bound=SimulatedClient)
 
 
-class Life(ABC):
-    """A broker that may die at any call of its stores, and is started again.
-
-    Args:
-        settings: the broker's.
-        note: writes down what happens.
-
-    Attributes:
-        clock: the time.
-        note: as given.
-        points: where the broker may crash.
-        spool_store: where the spool is kept.
-        stepped: the broker.
-        store: its store.
-    """
+class Life(ABC, Generic[Client]):
+    """A broker that may die at any call of its stores, and is started again."""
 
     def __init__(self, settings: Settings, note: Note) -> None:
+        self.clients: dict[str, Client] = {}
         self.clock = ManualClock()
         self.note = note
         self.points = CrashPoints()
@@ -44,17 +32,27 @@ class Life(ABC):
         self.spool_store = CrashingStore(self.points)
         self.stepped = SteppedBroker(self._settings, self.store, self.clock, self.spool_store)
 
+    # Clients.
+
+    def client(self, name: str, version: str = "1.2") -> Client:
+        """A client; it connects if it is not connected."""
+        client = self.clients.get(name)
+        if client is not None and client.is_gone:
+            client.listen()
+            client.closed()
+            client = None
+        if client is None:
+            client = self.clients[name] = self._new_client(name, self.stepped.connect(version))
+        return client
+
+    @abstractmethod
+    def _new_client(self, name: str, connection: SteppedClient) -> Client:
+        """A client that has just connected."""
+
     # A step.
 
     def do(self, act: Callable[[Any], None]) -> None:
-        """Have something done to this world, and look at what comes of it.
-
-        Args:
-            act: what a step does.
-
-        Raises:
-            Broken: a promise was broken.
-        """
+        """Have something done to this world, and look at what comes of it."""
         try:
             act(self)
             self.observe()
@@ -63,21 +61,10 @@ class Life(ABC):
 
     @abstractmethod
     def observe(self) -> None:
-        """Look at what has come since the last time.
-
-        Raises:
-            Broken: a promise was broken.
-        """
+        """Look at what has come since the last time."""
 
     def rest(self, *, verify: bool) -> None:
-        """Let the broker do all it can, and check that it did.
-
-        Args:
-            verify: whether the store is verified too.
-
-        Raises:
-            Broken: a promise was broken.
-        """
+        """Let the broker do all it can, and check that it did."""
         try:
             self.stepped.run()
         except RuntimeError as error:
@@ -88,18 +75,10 @@ class Life(ABC):
 
     @abstractmethod
     def check_rest(self, *, verify: bool) -> None:
-        """Check what has to hold when the broker has nothing to do.
-
-        Raises:
-            Broken: it does not hold.
-        """
+        """Check what has to hold when the broker has nothing to do."""
 
     def end_commit(self, *, fails: bool) -> None:
-        """End the commit under way, if there is one.
-
-        Args:
-            fails: whether the store refuses it.
-        """
+        """End the commit under way, if there is one."""
         if self.stepped.writer.batch is not None:
             self.note(f"the commit {'fails' if fails else 'is done'}")
             self.stepped.commit(StoreFull("no space") if fails else None)
@@ -107,15 +86,7 @@ class Life(ABC):
     # Crashes.
 
     def plan_crash(self, at: int, *, written: bool) -> None:
-        """Crash at one of the next calls of the stores.
-
-        Args:
-            at: at which; 0 for now.
-            written: whether the commit that is under way then is written.
-
-        Raises:
-            Crash: it is now.
-        """
+        """Crash at one of the next calls of the stores, 0 for now; the commit under way then is written or not."""
         self._written = written
         self.points.arm(at)
         if at == 0:
@@ -141,27 +112,45 @@ class Life(ABC):
         with self.points.muted():
             self.started()
 
-    @abstractmethod
     def died(self) -> None:
-        """The broker is dead: whoever was connected has what was written to it, and no connection."""
+        """The broker is dead: clients have what was written to them, and no connection."""
+        for client in self.clients.values():
+            client.die()
+        self.clients.clear()
 
     @abstractmethod
     def started(self) -> None:
-        """A new broker is there.
-
-        Raises:
-            Broken: it does not have what it should.
-        """
+        """A new broker is there."""
 
     # The end.
 
-    @abstractmethod
     def settle_down(self) -> None:
-        """Nothing fails any more: let everybody finish, consume everything, and look at what is left.
+        """Nothing fails any more: let everybody finish, consume everything, and look at what is left."""
+        self.note("settling down")
+        self.points.arm(0)
+        self.store.mend()
+        self.spool_store.mend()
+        for client in self.clients.values():
+            client.read(on=True)
+        self.pass_time()
+        while any([client.settle_all() for client in self.clients.values()]):
+            self.rest_now()
+        self._before_leaving()
+        self._everybody_leaves()
+        self._drain()
 
-        Raises:
-            Broken: a promise was broken.
-        """
+    def _before_leaving(self) -> None:
+        """What clients have to do yet."""
+        return
+
+    def _everybody_leaves(self) -> None:
+        for client in list(self.clients.values()):
+            client.leave("disconnect")
+        self.pass_time()
+
+    @abstractmethod
+    def _drain(self) -> None:
+        """Consume everything, and look at what is left."""
 
     def pass_time(self) -> None:
         """Long enough for whatever waits for a time: the store's probe, expiry, producers that are held."""

@@ -4,31 +4,22 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
-from tests.simulation.broker_steps import Crash
+from tests.simulation.client import Note
 from tests.simulation.history import History
-from tests.simulation.life import Life, Note
-from tests.simulation.promises import Broken, Rule
-from tests.simulation.streams.setup import StreamSetup, small_steps
-from tests.simulation.streams.world import StreamWorld
-from tests.simulation.world import World
+from tests.simulation.life import Life
+from tests.simulation.rules import Broken, Rule
+from tests.simulation.small_steps import small_steps
+from tests.simulation.steps import Crash
+from tests.simulation.worlds import world_of
 
 TIME_LIMIT = 2.0
 """How many seconds of this process a history may take: a hundred times what it does take."""
 
 
 def run(history: History, note: Note = lambda text: None, limit: float = TIME_LIMIT) -> None:
-    """Run a history, then consume everything, checking all the while.
-
-    Args:
-        history: what happens.
-        note: writes it down.
-        limit: how many seconds of this process it may take.
-
-    Raises:
-        Broken: a promise was broken.
-        Exception: the broker raised what nobody caught.
-    """
+    """Run a history, then consume everything, checking all the while."""
     with small_steps(), _time_limit(limit):
         _play(history, note).settle_down()
 
@@ -49,23 +40,15 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _play(history: History, note: Note) -> Life:
-    setup = history.setup
-    world = StreamWorld(setup, note) if isinstance(setup, StreamSetup) else World(setup, note)
+def _play(history: History, note: Note) -> Life[Any]:
+    life = world_of(history).life(history.setup, note)
     for step in history.steps:
-        world.do(step.act)
-    return world
+        life.do(step.act)
+    return life
 
 
 def crashing_everywhere(history: History) -> Iterator[History]:
-    """The history with a crash at each call of its stores, one after the other, instead of those that it has.
-
-    Args:
-        history: keeps every promise.
-
-    Yields:
-        For each point twice: with the commit under way written, and without.
-    """
+    """The history with a crash at each call of its stores, one after the other, instead of those that it has."""
     steps = tuple([step for step in history.steps if not isinstance(step, Crash)])
     with small_steps():
         points = _play(History(history.setup, steps), lambda text: None).points.reached

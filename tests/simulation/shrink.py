@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from tests.simulation.broker_steps import Step
 from tests.simulation.history import History
 from tests.simulation.run import failure_of, kind_of
+from tests.simulation.steps import Step
 
 _Part = TypeVar("_Part", bound=Struct)
 
@@ -19,14 +19,7 @@ Fails = Callable[[History], bool]
 
 
 def shrink(history: History, fails: Fails) -> History:
-    """Leave out runs of steps, long ones first, as long as the rest fails in the same way (delta debugging).
-
-    What is left is made plainer: whatever may have its default gets it.
-
-    Args:
-        history: fails.
-        fails: says so of a shorter one.
-    """
+    """Leave out runs of steps, long ones first, as long as the rest fails in the same way (delta debugging)."""
     before = None
     while history != before:  # with plainer steps, and a plainer setup, more of them may be left out
         before = history

@@ -1,104 +1,111 @@
-"""The steps that a history is made of: what each does to a world. Without anything to act on it does nothing."""
+"""The steps that are the same in every world: what the broker, its stores, the time and any client do."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Step, Turn, Wait
-from tests.simulation.promises import Draft
-from tests.simulation.subscribed import AckMode, Subscribed
-from tests.simulation.world import World
+from msgspec import Struct
 
-
-class Send(Step, frozen=True):
-    """A client sends messages, and connects before if it has to.
-
-    Attributes:
-        client: who.
-        queue: where to.
-        size: how long each body is, in bytes.
-        count: how many.
-        persistent: whether they must survive a crash.
-        receipt: whether it asks for receipts.
-        ttl: in how many seconds they expire; 0 for never.
-        priority: 0 to 9.
-        group: their message group; empty for none.
-        color: a header that consumers may select by.
-    """
-
-    client: str
-    queue: str
-    size: int = 0
-    count: int = 1
-    persistent: bool = True
-    receipt: bool = False
-    ttl: float = 0
-    priority: int = 4
-    group: str = ""
-    color: str = ""
-
-    def act(self, world: World) -> None:
-        """Send."""
-        expiration = world.clock.now_ms() + round(self.ttl * 1000) if self.ttl else 0
-        draft = Draft(self.queue, b"x" * self.size, self.persistent, expiration, self.priority, self.group, self.color)
-        for _ in range(self.count):
-            world.client(self.client).send(draft, receipt=self.receipt)
+from quire.errors import StoreFull
+from tests.simulation.client import SimulatedClient
+from tests.simulation.life import Life
 
 
-class Subscribe(Step, frozen=True):
-    """A client subscribes, unless it has a subscription.
+class Step(Struct, frozen=True, omit_defaults=True, tag_field="do", tag=str.lower):
+    """A step. It is written as a line of JSON, ``do`` being the name of its class."""
+
+    def act(self, world: Any) -> None:
+        """Do it. Without anything to act on it does nothing."""
+        raise NotImplementedError
+
+
+class Turn(Step, frozen=True):
+    """The broker has one turn, if it wants one."""
+
+    def act(self, world: Life[SimulatedClient]) -> None:
+        """Turn."""
+        world.stepped.turn()
+
+
+class Finish(Step, frozen=True):
+    """The commit under way ends, if there is one.
 
     Attributes:
-        client: who.
-        queue: to which queue.
-        ack: how it acknowledges.
-        prefetch: how many messages it may have in flight.
-        version: the version of STOMP that it speaks, if it connects now.
-        color: what it selects; empty for everything.
-        exclusive: whether it wants everything for itself.
-        priority: consumers with a higher one come first.
+        fails: whether the store refuses it.
     """
 
-    client: str
-    queue: str
-    ack: AckMode = "client-individual"
-    prefetch: int = 100
-    version: str = "1.2"
-    color: str = ""
-    exclusive: bool = False
-    priority: int = 0
+    fails: bool = False
 
-    def act(self, world: World) -> None:
-        """Subscribe."""
-        client = world.client(self.client, self.version)
-        if client.subscribed is None and not client.is_stuck:
-            subscribed = Subscribed(
-                world.promises, self.queue, ack=self.ack, prefetch=self.prefetch, color=self.color,
-                exclusive=self.exclusive, priority=self.priority,
-            )  # fmt: skip
-            world.subscribe(client, subscribed)
+    def act(self, world: Life[SimulatedClient]) -> None:
+        """End it."""
+        world.end_commit(fails=self.fails)
 
 
-class Settle(Step, frozen=True):
-    """A consumer acknowledges messages, or rejects them.
+class Run(Step, frozen=True):
+    """The broker does all it can do at this time; then everything must have gone on that can.
 
     Attributes:
-        client: who.
-        pick: which of the messages in flight, counted around.
-        count: how many times.
-        reject: whether it rejects.
-        receipt: whether it asks for receipts.
+        verify: whether the store is verified too.
     """
 
-    client: str
-    pick: int = 0
-    count: int = 1
-    reject: bool = False
-    receipt: bool = False
+    verify: bool = False
 
-    def act(self, world: World) -> None:
-        """Settle."""
-        if client := world.clients.get(self.client):
-            for _ in range(self.count):
-                client.settle(self.pick, reject=self.reject, receipt=self.receipt)
+    def act(self, world: Life[SimulatedClient]) -> None:
+        """Run."""
+        world.note("the broker comes to rest")
+        world.rest(verify=self.verify)
+
+
+class Wait(Step, frozen=True):
+    """Time goes by.
+
+    Attributes:
+        seconds: how much.
+    """
+
+    seconds: float
+
+    def act(self, world: Life[SimulatedClient]) -> None:
+        """Wait."""
+        world.note(f"{self.seconds} s go by")
+        world.stepped.advance(self.seconds)
+
+
+class Fail(Step, frozen=True):
+    """Calls of a kind fail.
+
+    Attributes:
+        what: a read of the store, or a write of the spool.
+        at: of reads, from which on; the next is 1.
+        times: of reads, how many, one after the other.
+    """
+
+    what: Literal["read", "spool"]
+    at: int = 1
+    times: int = 1
+
+    def act(self, world: Life[SimulatedClient]) -> None:
+        """Fail."""
+        if self.what == "read":
+            world.note(f"of the next reads, {self.times} fail from number {self.at} on")
+            world.store.fail_reads(self.at, self.times)
+        else:
+            world.note("the next write of the spool fails")
+            world.spool_store.write_error = StoreFull("no space in the spool")
+
+
+class Crash(Step, frozen=True):
+    """The broker dies, and starts again.
+
+    Attributes:
+        at: at which of the next calls of its stores; 0 for now.
+        written: whether the commit under way is written, though nobody hears of it.
+    """
+
+    at: int = 0
+    written: bool = False
+
+    def act(self, world: Life[SimulatedClient]) -> None:
+        """Crash."""
+        world.plan_crash(self.at, written=self.written)
 
 
 class Begin(Step, frozen=True):
@@ -110,7 +117,7 @@ class Begin(Step, frozen=True):
 
     client: str
 
-    def act(self, world: World) -> None:
+    def act(self, world: Life[SimulatedClient]) -> None:
         """Begin."""
         world.client(self.client).begin()
 
@@ -126,7 +133,7 @@ class End(Step, frozen=True):
     client: str
     commit: bool = True
 
-    def act(self, world: World) -> None:
+    def act(self, world: Life[SimulatedClient]) -> None:
         """End."""
         if client := world.clients.get(self.client):
             client.end(commit=self.commit)
@@ -143,7 +150,7 @@ class Leave(Step, frozen=True):
     client: str
     how: Literal["vanish", "disconnect", "unsubscribe"] = "vanish"
 
-    def act(self, world: World) -> None:
+    def act(self, world: Life[SimulatedClient]) -> None:
         """Go."""
         if client := world.clients.get(self.client):
             client.leave(self.how)
@@ -160,10 +167,10 @@ class Read(Step, frozen=True):
     client: str
     on: bool = True
 
-    def act(self, world: World) -> None:
+    def act(self, world: Life[SimulatedClient]) -> None:
         """Take output or not."""
         if client := world.clients.get(self.client):
             client.read(on=self.on)
 
 
-AnyStep = Send | Subscribe | Settle | Begin | End | Leave | Read | Turn | Finish | Run | Wait | Fail | Crash
+CommonStep = Turn | Finish | Run | Wait | Fail | Crash | Begin | End | Leave | Read

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.history import parse
 from tests.simulation.run import run
+from tests.simulation.worlds import parse
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.jsonl"))
 

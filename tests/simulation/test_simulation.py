@@ -3,23 +3,32 @@
 import pytest
 
 from tests.simulation.__main__ import report
-from tests.simulation.broker_steps import Finish, Run, Turn, Wait
-from tests.simulation.generator import generate
 from tests.simulation.history import History
+from tests.simulation.queues.setup import QueueSetup
+from tests.simulation.queues.steps import Send, Settle, Subscribe
 from tests.simulation.run import crashing_everywhere, failure_of
-from tests.simulation.setup import Setup
-from tests.simulation.steps import Begin, End, Send, Settle, Subscribe
+from tests.simulation.steps import Begin, End, Finish, Run, Turn, Wait
+from tests.simulation.worlds import WORLDS
+
+SEEDS = 300
+"""So many histories of each world."""
+
+FAST = 50
+"""So many of them are run by ``make test-fast`` too."""
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_a_history_keeps_what_was_promised(seed: int) -> None:
-    history = generate(seed)
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(
+    "seed", [seed if seed < FAST else pytest.param(seed, marks=pytest.mark.slow) for seed in range(SEEDS)]
+)
+def test_a_history_keeps_what_was_promised(world: str, seed: int) -> None:
+    history = WORLDS[world].generate(seed)
     if failure_of(history):
-        pytest.fail(f"seed {seed}\n{report(history)}", pytrace=False)
+        pytest.fail(f"seed {seed} of {world}\n{report(history)}", pytrace=False)
 
 
 PAGED = History(
-    Setup(memory_limit=2500, maximum_redeliveries=0, numbered=("p0",)),
+    QueueSetup(memory_limit=2500, maximum_redeliveries=0, numbered=("p0",)),
     (
         Send("p0", "a", 200, 5),
         Send("p1", "a", 900, 5, persistent=False),

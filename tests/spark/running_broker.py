@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quire.cli.perf.own_broker import OwnBroker
+from benchmarks.rig import OwnBroker
 
 
 class RunningBroker(OwnBroker):
@@ -31,16 +31,6 @@ class RunningBroker(OwnBroker):
         """Send the same message some times to a partition of a stream."""
         message = {"body": body, "count": count, "headers": {"partition": str(partition), **headers}}
         self.api.call("POST", f"/streams/{stream}/messages", message)
-
-    def lag(self, stream: str, group: str) -> int:
-        """What ``quire group lag`` says."""
-        found: int = self.api.call("GET", f"/groups/{stream}/{group}/lag")["lag"]
-        return found
-
-    @property
-    def log(self) -> str:
-        """What it and its bulk server have logged."""
-        return self._log.read_text()
 
     def bulk_pid(self) -> int:
         """The process of its bulk server."""

@@ -119,7 +119,7 @@ def test_a_broker_that_stays_away_ends_the_query(spark: SparkSession, tmp_path: 
     broker.kill()
     with pytest.raises(
         StreamingQueryException,
-        match=r"nobody answers at .* in 1 s \(readTimeout\).*\[broker-unreachable\]",
+        match=r"no broker answers at .* in 1 s \(readTimeout\).*\[broker-unreachable\]",
     ):
         job.run()
 

@@ -7,7 +7,7 @@ import pytest
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument
-from quire.spark.option_kinds import EARLIEST, LATEST, Assignment, Name, NamePattern, Offsets
+from quire.spark.option_kinds import EARLIEST, LATEST, Name, NamePattern, Offsets
 from quire.spark.options import OPTIONS, Options, Use
 
 STORE = {"store.url": "lmdb:///data"}
@@ -84,7 +84,7 @@ def test_a_pattern_is_of_one_kind_or_of_any() -> None:
 
 
 def test_partitions_are_assigned_by_number() -> None:
-    assert Options.of({**STORE, "assign": '{"events": [3, 0, 3]}'}, Use.READ).assign == Assignment({EVENTS: (0, 3)})
+    assert Options.of({**STORE, "assign": '{"events": [3, 0, 3]}'}, Use.READ).assign == {EVENTS: (0, 3)}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.errors import InvalidArgument
 from quire.spark.pipelines import audit_stream
-from quire.spark.pipelines.audit_findings import problems, report
-from quire.spark.pipelines.audit_report import Expectations, Verdict
+from quire.spark.pipelines.audit_findings import report
+from quire.spark.pipelines.audit_report import Expectations, Verdict, problems
 from quire.spark.pipelines.audit_stream import Seen, start_audit, taken_in
 from quire.spark.pipelines.histories import histories
 from quire.spark.pipelines.judgement import COUNTS, Remaining

@@ -125,7 +125,7 @@ def test_dead_letters_for_people_and_programs(run: Run, spark: SparkSession, tmp
     page = tmp_path / "page.html"
     result = run("dead-letters", "--parquet", tmp_path / "letters", "--report", page)
     assert "1 dead letters" in result.stdout
-    assert "<svg" in page.read_text("utf-8")
+    assert '<img alt="Dead letters by cause" src="data:image/svg+xml;base64,' in page.read_text("utf-8")
     found = json.loads(run("dead-letters", "--parquet", tmp_path / "letters", "--output", "json").stdout)
     assert found["causes"][0]["cause"] == "unknown"
 
@@ -186,10 +186,36 @@ def test_missing_files_are_an_error_that_names_them(
 def test_what_makes_no_sense_is_refused_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], text: str
 ) -> None:
-    monkeypatch.setattr("quire.spark.session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr("quire.spark.pipelines.command.session", lambda *_, **__: pytest.fail("Spark was started"))
     result = CliRunner().invoke(main, ["pipeline", "run", *arguments], catch_exceptions=False)
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_a_report_without_what_makes_it_is_refused_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setattr("quire.spark.pipelines.command.session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = CliRunner().invoke(main, ["pipeline", "run", "audit", "--report", "page.html"], catch_exceptions=False)
+    assert result.exit_code == 2
+    text = f"error: {missing} is not installed, and --report needs it: pip install 'quire[spark,reports]'"
+    assert text in result.stderr
+
+
+def test_without_spark_a_pipeline_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from quire.cli.main import main; main()"
+    listed, refused = [
+        subprocess.run(
+            [sys.executable, "-c", program, "pipeline", "run", *arguments],
+            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        )
+        for arguments in (["--help"], ["audit", "--drained"])
+    ]  # fmt: skip
+    assert "Judge a delivery ledger." in listed.stdout
+    assert refused.returncode == 2
+    assert "is not installed, and pipelines need it: pip install 'quire[spark]'" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["archive", "audit", "dead_letters", "replay"])

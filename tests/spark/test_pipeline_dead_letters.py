@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from quire.broker import dead_letter
 from quire.spark.pipelines import letters as columns
 from quire.spark.pipelines.letters import letters
-from quire.spark.pipelines.letters_report import LettersReport, html_page, report
+from quire.spark.pipelines.letters_report import LettersReport, report
+from quire.spark.pipelines.pages import letters_page
 from tests.spark.message_rows import FIRST, frame, message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -80,17 +81,17 @@ def test_a_chart_over_time_has_few_points_and_all_letters(found: LettersReport) 
 
 
 def test_the_page_has_what_was_found_and_none_of_it_as_html(found: LettersReport) -> None:
-    page = html_page(found, "a test")
+    page = letters_page(found, "a test")
     assert "delivery failed 3 times" in page
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    assert page.count("<svg") == 5
+    assert page.count("<img alt=") == page.count('src="data:image/svg+xml;base64,') == 5
 
 
 def test_no_dead_letters_make_a_page_too(spark: SparkSession) -> None:
     nothing = report(letters(frame(spark, []), NOW), 1)
     assert nothing.count == 0
-    assert "no dead letters" in html_page(nothing, "a test")
+    assert "no dead letters" in letters_page(nothing, "a test")
 
 
 def test_the_headers_are_those_of_the_broker() -> None:

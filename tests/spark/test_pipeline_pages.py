@@ -1,53 +1,88 @@
 """Pages and charts: whole, readable, and harmless whatever they are given."""
 
+import re
+from base64 import b64decode
+from typing import Any
 from xml.etree import ElementTree
 
-from quire.spark.pipelines.html_report import HtmlReport, time_text
-from quire.spark.pipelines.svg_chart import bar_chart, line_chart, spread
+import pytest
+
+from quire.spark.pipelines.audit_report import AuditReport
+from quire.spark.pipelines.charts import bar_chart, line_chart
+from quire.spark.pipelines.judgement import COUNTS, LATENCIES
+from quire.spark.pipelines.pages import audit_page
+from quire.spark.pipelines.printing import time_text
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(url: str) -> ElementTree.Element:
+    head, _, image = url.partition(",")
+    assert head == "data:image/svg+xml;base64"
+    return ElementTree.fromstring(b64decode(image))
+
+
+def texts(image: ElementTree.Element) -> list[str | None]:
+    return [element.text for element in image.iter(f"{SVG}text")]
+
+
+def paths(image: ElementTree.Element, kind: str) -> list[list[tuple[float, float]]]:
+    """The corners of lines (``line2d``) or areas (``patch``): the first areas are the image and what is in the axes."""
+    groups = [group for group in image.iter(f"{SVG}g") if group.get("id", "").startswith(kind)]
+    ways = [way.get("d", "") for group in groups for way in group.findall(f"{SVG}path")]
+    return [[(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", way)] for way in ways]
 
 
 def test_a_line_chart_is_well_formed_and_starts_at_zero() -> None:
-    chart = line_chart("a < b", {"sent": [(0, 0), (10, 50)], "lost & found": [(5, 20)]}, {0: "00:00", 10: "00:10"})
-    root = ElementTree.fromstring(chart)
-    assert root.get("aria-label") == "a < b"
-    assert [element.get("points") for element in root.iter("polyline")] == ["64.0,212.0 708.0,28.0"]
-    assert len(list(root.iter("circle"))) == 3
-    assert "lost & found: 20" in [element.text for element in root.iter("title")]
-    assert {"0", "50", "00:00", "00:10", "sent"} <= {element.text for element in root.iter("text")}
+    start = 1_700_000_000_000
+    sent = {start: 0, start + 600_000: 25, start + 1_200_000: 50}
+    image = drawn(line_chart({"sent": sent, "lost & found": {start + 300_000: 20}}))
+    assert {"0", "15", "45", "22:20", "22:30", "2023-Nov-14", "sent", "lost & found"} <= set(texts(image))
+    bottom = max(y for _, y in paths(image, "patch")[1])
+    line = next(line for line in paths(image, "line2d") if len(line) == 3)
+    assert [x for x, _ in line] == sorted(x for x, _ in line)
+    heights = [bottom - y for _, y in line]
+    assert [round(height / heights[-1], 3) for height in heights] == [0, 0.5, 1]
 
 
+@pytest.mark.slow
 def test_charts_of_nothing_are_charts() -> None:
-    ElementTree.fromstring(line_chart("nothing", {}, {}))
-    ElementTree.fromstring(line_chart("nothing", {"sent": []}, {}))
-    ElementTree.fromstring(line_chart("zero", {"sent": [(1, 0)]}, {1: "now"}))
-    ElementTree.fromstring(bar_chart("nothing", {}))
-    ElementTree.fromstring(bar_chart("zero", {"a": 0}))
+    for chart in (
+        line_chart({"sent": {}}), line_chart({"zero": {1: 0}}), bar_chart({}), bar_chart({"a": 0}),
+    ):  # fmt: skip
+        assert paths(drawn(chart), "patch")
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    root = ElementTree.fromstring(bar_chart("causes", {"a" * 60: 40, "<b>": 10}))
-    longest, short = [float(element.get("width", "0")) for element in root.iter("rect")]
-    assert longest == 4 * short
-    texts = [element.text for element in root.iter("text")]
-    assert texts == ["a" * 37 + "…", "40", "<b>", "10"]
+    image = drawn(bar_chart({"a" * 60: 40_000, "<b>": 10_000}))
+    longest, short = [max(x for x, _ in bar) - min(x for x, _ in bar) for bar in paths(image, "patch")[2:4]]
+    assert round(longest / short, 3) == 4
+    assert texts(image) == ["a" * 37 + "…", "<b>", "40,000", "10,000"]
 
 
-def test_values_are_spread_from_the_first_to_the_last() -> None:
-    assert spread([1, 2, 3], 5) == [1, 2, 3]
-    assert spread(list(range(101)), 5) == [0, 25, 50, 75, 100]
+def test_a_chart_shows_whatever_names_there_are() -> None:
+    names = ["$\\frac$ and $x$", "control \x1b[1m\n", "日本", "&amp;</svg><script>"]
+    assert texts(drawn(bar_chart(dict.fromkeys(names, 1))))[:4] == [
+        "$\\frac$ and $x$", "control \\x1b[1m\\n", "日本", "&amp;</svg><script>",
+    ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_page_shows_what_it_is_given_as_text() -> None:
-    page = HtmlReport("<i>title</i>", "a & b")
-    page.verdict(False, "<b>NOT OK</b>")
-    page.sentences(["<u>one</u>"])
-    page.sentences([])
-    page.table(["<h>"], [["<img src=x onerror=alert(1)>"], [12345], [None], [True]])
-    text = page.render()
-    for tag in ("<i>", "<b>", "<u>", "<h>", "<img"):
-        assert tag not in text
-    assert '<td class="number">12,345</td>' in text
-    assert text.count("<ul>") == 1
+    row: dict[str, Any] = {"destination": "queue://<img src=x onerror=alert(1)>"} | dict.fromkeys(COUNTS, 12345)
+    row |= dict.fromkeys(LATENCIES) | {"waited": [1, 2, 3, None]}
+    consumer = {"destination": "d", "consumer": "<b>", "acknowledged": 1, "handled": [1, 2, 3, 4]}
+    window = row | {"start": 0, "final": False}
+    report = AuditReport(row, [row], [window], [consumer], 0, ["<u>one</u>"], [])
+    page = audit_page(report, "<i>subtitle</i>")
+    for tag in ("<i>", "<b>", "<u>", "<img src=x"):
+        assert tag not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert '<td class="number">12,345</td>' in page
+    assert '<td class="text">-</td>' in page
+    assert "1970-01-01 00:00:00 (not over)" in page
+    assert page.count("<ul>") == 1
+    assert page.count('src="data:image/svg+xml;base64,') == page.count("src=") - 3 == 2
 
 
 def test_times_are_in_utc() -> None:

@@ -33,7 +33,7 @@ def test_what_was_not_delivered_once_is_named_and_never_ok() -> None:
         "200 redelivered, 364 dead-lettered, 203 expired, 5 removed, 136 open"
     )
     assert report.notes == [
-        "queue://orders: 136 open; say what is there, and it is known whether they are lost",
+        "queue://orders: 136 open; --depth, --drained and --browse tell whether they are lost",
         "queue://orders: 200 deliveries with the redelivered flag: a consumer may have seen the message before",
         "queue://orders: 364 dead-lettered",
         "queue://orders: 202 expired",

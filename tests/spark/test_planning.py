@@ -1,6 +1,7 @@
 """From options and filters to what is read: partitions, ranges, tasks."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -13,13 +14,12 @@ from quire.arrow.lane_reader import LaneRange, read
 from quire.destination import DestinationKind
 from quire.destination import stream as stream_of
 from quire.errors import DataLost, InvalidArgument, UnknownDestination
-from quire.spark.lanes import StoredLanes
-from quire.spark.offline import tasks as dealing
-from quire.spark.offline.bounds import LATE_MS, bounds
-from quire.spark.offline.selection import Partition, select
-from quire.spark.offline.tasks import tasks
+from quire.spark.lanes import Lanes
 from quire.spark.options import Options, Use
-from quire.store.base import LaneState
+from quire.spark.planning import tasks as dealing
+from quire.spark.planning.bounds import LATE_MS, bounds
+from quire.spark.planning.selection import Partition, select
+from quire.spark.planning.tasks import tasks
 from quire.store.memory import MemoryStore
 from tests.spark.stored import START, fill, message, remove
 
@@ -52,7 +52,7 @@ def store() -> MemoryStore:
 
 
 def chosen(store: MemoryStore, wanted: Options) -> list[tuple[str, int, int]]:
-    return [(str(part.destination), part.number, part.lane) for part in select(StoredLanes(store), wanted)]
+    return [(str(part.destination), part.number, part.lane) for part in select(Lanes.of_store(store), wanted)]
 
 
 def test_a_name_is_that_of_the_one_destination_that_has_it(store: MemoryStore) -> None:
@@ -61,7 +61,7 @@ def test_a_name_is_that_of_the_one_destination_that_has_it(store: MemoryStore) -
 
 def test_a_name_that_several_have_needs_its_kind(store: MemoryStore) -> None:
     with pytest.raises(InvalidArgument, match="several destinations orders: write queue://orders or topic://orders"):
-        select(StoredLanes(store), options(subscribe="orders"))
+        select(Lanes.of_store(store), options(subscribe="orders"))
     assert chosen(store, options(subscribe="topic://orders,queue://orders")) == [
         ("queue://orders", 0, 3), ("topic://orders", 0, 4),
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def test_a_destination_that_is_not_there_is_named_with_those_that_are(
     store: MemoryStore, given: dict[str, str], text: str
 ) -> None:
     with pytest.raises(UnknownDestination) as caught:
-        select(StoredLanes(store), options(**given))
+        select(Lanes.of_store(store), options(**given))
     assert text in str(caught.value)
 
 
@@ -104,7 +104,7 @@ def test_a_destination_that_is_not_there_is_named_with_those_that_are(
 )
 def test_a_partition_that_is_not_there_is_named(store: MemoryStore, given: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        select(StoredLanes(store), options(**given))
+        select(Lanes.of_store(store), options(**given))
     assert text in str(caught.value)
 
 
@@ -112,8 +112,8 @@ def test_a_partition_that_is_not_there_is_named(store: MemoryStore, given: dict[
 
 
 def ranges(store: MemoryStore, wanted: Options, *conditions: Condition, number: int = 0) -> list[tuple[int, int]]:
-    partition = next(part for part in select(StoredLanes(store), wanted) if part.number == number)
-    return [(part.start, part.stop) for part in bounds(StoredLanes(store), partition, wanted, conditions)]
+    partition = next(part for part in select(Lanes.of_store(store), wanted) if part.number == number)
+    return [(part.start, part.stop) for part in bounds(Lanes.of_store(store), partition, wanted, conditions)]
 
 
 def at(seconds: float) -> datetime:
@@ -231,7 +231,7 @@ def counts(store: MemoryStore, dealt: Sequence[tuple[LaneRange, ...]]) -> list[i
 
 def dealt(store: MemoryStore, min_tasks: int, *lanes: int) -> list[tuple[LaneRange, ...]]:
     found = [(partition(lane), [range(store.lane_state(lane).head, store.lane_state(lane).tail + 1)]) for lane in lanes]
-    return tasks(StoredLanes(store), found, min_tasks)
+    return tasks(Lanes.of_store(store), found, min_tasks)
 
 
 def test_a_small_store_is_one_task() -> None:
@@ -250,7 +250,7 @@ def test_there_are_no_more_tasks_than_messages() -> None:
 
 
 def test_nothing_to_read_is_no_task() -> None:
-    assert tasks(StoredLanes(lane_store([])), [(partition(1), [])], 4) == []
+    assert tasks(Lanes.of_store(lane_store([])), [(partition(1), [])], 4) == []
 
 
 def test_large_lanes_are_divided_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,21 +266,12 @@ def test_gaps_are_seen_where_shares_are_cut() -> None:
     assert counts(store, dealt(store, 2, 1)) == pytest.approx([5000, 5000], rel=0.1)
 
 
-class PassedLanes(StoredLanes):
-    """Lanes as they were before retention took their first records: only links are looked up later."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        super().__init__(store)
-        self.lane_states = {lane: store.lane_state(lane) for lane in (1, 2)}
-
-    def lane_state(self, lane: int) -> LaneState:
-        return self.lane_states[lane]
-
-
 @pytest.mark.parametrize("taken", [range(1, 60), range(1, 101)])
 def test_what_retention_takes_while_a_read_is_planned_is_in_a_task_that_misses_it(taken: range) -> None:
     store = lane_store([n for n in range(1, 101) if n != 50], [])
-    before = PassedLanes(store)
+    # Only links are looked up after retention took the first records.
+    states = {lane: store.lane_state(lane) for lane in (1, 2)}
+    before = replace(Lanes.of_store(store), lane_state=states.__getitem__)
     remove(store, 1, taken)
     planned = tasks(before, [(partition(1), [range(1, 101)])], 2)
     parts = [part for task in planned for part in task]
@@ -310,6 +301,6 @@ def test_every_record_is_in_exactly_one_task(lanes: list[set[int]], min_tasks: i
 
 
 def test_kinds_of_destinations_are_those_of_the_broker(store: MemoryStore) -> None:
-    assert {part.destination.kind for part in select(StoredLanes(store), options(subscribePattern=">"))} == set(
+    assert {part.destination.kind for part in select(Lanes.of_store(store), options(subscribePattern=">"))} == set(
         DestinationKind
     )

@@ -5,8 +5,8 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.sample_data import SampleData
 from quire.destination import written
-from quire.spark.sample_data import SampleData
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

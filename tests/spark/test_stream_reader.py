@@ -449,7 +449,7 @@ def test_what_makes_no_sense_is_told(
 
 def test_a_broker_that_is_not_there_is_told_of(tmp_path: Path) -> None:
     broker = RunningBroker(tmp_path)
-    with pytest.raises(BrokerUnreachable, match=f"nobody answers at {broker.url}.*after 2 tries in 0.15 s"):
+    with pytest.raises(BrokerUnreachable, match=f"no broker answers at {broker.url}.*after 2 tries in 0.15 s"):
         reader(broker, "events", readTimeout="150ms").initialOffset()
 
 

@@ -157,7 +157,7 @@ def test_a_row_that_cannot_be_written_fails_a_staged_write_as_a_whole(
 
 def test_a_broker_that_is_not_there_is_told_after_a_while(spark: SparkSession) -> None:
     nowhere = {"broker.url": "http://127.0.0.1:9", "destination": "q", "writeTimeout": "0.3s"}
-    with pytest.raises(PySparkException, match=r"nobody answers at http://127\.0\.0\.1:9.*tries in 0\.3 s"):
+    with pytest.raises(PySparkException, match=r"no broker answers at http://127\.0\.0\.1:9.*tries in 0\.3 s"):
         numbered(spark, 1).write.format("quire").options(**nowhere).mode("append").save()
 
 

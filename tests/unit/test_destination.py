@@ -9,7 +9,6 @@ from quire.destination import (
     Destination,
     DestinationKind,
     queue,
-    split_composite,
     split_options,
     split_prefix,
     topic,
@@ -107,19 +106,6 @@ def test_malformed_options_are_refused(text: str) -> None:
     assert refused.value.data == {"name": text}
 
 
-def test_a_composite_has_parts_of_both_kinds_each_one_once_in_order() -> None:
-    q, t = DestinationKind.QUEUE, DestinationKind.TOPIC
-    assert split_composite("A,B,topic://C") == [(q, "A"), (q, "B"), (t, "C")]
-    assert split_composite("A, queue://B ,A,topic://A", t) == [(t, "A"), (q, "B")]
-    assert split_composite("A.*") == [(q, "A.*")]
-
-
-@pytest.mark.parametrize("text", ["", "A,", ",A", "A,,B", "A, ,B", "A,topic://", "A,http://B"])
-def test_a_composite_with_a_part_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InvalidDestination):
-        split_composite(text)
-
-
 @given(st.text("ab.,?&=%>*: /", max_size=20))
 def test_any_text_has_options_that_can_be_told_apart_or_is_refused(text: str) -> None:
     try:
@@ -128,16 +114,6 @@ def test_any_text_has_options_that_can_be_told_apart_or_is_refused(text: str) ->
         return
     assert "?" not in name
     assert (name == text) == (not options)
-
-
-@given(st.text("ab.,?>*: /", max_size=20))
-def test_any_text_has_parts_with_names_or_is_refused(text: str) -> None:
-    try:
-        parts = split_composite(text)
-    except InvalidDestination:
-        return
-    assert len(set(parts)) == len(parts) <= text.count(",") + 1
-    assert all(name and "," not in name and "://" not in name for _, name in parts)
 
 
 # As people write them.

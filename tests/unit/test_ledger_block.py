@@ -32,6 +32,7 @@ def test_neighbours_take_two_numbers_however_many_they_are() -> None:
     assert ranges_of([9, 7, 8]) == [7, 3]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 10**6), min_size=1, unique=True).map(sorted))
 def test_ids_of_one_broker_come_back(numbers: list[int]) -> None:
     packed = ids_of([message(1, f"ID\\cab-17-{number}") for number in numbers])

@@ -61,14 +61,6 @@ class Owner(Protocol):
         ...
 
 
-class Settling(Protocol):
-    """What has messages that a transaction acknowledges."""
-
-    def restore(self, messages: list[Message]) -> None:
-        """The transaction failed: they are here again."""
-        ...
-
-
 class CommittedTransaction(Protocol):
     """A transaction in a commit.
 

@@ -5,6 +5,7 @@ A destination holds this interface, and knows neither who runs the turns nor wha
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.errors import QuireError
 from quire.scheduler import Scheduler
-from quire.settings import Settings
+from quire.settings import Policies, Settings
 from quire.store.base import Store, StoredDestination
 
 OPEN_BYTES = 4 << 20
@@ -160,11 +161,6 @@ class Core:
         self.open.batch.marks[key] = value
         self.ask_turn()
 
-    @property
-    def numbers(self) -> dict[str, int | None]:
-        """The numbers of producers in the open commit; None for those that are forgotten."""
-        return self.open.batch.producers
-
     def confirm(self, session: Session, receipts: list[bytes]) -> None:
         """Tell a session when everything up to now is durable."""
         self.open.receipts.append((session, receipts))
@@ -249,6 +245,34 @@ class Core:
         """
         self.partial_bytes += size
         return size > 0 and self.partial_bytes > self.partial_limit
+
+    def connection_ended(self) -> None:
+        """A connection is over."""
+        self.ended += 1
+
+    def takes_sends_of(self, session: Session | None) -> None:
+        """From now on sends are taken of a session; None at the end of its input."""
+        self.sender = session
+
+    def number_send(self, producer: str, sequence: int | None) -> None:
+        """Store a producer's number with the open commit; None forgets the producer."""
+        self.open.batch.producers[producer] = sequence
+
+    def departs(self, departing: Departing) -> None:
+        """A subscription is over, and leaves its destinations in steps."""
+        self.leaving[departing] = None
+
+    def departed(self, departing: Departing) -> None:
+        """It has left them all."""
+        self.leaving.pop(departing, None)
+
+    def refuse(self, error: QuireError | None) -> None:
+        """The store refuses writes from now on; None: it takes them."""
+        self.store_error = error
+
+    def take_policies(self, policies: Policies) -> None:
+        """Other policies apply from now on."""
+        self.settings = replace(self.settings, policies=policies)
 
     def charge_stored(self, size: int) -> None:
         """The messages of destinations are larger, or smaller, by so many bytes."""

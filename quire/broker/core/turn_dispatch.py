@@ -70,6 +70,23 @@ class TurnDispatch:
         self.with_credit[whole] = None
         self._ask_turn()
 
+    def watch(self, source: Dispatching) -> None:
+        """Its consumers are looked at whether they keep up."""
+        self.watched[source] = None
+
+    def take_watched(self) -> dict[Dispatching, None]:
+        """Those whose consumers are to be looked at now."""
+        watched, self.watched = self.watched, {}
+        return watched
+
+    def idle(self, queue: Resident) -> None:
+        """A queue without consumers keeps messages in memory."""
+        self.idle_residents[queue] = None
+
+    def rest(self, source: Dispatching) -> None:
+        """It has no consumers: there is nothing to dispatch."""
+        self.ready.pop(source, None)
+
     def forget(self, source: Dispatching) -> None:
         """What is deleted, or has left, has nothing to dispatch any more."""
         self.ready.pop(source, None)

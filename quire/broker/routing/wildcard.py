@@ -164,7 +164,7 @@ class WildcardSubscription(SharedPrefetch):
         self.children.clear()
         self._in_flight.clear()
         self._waiting.clear()
-        self._core.leaving[self] = None
+        self._core.departs(self)
         if self._go():
             self._core.steps.add(self._go, "the end of a subscription to many destinations", stores=False)
 
@@ -188,7 +188,7 @@ class WildcardSubscription(SharedPrefetch):
                 child.source.awaited -= 1
             self._end_child(child)
             if not self._leaving:
-                self._core.leaving.pop(self, None)
+                self._core.departed(self)
 
     def _end_one(
         self, cause: str, gone: Callable[[ChildSubscription], None], child: ChildSubscription, *, lost: bool

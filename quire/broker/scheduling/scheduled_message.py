@@ -5,7 +5,6 @@ record, ``quire-scheduled-...``, which no client sees.
 """
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import Self
 
 from quire.broker.scheduling.timing import CRON, DELAY, PERIOD, REPEAT, Timing
@@ -88,10 +87,6 @@ class ScheduledMessage:
         except (KeyError, ValueError, InvalidHeader) as error:
             text = f"record {record.sequence} is no scheduled message: {error}"
             raise StoreCorrupt(text, sequence=record.sequence) from error
-
-    def next_times(self, count: int) -> list[int]:
-        """When it is sent after the next send: so many times at the most."""
-        return list(islice(self.timing.all_after(self.due, self.left), count))
 
 
 def record_content(

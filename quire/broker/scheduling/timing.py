@@ -1,6 +1,6 @@
 """When a scheduled message is sent: the meaning of ActiveMQ's AMQ_SCHEDULED_* headers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -107,12 +107,6 @@ class Timing:
             start = _cron(self.cron).next_after(max(due, now_ms) - self._wait)
             return start + self._wait, self.repeat
         return None
-
-    def all_after(self, due: int, left: int) -> Iterator[int]:
-        """The times of all sends after one, if each is made in time; without end if there is none."""
-        while (following := self.following(due, left, due)) is not None:
-            due, left = following
-            yield due
 
     @property
     def _wait(self) -> int:

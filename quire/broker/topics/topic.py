@@ -337,7 +337,7 @@ class Topic:
     def subscribe(
         self, session: Session, *, id: str, number: int = 0, ack: AckMode = AckMode.AUTO, prefetch: int = 32767,
         selector: Selector | None = None, no_local: bool = False, priority: int = 0, retroactive: bool = False,
-        maximum_pending: int | None = None, kind: type[Subscription] = Subscription,
+        maximum_pending: int | None = None, kind: Callable[..., Subscription] = Subscription,
     ) -> Subscription:  # fmt: skip
         """A consumer comes. It gets what is sent from now on; if it is retroactive, what is kept before that.
 
@@ -353,7 +353,7 @@ class Topic:
             retroactive: whether it first gets what the topic keeps. The policy may say so for all.
             maximum_pending: how many messages wait beyond its prefetch; -1 for any number, None for what the policy
                 says.
-            kind: what the subscription is made of.
+            kind: makes the subscription.
 
         Returns:
             The subscription; its source is a ``TopicSubscription``.

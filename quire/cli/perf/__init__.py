@@ -1,4 +1,4 @@
-"""``quire perf``: a load generator for STOMP brokers, and scenarios with promises."""
+"""``quire perf``: a load generator for STOMP brokers."""
 
 from quire.cli.perf.commands import perf
 

@@ -33,13 +33,7 @@ Tick = Callable[[Counts], None]
 
 
 class Crew:
-    """The workers of one load. As a context manager it ends them.
-
-    Args:
-        target: the broker.
-        load: what to send and take.
-        tick: is told how far they are.
-    """
+    """The workers of one load. As a context manager it ends them; ``tick`` is told how far they are."""
 
     def __init__(self, target: Target, load: Load, tick: Tick) -> None:
         # Forked: a process that starts afresh would spend a tenth of a second of the broker's machine on imports.
@@ -68,11 +62,7 @@ class Crew:
         self._begin.set()
 
     def finish(self) -> None:
-        """Wait until all that were started are done.
-
-        Raises:
-            QuireError: what stopped one of them.
-        """
+        """Wait until all that were started are done, or what stopped one of them is raised."""
         self._wait(lambda: not self.is_working)
 
     @property
@@ -89,11 +79,7 @@ class Crew:
         )
 
     def look(self) -> None:
-        """Take what workers have reported.
-
-        Raises:
-            QuireError: what stopped one of them.
-        """
+        """Take what workers have reported; what stopped one of them is raised."""
         while not self._results.empty():
             code, result = self._results.get()
             if code:

@@ -16,12 +16,7 @@ _CHUNK = 1 << 20
 class Link:
     """A connection to any STOMP 1.2 broker.
 
-    Args:
-        target: the broker.
-
-    Raises:
-        BrokerUnreachable: nobody answers, or the connection broke; any method may raise it.
-        QuireError: the broker refused; any method may raise it.
+    Every method raises ``BrokerUnreachable`` when no broker answers or the connection broke, and what it refused.
     """
 
     def __init__(self, target: Target) -> None:
@@ -36,11 +31,7 @@ class Link:
         self.receive_until(b"CONNECTED\n")
 
     def send(self, data: bytes) -> None:
-        """Send frames.
-
-        Args:
-            data: whole frames.
-        """
+        """Send whole frames."""
         try:
             self._socket.sendall(data)
         except OSError as error:
@@ -50,14 +41,7 @@ class Link:
             raise BrokerUnreachable(f"the connection to the broker is lost: {error}") from error
 
     def receive(self, seconds: float) -> bytes | None:
-        """Take the whole frames that have come.
-
-        Args:
-            seconds: how long to wait for any bytes.
-
-        Returns:
-            Frames; none of them if the first is not whole yet; None if no bytes came.
-        """
+        """Take the whole frames that have come: none if the first is not whole yet; None if no bytes came in time."""
         if not select.select([self._socket], [], [], seconds)[0]:
             return None
         try:
@@ -74,14 +58,7 @@ class Link:
         return whole
 
     def receive_until(self, wanted: bytes) -> None:
-        """Take frames until there are some bytes among them.
-
-        Args:
-            wanted: the bytes.
-
-        Raises:
-            BrokerUnreachable: nothing came for ``ANSWER_LIMIT``.
-        """
+        """Take frames until these bytes are among them; nothing may last longer than ``ANSWER_LIMIT``."""
         data: bytes | None = b""
         while data is not None:
             data = self.receive(ANSWER_LIMIT)

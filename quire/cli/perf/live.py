@@ -18,9 +18,7 @@ _BAR_INTERVAL = 0.1
 class LiveFigures:
     """Shows how far a measurement is, on standard error. As a context manager it takes the bar away again.
 
-    Args:
-        output: who prints the results; no plain lines come when those are for programs.
-        clock: the time.
+    No plain lines come when ``output`` prints for programs.
     """
 
     def __init__(self, output: Output, clock: Clock) -> None:
@@ -30,12 +28,7 @@ class LiveFigures:
         self._next = clock.monotonic()
 
     def show(self, text: str, share: float) -> None:
-        """Show where it is; most calls come too soon after the last and cost nothing.
-
-        Args:
-            text: the figures, in one line.
-            share: how much is done, 0 to 1.
-        """
+        """Show figures in one line, and which share is done; most calls come too soon and cost nothing."""
         now = self._clock.monotonic()
         if now < self._next:
             return

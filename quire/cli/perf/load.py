@@ -11,18 +11,11 @@ STAMP_EVERY = 100
 """One message in so many carries the time it was sent, at the start of its body: a header would make heads differ, and
 brokers may read equal heads faster."""
 
-NUMBER_DIGITS = 12
+_PREFETCH = 1000
 
 
 class Target(NamedTuple):
-    """A broker's STOMP port, and who we are.
-
-    Attributes:
-        host: its name or address.
-        port: its STOMP port.
-        login: the user; empty for none.
-        passcode: the user's password.
-    """
+    """A broker's STOMP port, and who we are; without a login if it is empty."""
 
     host: str
     port: int
@@ -40,16 +33,18 @@ class Load:
         producers: how many send.
         consumers: how many receive.
         window: how many messages of a producer may be without their receipt.
-        receipts: whether every message asks for a receipt; otherwise the last one only.
+        receipts: whether every batch asks for a receipt; otherwise the last one only.
+        batch: how many messages a producer sends together and with one receipt, the last one's.
         persistent: whether the broker must store them.
-        ack: ``client-individual`` acknowledges each message, ``client`` all that one read brought.
+        ack: how consumers acknowledge, in STOMP's words.
+        ack_every: the last of so many messages is acknowledged; 0: the last of those that one read brought.
+        stuck: how many of the messages that come first are never acknowledged.
         rate: messages per second, of all producers together; 0 for as many as possible.
         backlog: send all before the first is taken.
         latency: one message in flight, from its SEND to its MESSAGE.
-        numbered: every body starts with the message's number, in ``NUMBER_DIGITS`` digits.
-        headers: more header lines of every message, each with its newline.
-        groups: how many message groups the messages belong to, in turn; 0 for none.
-        queue: where to.
+        kind: ``queue`` or ``stream``.
+        queue: the name of the queue, or of the stream.
+        subscribe: more header lines of SUBSCRIBE, each with its newline.
     """
 
     messages: int
@@ -58,20 +53,27 @@ class Load:
     consumers: int = 1
     window: int = 256
     receipts: bool = True
+    batch: int = 1
     persistent: bool = True
     ack: str = "client-individual"
+    ack_every: int = 1
+    stuck: int = 0
     rate: float = 0.0
     backlog: bool = False
     latency: bool = False
-    numbered: bool = False
-    headers: str = ""
-    groups: int = 0
+    kind: str = "queue"
     queue: str = field(default_factory=lambda: f"perf.{uuid.uuid4().hex[:12]}")
+    subscribe: str = ""
+
+    @property
+    def destination(self) -> str:
+        """Where to, as STOMP writes it."""
+        return f"/{self.kind}/{self.queue}"
 
     @property
     def is_stamped(self) -> bool:
         """Whether bodies tell when they were sent. In a backlog that would measure the backlog."""
-        return not (self.numbered or self.backlog) and self.size >= len(STAMP) + STAMP_DIGITS
+        return not self.backlog and self.size >= len(STAMP) + STAMP_DIGITS
 
     def shares(self) -> list[int]:
         """How many messages each producer sends."""
@@ -87,28 +89,31 @@ class Load:
             last: the number of the producer's last message, which always asks for a receipt.
             now: the time for their stamps, in seconds.
         """
-        head = f"SEND\ndestination:/queue/{self.queue}\ncontent-length:{self.size}\n"
-        start = f"{head}persistent:{'true' if self.persistent else 'false'}\n{self.headers}".encode()
+        head = f"SEND\ndestination:{self.destination}\ncontent-length:{self.size}\n"
+        start = f"{head}persistent:{'true' if self.persistent else 'false'}\n".encode()
         filler = b"x" * self.size
-        stamp = STAMP + b"%0*d" % (STAMP_DIGITS, round(now * 1e9))
+        plain = b"%b\n%b\0" % (start, filler)
+        stamp = STAMP + b"%0*d" % (STAMP_DIGITS, round(now * 1e9)) if self.is_stamped else b""
+        batch, stamp_every = self.batch, self.batch if self.batch > 1 else STAMP_EVERY
         for number in range(first, first + count):
-            receipt = b"receipt:%d\n" % number if self.receipts or number == last else b""
-            group = b"JMSXGroupID:%d\n" % (number % self.groups) if self.groups else b""
-            body = filler
-            if self.numbered:
-                body = b"%0*d" % (NUMBER_DIGITS, number) + filler[NUMBER_DIGITS:]
-            elif number % STAMP_EVERY == 0 and self.is_stamped:
-                body = stamp + filler[len(stamp) :]
-            yield b"%b%b%b\n%b\0" % (start, group, receipt, body)
+            asks = (self.receipts and (number + 1) % batch == 0) or number == last
+            stamped = number % stamp_every == 0
+            if asks or stamped:
+                body = stamp + filler[len(stamp) :] if stamped else filler
+                yield b"%b%b\n%b\0" % (start, b"receipt:%d\n" % number if asks else b"", body)
+            else:
+                yield plain
+
+    def subscription(self) -> bytes:
+        """A consumer's SUBSCRIBE frame."""
+        return (
+            f"SUBSCRIBE\nid:1\ndestination:{self.destination}\nack:{self.ack}\nactivemq.prefetchSize:{_PREFETCH}\n"
+            f"prefetch-count:{_PREFETCH}\n{self.subscribe}\n\0"
+        ).encode()
 
 
 class Scenario(NamedTuple):
-    """A load with a name.
-
-    Attributes:
-        text: what it does.
-        changes: where it differs from a plain ``Load``.
-    """
+    """A load with a name: what it does, and where it differs from a plain ``Load``."""
 
     text: str
     changes: dict[str, Any]
@@ -120,7 +125,9 @@ SCENARIOS = {
     "nonpersistent": Scenario("not persistent, no receipts", {"receipts": False, "persistent": False}),
     "fanin": Scenario("as confirm, 8 producers and 4 consumers", {"producers": 8, "consumers": 4}),
     "sync": Scenario("8 producers, each waits for a receipt before its next message", {"producers": 8, "window": 1}),
-    "cumulative": Scenario("as confirm, one acknowledgement for all that one read brought", {"ack": "client"}),
+    "cumulative": Scenario(
+        "as confirm, one acknowledgement for all that one read brought", {"ack": "client", "ack_every": 0}
+    ),
     "backlog": Scenario("all is sent first, then taken", {"backlog": True}),
     "latency": Scenario("one message at a time, from its SEND to its MESSAGE", {"receipts": False, "latency": True}),
 }

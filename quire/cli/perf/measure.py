@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from quire.cli.perf.crew import Counts, Crew, Tick
 from quire.cli.perf.link import Link
@@ -21,7 +21,7 @@ class Figures:
 
     Attributes:
         messages: how many were received.
-        receipts: how many SEND frames were confirmed.
+        receipts: how many receipts came.
         elapsed_seconds: from the first SEND until the last message was acknowledged and every receipt had come. Of a
             backlog: sending and taking, without the pause between them.
         messages_per_s: both together.
@@ -46,17 +46,7 @@ class Figures:
 
 
 def measure(target: Target, load: Load, tick: Tick) -> Figures:
-    """Run a load.
-
-    Args:
-        target: the broker.
-        load: what to send and take.
-        tick: is told how far it is.
-
-    Raises:
-        BrokerUnreachable: nobody answers, or no more.
-        QuireError: what the broker refused.
-    """
+    """Run a load; ``tick`` is told how far it is."""
     if load.latency:
         return _measure_latency(target, load, tick)
     with Crew(target, load, tick) as crew:
@@ -64,16 +54,18 @@ def measure(target: Target, load: Load, tick: Tick) -> Figures:
             crew.start_producers()
             crew.finish()
             crew.start_consumers()
-            crew.finish()
-            sending, taking = _span(crew.producers, crew.producers), _span(crew.consumers, crew.consumers)
-            elapsed = sending + taking
         else:
             crew.start_consumers()
             crew.start_producers()
-            crew.finish()
-            sending, taking = _span(crew.producers, crew.producers), _span(crew.producers, crew.consumers)
-            elapsed = max(sending, taking)
-        counts, latencies = crew.counts(), crew.latencies
+        crew.finish()
+        return figures(crew, load)
+
+
+def figures(crew: Crew, load: Load) -> Figures:
+    """How fast a load went; to be asked when all workers are done."""
+    counts, sending = crew.counts(), span(crew.producers, crew.producers)
+    taking = span(crew.consumers if load.backlog else crew.producers, crew.consumers)
+    elapsed = sending + taking if load.backlog else max(sending, taking)
     return Figures(
         counts.received,
         counts.receipts,
@@ -81,49 +73,12 @@ def measure(target: Target, load: Load, tick: Tick) -> Figures:
         load.messages / elapsed,
         counts.sent / sending,
         counts.received / taking,
-        percentiles(latencies),
+        percentiles(crew.latencies),
     )
 
 
-def send(target: Target, load: Load, tick: Tick) -> float:
-    """Send only.
-
-    Returns:
-        Messages per second.
-    """
-    with Crew(target, load, tick) as crew:
-        crew.start_producers()
-        crew.finish()
-        return load.messages / _span(crew.producers, crew.producers)
-
-
-class Taken(NamedTuple):
-    """What ``take`` took.
-
-    Attributes:
-        messages: how many; as acknowledgements go out in bulk, it may be a few more than the load has.
-        per_s: how many per second.
-    """
-
-    messages: int
-    per_s: float
-
-
-def take(target: Target, load: Load, tick: Tick) -> Taken:
-    """Take only, what is in the queue already."""
-    with Crew(target, load, tick) as crew:
-        crew.start_consumers()
-        crew.finish()
-        received = crew.counts().received
-        return Taken(received, received / _span(crew.consumers, crew.consumers))
-
-
 def percentiles(seconds: list[float]) -> dict[str, float]:
-    """What shares of some times stayed below, in milliseconds; nothing if there are none.
-
-    Args:
-        seconds: the times.
-    """
+    """What shares of some times stayed below, in milliseconds; nothing if there are none."""
     if not seconds:
         return {}
     ordered = sorted(seconds)
@@ -131,7 +86,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
     return {name: round(ordered[ceil(share * len(ordered)) - 1] * 1000, 3) for name, share in shares.items()}
 
 
-def _span(starters: Sequence[Slot], enders: Sequence[Slot]) -> float:
+def span(starters: Sequence[Slot], enders: Sequence[Slot]) -> float:
     """From when the first of some workers began until the last of some ended, in seconds."""
     return max(slot.ended for slot in enders) - min(slot.started for slot in starters)
 
@@ -141,7 +96,7 @@ def _measure_latency(target: Target, load: Load, tick: Tick) -> Figures:
     clock = SystemClock()
     times: list[float] = []
     with closing(Link(target)) as link:
-        link.send(f"SUBSCRIBE\nid:1\ndestination:/queue/{load.queue}\nack:auto\nreceipt:1\n\n\0".encode())
+        link.send(f"SUBSCRIBE\nid:1\ndestination:{load.destination}\nack:auto\nreceipt:1\n\n\0".encode())
         link.receive_until(b"RECEIPT\n")
         began = shown = clock.monotonic()
         for number in range(load.messages):

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from math import ceil
 from multiprocessing.synchronize import Event
 
 from quire.cli.perf.link import ANSWER_LIMIT, Link
@@ -14,17 +15,16 @@ from quire.errors import BrokerUnreachable
 
 _ACK_ID = re.compile(rb"\nack:([^\n\0]*)\n")
 _STAMPED = b"\n\n" + STAMP
-_PREFETCH = 1000
 _LOOK_AROUND = 0.01
 """How often a consumer looks whether others have taken the last message, in seconds."""
 
 
 class Slot(ctypes.Structure):
-    """What one worker has done, in shared memory: the worker alone writes, and anybody reads without a lock.
+    """What one worker has done, in shared memory: the worker alone writes, and others read without a lock.
 
     Attributes:
         sent: messages handed to the socket.
-        receipts: messages confirmed.
+        receipts: receipts that have come.
         received: messages received and acknowledged.
         ready: whether it is connected.
         started: when it began, in seconds of the monotonic clock.
@@ -48,12 +48,7 @@ class Slot(ctypes.Structure):
 
 
 class Pace:
-    """How fast a producer may send.
-
-    Args:
-        rate: messages per second; 0 for as fast as it can.
-        clock: the time; the pace begins now.
-    """
+    """How fast a producer may send: so many a second from now on; 0 for as fast as it can."""
 
     def __init__(self, rate: float, clock: Clock) -> None:
         self._rate = rate
@@ -61,20 +56,11 @@ class Pace:
         self._began = clock.monotonic()
 
     def wait(self, sent: int) -> float:
-        """How long the next message has to wait, in seconds.
-
-        Args:
-            sent: how many were sent.
-        """
+        """How long the next one has to wait when so many were sent, in seconds."""
         return max(0.0, self._began + sent / self._rate - self._clock.monotonic()) if self._rate else 0.0
 
     def room(self, sent: int, room: int) -> int:
-        """How many of some messages may be sent now.
-
-        Args:
-            sent: how many were sent.
-            room: how many there are.
-        """
+        """How many of so many may be sent now, when so many were sent."""
         if not self._rate:
             return room
         due = int((self._clock.monotonic() - self._began) * self._rate) + 1
@@ -82,37 +68,29 @@ class Pace:
 
 
 def produce(target: Target, load: Load, count: int, slot: Slot, begin: Event) -> list[float]:
-    """Send messages and wait until the broker has confirmed them.
-
-    Args:
-        target: the broker.
-        load: what to send.
-        count: how many of it.
-        slot: where to tell how far it is.
-        begin: when to begin.
-
-    Returns:
-        No latencies: consumers see them.
-    """
+    """Send messages from ``begin`` on, and wait until the broker has confirmed them; consumers see the latencies."""
     clock = SystemClock()
+    batches, window = ceil(count / load.batch), max(1, load.window // load.batch)
+    expected = batches if load.receipts else min(batches, 1)
     with closing(Link(target)) as link:
         slot.ready = 1
         begin.wait()
         slot.started = clock.monotonic()
-        pace = Pace(load.rate / load.producers, clock)
+        pace = Pace(load.rate / load.producers / load.batch, clock)
         sent = receipts = 0
-        expected = count if load.receipts else min(count, 1)
         while receipts < expected:
-            open_window = load.window - (sent - receipts) if load.receipts else load.window
-            room = pace.room(sent, min(count - sent, open_window))
+            open_window = min(batches - sent, window - (sent - receipts) if load.receipts else window)
+            room = pace.room(sent, open_window)
             if room > 0:
-                link.send(b"".join(load.frames(sent, room, count - 1, clock.monotonic())))
-                slot.sent = sent = sent + room
-            # Then it is the pace that holds it, and not the window.
-            may_send = sent < count and room < open_window
-            if not load.receipts and sent < count:
+                first, sent = sent * load.batch, sent + room
+                end = min(sent * load.batch, count)
+                link.send(b"".join(load.frames(first, end - first, count - 1, clock.monotonic())))
+                slot.sent = end
+            if not load.receipts and sent < batches:
                 time.sleep(pace.wait(sent))
                 continue
+            # Then it is the pace that holds it, and not the window.
+            may_send = room < open_window
             came = link.receive(pace.wait(sent) if may_send else ANSWER_LIMIT)
             if came is not None:
                 slot.receipts = receipts = receipts + came.count(b"RECEIPT\n")
@@ -125,23 +103,15 @@ def produce(target: Target, load: Load, count: int, slot: Slot, begin: Event) ->
 def consume(target: Target, load: Load, slots: Sequence[Slot], slot: Slot) -> list[float]:
     """Receive and acknowledge, until all consumers together have what the load has.
 
-    Args:
-        target: the broker.
-        load: what to expect.
-        slots: all workers' slots.
-        slot: where to tell how far it is.
-
     Returns:
         How long the stamped messages were on their way, in seconds.
     """
     clock = SystemClock()
     latencies: list[float] = []
+    unacknowledged: list[bytes] = []
     with closing(Link(target)) as link:
         slot.started = clock.monotonic()
-        link.send(
-            f"SUBSCRIBE\nid:1\ndestination:/queue/{load.queue}\nack:{load.ack}\nactivemq.prefetchSize:{_PREFETCH}\n"
-            f"prefetch-count:{_PREFETCH}\n\n\0".encode()
-        )
+        link.send(load.subscription())
         slot.ready = 1
         while sum([other.received for other in slots]) < load.messages:
             data = link.receive(_LOOK_AROUND) or b""
@@ -151,8 +121,13 @@ def consume(target: Target, load: Load, slots: Sequence[Slot], slot: Slot) -> li
             if load.is_stamped:
                 now = clock.monotonic()
                 latencies += [now - sent_at for sent_at in stamps(data)]
+            unacknowledged += ids[max(0, load.stuck - slot.received) :]
             slot.received += len(ids)
-            link.send(b"".join([b"ACK\nid:%b\n\n\0" % id for id in (ids[-1:] if load.ack == "client" else ids)]))
+            together = load.ack_every or max(1, len(unacknowledged))
+            due = unacknowledged[together - 1 :: together]
+            link.send(b"".join([b"ACK\nid:%b\n\n\0" % id for id in due]))
+            unacknowledged = unacknowledged[len(due) * together :]
+        link.send(b"".join([b"ACK\nid:%b\n\n\0" % id for id in unacknowledged[-1:]]))
         link.disconnect()
     slot.ended = clock.monotonic()
     return latencies

@@ -2,7 +2,7 @@
 
 It stays in the background: in a process group of its own, so that a Ctrl-C for the broker is not for it, and at a low
 priority, so that a broker that needs the processor has it. It ends when the broker's end of its standard input is
-closed, or when nobody has asked it for a while.
+closed, or when no request has come for a while.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from quire.http.http_connection import HttpConnection
 from quire.logs import configure
 from quire.scheduler import Scheduler
 from quire.settings import HttpSettings, split_address
-from quire.store.maintenance.store_maintenance import reading
+from quire.store.maintenance.open_store import open_for_reading
 
 if TYPE_CHECKING:
     from quire.http.bulk.bulk_server import BulkServer
@@ -37,11 +37,7 @@ CHECK_PERIOD = 1.0
 
 
 def main() -> int:
-    """Take instructions, serve, and end with the broker.
-
-    Returns:
-        The exit code.
-    """
+    """Take instructions, serve, and end with the broker."""
     instructions = msgspec.json.decode(sys.stdin.buffer.readline(), type=Instructions)
     configure(instructions.log_format, instructions.log_level)
     os.setpgid(0, 0)
@@ -61,7 +57,7 @@ def _serve(instructions: Instructions) -> None:
         text = f"reading in bulk needs {error.name}, which is not installed beside the broker: install quire[spark]"
         raise UnsupportedEnvironment(text) from error
     listener = _listen(instructions.address)
-    with reading(instructions.store) as (store, _):
+    with open_for_reading(instructions.store) as (store, _):
         clock = SystemClock()
         app = BulkServer(store, instructions.token, clock)
         scheduler = Scheduler(clock)
@@ -84,7 +80,7 @@ async def _run(
     while not broker.done() and not serving.done() and app.idle_seconds < idle_limit:
         await asyncio.wait([broker, serving], timeout=CHECK_PERIOD, return_when=asyncio.FIRST_COMPLETED)
         scheduler.run_due()
-    logging.getLogger("uvicorn.error").disabled = True  # reads that are under way break off: nobody waits for them
+    logging.getLogger("uvicorn.error").disabled = True  # reads that are under way break off: no client waits for them
     server.should_exit = server.force_exit = True
     broker.cancel()
     await serving
@@ -97,11 +93,7 @@ async def _end_of_input() -> None:
 
 
 def _listen(address: str) -> socket.socket:
-    """A socket that takes connections from now on, before anybody serves them.
-
-    Raises:
-        AddressInUse: another program listens there.
-    """
+    """A socket that takes connections from now on, before they are served."""
     host, port = split_address(address)
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

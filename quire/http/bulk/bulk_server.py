@@ -68,13 +68,7 @@ Query = TypeVar("Query", bound=msgspec.Struct)
 
 
 class BulkServer:
-    """The ASGI application. Everything it does, it does for whoever knows the token, which stands in the URL.
-
-    Args:
-        store: open for reading.
-        token: as above.
-        clock: the time.
-    """
+    """The ASGI application. It serves only requests that have the token in their URL."""
 
     def __init__(self, store: Store, token: str, clock: Clock) -> None:
         self._store = store
@@ -160,11 +154,7 @@ class BulkServer:
         yield END_OF_STREAM + msgspec.json.encode(Trailer(failure))
 
     def _check(self, request: Request) -> None:
-        """Refuse who does not know the token.
-
-        Raises:
-            HTTPException: he does not.
-        """
+        """Refuse who does not know the token."""
         if not secrets.compare_digest(request.query_params.get("token", "").encode(), self._token.encode()):
             raise HTTPException(403)
 
@@ -181,11 +171,7 @@ def _query(request: Request, kind: type[Query]) -> Query:
 
 
 async def _body(request: Request) -> bytearray:
-    """What is asked for.
-
-    Raises:
-        LimitExceeded: it is too large for a question.
-    """
+    """What is asked for."""
     body = bytearray()
     async for part in request.stream():
         body += part

@@ -27,10 +27,6 @@ STOP_LIMIT = 5.0
 class Launcher:
     """The bulk server of one broker, as the broker sees it: it runs, or it does not run yet, or not any more.
 
-    Args:
-        store: the URL of the broker's store.
-        settings: the broker's.
-
     Attributes:
         address: where the bulk server listens, ``host:port``; of use if it runs.
         token: who has it may read.
@@ -45,15 +41,10 @@ class Launcher:
         self._starting = asyncio.Lock()
 
     async def start(self) -> None:
-        """Have it run.
-
-        Raises:
-            InvalidArgument: nobody but the broker can read its store.
-            QuireError: it does not start.
-        """
+        """Have it run."""
         if self._store == "memory:":
             raise InvalidArgument(
-                "the store is in the broker's memory, and nobody else can read it: set store.url to read in bulk"
+                "the store is in the broker's memory, and no other process can read it: set store.url to read in bulk"
             )
         async with self._starting:
             if self._process is None or self._process.returncode is not None:

@@ -1,31 +1,36 @@
-"""The decoder: from a stream's bytes, cut anywhere, to frames.
+"""The decoder: from a stream's bytes, cut anywhere, to events.
 
-The walk of a frame. ``receive`` completes what was left over of the bytes before, and ``_decode`` runs over the rest:
-one ``find`` for the end of the head, one look into the table of known heads, one slice for the body. A head is known by
-its lines *without* the receipt's, so the headers of a producer's SEND frames that differ in receipt and body only are
-read once. Everything else (a new head, carriage returns, odd receipts) goes through ``_read_head``, which is slower and
-checks everything.
+``receive`` takes bytes, ``next_events`` hands out what is whole, ``BATCH`` events at a time, and raises what is wrong
+with the input; nothing else comes out. So who asks decides how much is decoded before others have their turn.
+
+The walk of a frame. ``next_events`` completes what was left over of the bytes before, and ``_decode`` runs over the
+rest: one ``find`` for the end of the head, one look into the table of known heads, one slice for the body. A head is
+known by its lines *without* the receipt's, so the headers of a producer's SEND frames that differ in receipt and body
+only are read once. Everything else (a new head, carriage returns, odd receipts) goes through ``_read_head``, which is
+slower and checks everything.
 """
 
-import math
 import re
 from typing import NamedTuple
 
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError, UnsupportedVersion
 from quire.protocols.stomp.frames import (
-    ACK_RUN,
     BODY_COMMANDS,
     CLIENT_COMMANDS,
     SHORT_COMMANDS,
     UNESCAPED_COMMANDS,
+    AckRun,
     Head,
 )
 from quire.protocols.stomp.heads import BLANKS, parse_head
 from quire.protocols.stomp.similar_heads import SimilarHeads
 from quire.protocols.stomp.versions import Version, agreed, negotiate
 
-Event = tuple[Head, bytes | None, object]
-"""A frame: its head, the raw value of its ``receipt`` or None, its body (bytes; for ``ACK_RUN`` a list of ids)."""
+Event = tuple[Head, bytes | None, bytes | bytearray]
+"""A frame: its head, the raw value of a client's ``receipt`` or None, its body. Several, if it is an ``AckRun``."""
+
+BATCH = 128
+"""How many events are decoded at once, at the most."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _EOLS = re.compile(rb"[\r\n]*")
@@ -42,17 +47,10 @@ _RECEIPT = re.compile(rb"\nreceipt:[^\n]*")
 _HEAD_LINES = 8
 _KNOWN_HEADS = 64
 _KNOWN_SIZE = 1024
-_NEW_HEADS = 2000
 
 
 class Limits(NamedTuple):
-    """What a peer may send at the most (STOMP 1.2, "Size Limits").
-
-    Attributes:
-        max_headers: headers of a frame, its receipt not counted.
-        max_line: octets of a line of the head.
-        max_body: octets of a body.
-    """
+    """What a peer may send at the most (STOMP 1.2, "Size Limits"), in octets; a receipt counts as no header."""
 
     max_headers: int = 1000
     max_line: int = 10 * 1024
@@ -65,37 +63,24 @@ class Limits(NamedTuple):
 
 
 class Decoder:
-    """Decodes one direction of one connection.
-
-    Args:
-        limits: what the peer may send.
-        commands: which commands it may send: ``CLIENT_COMMANDS`` or ``SERVER_COMMANDS``.
-
-    Attributes:
-        limits: as given.
-        error: what was wrong with the input; nothing is decoded after it.
-    """
+    """Decodes one direction of one connection. End-of-lines between frames (heart-beats) are passed over."""
 
     def __init__(self, limits: Limits, commands: frozenset[bytes] = CLIENT_COMMANDS) -> None:
         self.limits = limits
-        self.error: QuireError | None = None
         self._commands = commands
         self._version = Version.V1_2
         self._ack_runs = self._takes_ack_runs()
         self._heads: dict[bytes, Head] = {}
         self._similar = SimilarHeads()
         self._known_size = min(_KNOWN_SIZE, limits.max_line)
+        # What is to be decoded: ``_data`` from ``_position`` on. It is empty once all of it is.
+        self._data = b""
+        self._position = 0
+        self._fault: QuireError | None = None
         # What waits for more bytes: the start of a head, or a frame whose body is under way.
         self._partial_head = b""
         self._partial: tuple[Head, bytes | None] | None = None
         self._partial_body = bytearray()
-        self._rest = b""
-        self._new_heads: float = _NEW_HEADS if commands is CLIENT_COMMANDS else math.inf
-
-    @property
-    def has_rest(self) -> bool:
-        """Whether there was more than is decoded at once: ``receive`` goes on, with no octets or with the next ones."""
-        return bool(self._rest)
 
     @property
     def version(self) -> Version:
@@ -119,48 +104,53 @@ class Decoder:
         """Octets kept of a frame that is not whole yet."""
         return len(self._partial_head) + len(self._partial_body)
 
-    def receive(self, data: bytes) -> list[Event]:
-        """Take what came over the connection.
+    def receive(self, data: bytes) -> None:
+        """Take what came over the connection: any number of octets."""
+        self._data = self._data[self._position :] + data if self._data else data
+        self._position = 0
 
-        Never raises: a fault of the input is left in ``error``, and the frames before it are returned.
+    def next_events(self) -> list[Event]:
+        """The next events, ``BATCH`` at the most; none if that takes more octets.
 
-        Args:
-            data: any number of octets.
-
-        Returns:
-            The frames that are whole now, in order; of a client's, 2,000 with new heads at the most. ACK frames of 1.2
-            that have the header ``id`` and nothing else come as runs: ``(ACK_RUN, None, [id, ...])``. End-of-lines
-            between frames (heart-beats) are passed over.
+        Raises:
+            ProtocolViolation: the input is wrong. What came before the fault was handed out; nothing comes after it.
+            LimitExceeded: it is beyond the limits.
         """
+        if self._fault is not None:
+            raise self._fault
         events: list[Event] = []
-        if self._rest:
-            data, self._rest = self._rest + data, b""
-        if self.error is None:
-            try:
-                if self._partial is not None:
-                    data = self._continue_body(self._partial, data, events)
-                elif self._partial_head:
-                    data = self._continue_head(data)
-                if data:
-                    self._decode(data, events)
-            except QuireError as error:
-                self.error = error
-                self._partial, self._partial_head = None, b""
-                self._partial_body = bytearray()
-                self._heads.clear()
-                self._similar.clear()
+        data, position, self._data = self._data, self._position, b""
+        if not data:
+            return events
+        try:
+            if self._partial is not None:
+                data = self._continue_body(self._partial, data, events)
+            elif self._partial_head:
+                data = self._continue_head(data)
+            if data:
+                self._decode(data, position, events)
+        except QuireError as fault:
+            self._fault = fault
+            self._partial, self._partial_head = None, b""
+            self._partial_body = bytearray()
+            self._heads.clear()
+            self._similar.clear()
+            if not events:
+                raise
         return events
 
     # One loop without calls per frame, though long: this is the hottest code of the broker.
-    def _decode(self, data: bytes, events: list[Event]) -> None:  # noqa: C901
-        position, size, known_size, new = 0, len(data), self._known_size, 0
+    def _decode(self, data: bytes, position: int, events: list[Event]) -> None:  # noqa: C901
+        size, known_size = len(data), self._known_size
         find, plain, known = data.find, _PLAIN.fullmatch, self._heads.get
-        while position < size:
+        for _ in range(BATCH):
+            if position >= size:
+                return
             first = data[position]
             if first != 83:  # S: SEND. Anything else has time.
                 if first == 65 and self._ack_runs and (run := _ACK_FRAMES.match(data, position)):
                     end, start, position = run[1], position + len(_ACK_START), run.end()
-                    events.append((ACK_RUN, None, data[start : position - len(end)].split(end + _ACK_START)))
+                    events.append((AckRun(data[start : position - len(end)].split(end + _ACK_START)), None, b""))
                     continue
                 if first == 10 or first == 13:
                     position = _eols_end(data, position)
@@ -176,10 +166,6 @@ class Decoder:
             if head is None and end > 0 and first == 83:
                 head = self._similar.find(block)
             if head is None or not (receipt is None or receipt.isalnum() or plain(receipt)):
-                if new >= self._new_heads:
-                    self._rest = data[position:]
-                    return
-                new += 1
                 found = self._read_head(data, position)
                 if found is None:
                     return
@@ -194,6 +180,8 @@ class Decoder:
                 raise self._bad_end(head, stop - start)
             events.append((head, receipt, data[start:stop]))
             position = stop + 1
+        if position < size:
+            self._data, self._position = data, position
 
     def _read_head(self, data: bytes, position: int) -> tuple[Head, bytes | None, int] | None:
         """Read any head: itself, its receipt, where the body starts. Without an end it is kept, and there is None."""

@@ -92,8 +92,21 @@ class Head:
         return f"<Head {self.command.decode('ascii', 'replace')} {list(self.headers)}>"
 
 
-ACK_RUN = Head(b"ACK")
-"""The head of a run of ACK frames that have the header ``id`` and nothing else: the event's body is the list of ids."""
+class AckRun(Head):
+    """The head of a run of ACK frames that have the header ``id`` and nothing else.
+
+    Attributes:
+        ids: theirs; raw and unescaped they are the same.
+    """
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: list[bytes]) -> None:
+        self.command = b"ACK"
+        self.content_length = -1
+        self.base = None
+        self._fields, self._headers = (), {}
+        self.ids = ids
 
 
 def content_length(text: str) -> int:

@@ -1,13 +1,9 @@
 """Heart-beats of a connection, both ways (STOMP 1.2, "Heart-beating")."""
 
-from typing import TYPE_CHECKING
-
+from quire.broker.broker import Broker
 from quire.errors import ConnectionTimeout
 from quire.scheduler import Timer
-
-if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.server.stomp.stomp_session import StompSession
+from quire.server.stomp.client_session import ClientSession
 
 
 class HeartBeat:
@@ -20,7 +16,7 @@ class HeartBeat:
         expect_every: seconds within which something must have come; 0 for never. The grace of the settings is added.
     """
 
-    def __init__(self, broker: "Broker", session: "StompSession", send_every: float, expect_every: float) -> None:
+    def __init__(self, broker: Broker, session: ClientSession, send_every: float, expect_every: float) -> None:
         self._scheduler = broker.core.scheduler
         self._clock = broker.core.clock
         self._session = session

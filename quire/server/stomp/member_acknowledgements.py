@@ -5,49 +5,50 @@ the group: late, if it ended a retry that waited; stale, if the message is done 
 an assignment that has ended.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
-from quire.server.stomp.stomp_member import MemberAckId, read_ack_id
+from quire.broker.streams.groups.group_member import MemberSubscription
+from quire.broker.streams.groups.held import RETRIES, RETRY_LANE
+from quire.message import unescape
+from quire.server.stomp.consumer_table import ConsumerTable
+from quire.server.stomp.stomp_consumer import Covered
 
-if TYPE_CHECKING:
-    from quire.server.stomp.stomp_consumers import Consumer
 
-Covered = list[tuple[Subscription, list[int]]]
-"""What an acknowledgement is about: sequences, by subscription."""
+class MemberAckId(NamedTuple):
+    """The id of an acknowledgement, read."""
 
-MessageIds = dict[str, list[tuple[Subscription, int]]]
-"""What 1.0 and 1.1 acknowledge by: who was given a message of an id, and its sequence."""
+    offset: int  # for a retry, in the retry lane
+    partition: int  # or RETRIES
+    epoch: int  # the number of the assignment
+    subscription: str
+
+
+def read_ack_id(id: bytes) -> MemberAckId | None:
+    """Read the id of an acknowledgement; None if it is not one of a member."""
+    head, dash, subscription = id.partition(b"-")
+    parts = head.split(b".")
+    if len(parts) != 3 or not dash:
+        return None
+    offset, partition, epoch = parts
+    number = b"0" if partition == RETRY_LANE.encode() else partition
+    if not all([text.isdigit() and len(text) < 19 for text in (offset, number, epoch)]):
+        return None
+    index = RETRIES if partition == RETRY_LANE.encode() else int(partition)
+    return MemberAckId(int(offset), index, int(epoch), unescape(subscription).decode("utf-8", "replace"))
 
 
 class MemberAcknowledgements:
-    """The acknowledgements of one session's members.
+    """The acknowledgements of one session's members."""
 
-    Args:
-        consumers: the session's consumers, by the ids of their subscriptions; the session's own table.
-    """
-
-    def __init__(self, consumers: "Mapping[str, Consumer]") -> None:
-        self._consumers = consumers
+    def __init__(self, table: ConsumerTable) -> None:
+        self._table = table
         self._indexed: set[int] = set()
-
-    def members(self) -> list[GroupMember]:
-        """The members of groups, and the readers."""
-        return [consumer for consumer in self._consumers.values() if isinstance(consumer, GroupMember)]
 
     # By the ids of 1.2.
 
     def acknowledge_run(self, ids: list[bytes]) -> list[bytes]:
-        """Acknowledge what ids of members are about, those of one partition together.
-
-        Returns:
-            The others.
-
-        Raises:
-            StoreError: one came late, and the store cannot be read. What members have is acknowledged.
-        """
+        """Acknowledge what ids of members are about, those of one partition together; the other ids."""
         others: list[bytes] = []
         known: dict[bytes, tuple[MemberSubscription, list[int]] | None] = {}
         for id in ids:
@@ -63,10 +64,7 @@ class MemberAcknowledgements:
         for run in known.values():
             if run is not None:
                 child, offsets = run
-                messages = child.take(offsets)
-                child.source.acknowledge(messages)
-                if len(messages) < len(offsets):
-                    late += [(child, left) for left in left_over(offsets, {message.sequence for message in messages})]
+                late += [(child, left) for left in acknowledge_all(child, offsets)]
         for child, offset_left in late:
             child.member.group.acknowledged_late(child, offset_left)
         return others
@@ -80,76 +78,49 @@ class MemberAcknowledgements:
 
     def _part(self, ack_id: MemberAckId) -> MemberSubscription | None:
         """The part of a member that an id is about; None if it is about none that there is now."""
-        member = self._consumers.get(ack_id.subscription)
-        child = member.children.get(ack_id.partition) if isinstance(member, GroupMember) else None
+        member = self._table.members.get(ack_id.subscription)
+        child = None if member is None else member.children.get(ack_id.partition)
         return child if child is not None and child.is_meant(ack_id.epoch, ack_id.offset) else None
 
     def covered(self, id: bytes, *, acknowledges: bool) -> Covered | None:
-        """What an id is about; nothing, if that has ended; None if it is no id of a member.
-
-        Args:
-            id: escaped.
-            acknowledges: whether a message that the member does not have any more is acknowledged.
-        """
+        """What an id is about; nothing, if that has ended; None if it is no id of a member."""
         ack_id = read_ack_id(id)
         if ack_id is None:
             return None
-        child, offset = self._part(ack_id), ack_id.offset
+        child = self._part(ack_id)
         if child is None:
-            if isinstance(member := self._consumers.get(ack_id.subscription), GroupMember):
+            if member := self._table.members.get(ack_id.subscription):
                 member.group.fenced += 1
             return []
-        if offset in child.in_flight:
-            return child.member.up_to(child, offset) if child.ack is AckMode.CLIENT else [(child, [offset])]
-        return self.late(child, offset, acknowledges=acknowledges)
-
-    def late(self, child: MemberSubscription, sequence: int, *, acknowledges: bool) -> Covered:
-        """An acknowledgement or a rejection is about what a part of a member does not have any more.
-
-        Returns:
-            Nothing.
-        """
-        member = child.member
-        if child not in member.children.values():
-            member.group.fenced += 1
-        elif acknowledges:
-            member.group.acknowledged_late(child, sequence)
-        return []
+        consumer = self._table.consumers[child.number]
+        return consumer.covered(child, ack_id.offset, id.decode(), acknowledges=acknowledges)
 
     # By message id, in 1.0 and 1.1.
 
-    def enter_held(self, message_ids: MessageIds) -> None:
-        """Enter what members had before they came back: nothing of it was delivered on this connection.
-
-        Args:
-            message_ids: where to.
-        """
-        children = [child for member in self.members() for child in member.children.values()]
+    def enter_held(self) -> None:
+        """Enter what members had before they came back: nothing of it was delivered on this connection."""
+        children = [child for member in self._table.members.values() for child in member.children.values()]
         new = [child for child in children if child.number not in self._indexed]
         self._indexed = {child.number for child in children}
         for child in new:
-            for sequence, message in child.in_flight.items():
-                entries = message_ids.setdefault(message.id, [])
-                if (child, sequence) not in entries:
-                    entries.append((child, sequence))
+            self._table.message_ids.note(self._table.consumers[child.number], child, child.in_flight.values())
 
     def is_stale(self, subscription: str | None) -> bool:
-        """Whether a message id that is not known may be one that a member had long ago; if so, that is counted.
-
-        Args:
-            subscription: what the frame says of the subscription; None if nothing.
-        """
-        members = [member for id, member in self._consumers.items() if subscription in (None, id)]
-        for member in members:
-            if isinstance(member, GroupMember):
+        """Whether a message id that is not known may be one that a member had long ago; if so, that is counted."""
+        for id, member in self._table.members.items():
+            if subscription in (None, id):
                 member.group.stale += 1
                 return True
         return False
 
 
-def left_over(sequences: list[int], taken: set[int]) -> list[int]:
-    """Which of a run's sequences were not in flight, or not any more when they came a second time."""
-    left = set(taken)
+def acknowledge_all(subscription: Subscription, sequences: list[int]) -> list[int]:
+    """Acknowledge a run; those that were not in flight, or not any more when they came a second time."""
+    messages = subscription.take(sequences)
+    subscription.source.acknowledge(messages)
+    if len(messages) == len(sequences):
+        return []
+    left = {message.sequence for message in messages}
     over = []
     for sequence in sequences:
         if sequence in left:

@@ -1,61 +1,43 @@
 """A STOMP client's session: turns frames into calls of the core, and the core's answers into frames.
 
 The hot path is ``receive``, ``_process``, ``deliver``, ``confirmed``, ``flush``. A SEND whose head was seen before
-costs one look into ``_routes``; an acknowledgement costs its share of a run. Everything else goes through the table of
-handlers.
+costs one look into ``StompSends.routes``; an acknowledgement costs its share of a run. Everything else goes through the
+table of handlers.
 """
 
 from collections.abc import Callable
-from functools import partial
 from itertools import groupby
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.broker.core.flow import HoldCause
-from quire.broker.core.subscription import Session, Subscription
+from quire.broker.core.subscription import Subscription
 from quire.broker.routing.own_temporaries import OwnTemporaries
-from quire.broker.routing.route import Route, route_of
-from quire.broker.transactions.transaction import Transaction
-from quire.errors import (
-    ConnectionTimeout,
-    LimitExceeded,
-    QuireError,
-    StoreError,
-    TransactionTooLarge,
-    UnknownTransaction,
-)
+from quire.errors import ConnectionTimeout, InvalidHeader, LimitExceeded, QuireError
 from quire.message import Message
-from quire.protocols.stomp.decoder import Decoder, Event, Limits
+from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
-from quire.protocols.stomp.frames import ACK_RUN, Head
+from quire.protocols.stomp.frames import AckRun, Head
 from quire.protocols.stomp.states import State, check_required, next_state
 from quire.protocols.stomp.versions import Version, heart_beat, negotiate
 from quire.server.connection import Connection
+from quire.server.stomp.acknowledgements import Acknowledgements
+from quire.server.stomp.client_session import ClientSession
 from quire.server.stomp.heart_beat import HeartBeat
-from quire.server.stomp.route_pattern import RoutePattern
+from quire.server.stomp.message_frames import marker
 from quire.server.stomp.stomp_consumers import PULL, StompConsumers
 from quire.server.stomp.stomp_rejection import read_rejection
+from quire.server.stomp.stomp_sends import StompSends
+from quire.server.stomp.stomp_transactions import StompTransactions
 
 OUTPUT_LIMIT = 256 * 1024
 """With more output than this gathered, nothing more is dispatched to the connection until it is written."""
 
-OTHER_FRAMES = 200
-"""So many frames that are more than a plain SEND or ACK are taken in one turn."""
-
 INPUT_BUDGET = 0.01
-"""How long the frames of one connection are taken in one turn, in seconds."""
-
-LOOK = 127
-"""A mask: the time is looked at when 128 frames are taken, and again."""
+"""How long the frames of one connection are taken in one turn, in seconds. The time is looked at after each batch of
+the decoder's events, and after each frame that is more than a plain SEND or ACK."""
 
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
-
-MAX_ROUTES = 128
-"""How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
-
-MAX_TRANSACTIONS = 1000
-"""How many transactions a connection may have open."""
 
 GOODBYE_AGAIN = 0.1
 """After how many seconds a client that leaves while the store fails is looked at again."""
@@ -64,20 +46,8 @@ MIN_HEART_BEAT = 1000
 """The shortest heart-beat interval the broker agrees to, in milliseconds."""
 
 
-class StompSession(Session):
-    """One client.
-
-    Args:
-        broker: the core.
-        connection: the transport's half.
-
-    Attributes:
-        version: of the protocol.
-        connected_at: since when it is here, in milliseconds since the epoch.
-        consumers: its consumers.
-        temporaries: its temporary destinations.
-        client_id: the name the client gave itself, or None.
-    """
+class StompSession(ClientSession):
+    """One client."""
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
         settings = broker.core.settings.stomp
@@ -87,14 +57,16 @@ class StompSession(Session):
         self.temporaries = OwnTemporaries(broker.routing.temporaries)
         self.consumers = StompConsumers(broker, self)
         self.client_id: str | None = None
+        self.held = False
         self._broker = broker
+        self._core = broker.core
         self._connection = connection
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
         self._state = State.CONNECTING
-        self._routes: dict[Head, Route] = {}
-        self._patterns: dict[Head | None, RoutePattern | None] = {}
-        self._routes_version = broker.destinations.version
-        self._transactions: dict[str, Transaction] = {}
+        self._table = self.consumers.table
+        self._acknowledgements = Acknowledgements(self._table)
+        self._transactions = StompTransactions(broker, self, self._table.rolled_back)
+        self._sends = StompSends(broker, self, self._transactions)
         self._output: list[bytes] = []
         self._output_size = 0
         self._waiting: list[Event] = []
@@ -102,16 +74,13 @@ class StompSession(Session):
         self._has_connected = False
         self._heart_beat: HeartBeat | None = None
         self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
+        consumers, transactions = self.consumers, self._transactions
         self._handlers: dict[bytes, Callable[[Head], None]] = {
-            b"CONNECT": self._connect, b"STOMP": self._connect, b"SUBSCRIBE": self.consumers.subscribe,
-            b"UNSUBSCRIBE": self.consumers.unsubscribe, b"ACK": self._ack, b"NACK": self._nack, b"BEGIN": self._begin,
-            b"COMMIT": self._commit, b"ABORT": self._abort, b"DISCONNECT": self._disconnect,
+            b"CONNECT": self._connect, b"STOMP": self._connect, b"DISCONNECT": self._disconnect,
+            b"SUBSCRIBE": consumers.subscribe, b"UNSUBSCRIBE": consumers.unsubscribe, b"ACK": self._ack,
+            b"NACK": self._nack, b"BEGIN": transactions.begin, b"COMMIT": transactions.commit,
+            b"ABORT": transactions.abort,
         }  # fmt: skip
-
-    @property
-    def held(self) -> bool:
-        """Whether its input waits for room."""
-        return bool(self._waiting)
 
     @property
     def unread(self) -> int:
@@ -124,78 +93,85 @@ class StompSession(Session):
         """Take what came over the connection."""
         if self._heart_beat:
             self._heart_beat.received()
-        is_put_off = self._decoder.has_rest and data
-        events = self._decoder.receive(data)
-        if self._waiting or is_put_off:
-            self._waiting += events
-            return
-        self._process(events)
-        self._end_of_input()
+        self._decoder.receive(data)
+        if not self.held:
+            self._take_input()
+
+    def _take_input(self) -> None:
+        """Do what frames say until nothing is left, it has to wait, or the time of this turn is over."""
+        clock = self._core.clock
+        end = clock.monotonic() + INPUT_BUDGET
+        while True:
+            try:
+                events = self._waiting or self._decoder.next_events()
+            except QuireError as fault:
+                self.fail(fault)
+                return
+            if not events:
+                break
+            self._waiting = []
+            self._process(events, end)
+            if self.held or self._state is State.CLOSED:
+                return
+            if len(events) == BATCH and clock.monotonic() > end:
+                self._put_off([])
+                return
         self._count_partial()
 
     def _count_partial(self) -> None:
         """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
-        broker, buffered = self._broker, self._decoder.buffered
+        core, buffered = self._core, self._decoder.buffered
         grown, self._partial = buffered - self._partial, buffered
-        broker.core.partial_bytes += grown
-        if grown > 0 and broker.core.partial_bytes > broker.core.partial_limit:
-            held, limit = broker.core.partial_bytes, broker.core.partial_limit
+        if core.charge_partial(grown):
+            held, limit = core.partial_bytes, core.partial_limit
             self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
 
     def resume(self) -> None:
-        """Go on with the input that waited for room."""
-        waiting, self._waiting = self._waiting, []
+        """Go on with the input that waited."""
+        self.held = False
         self._connection.resume_reading("held")
-        self._process(waiting)
-        self._end_of_input()
+        self._take_input()
 
-    def _end_of_input(self) -> None:
-        """What was decoded is processed, or waits: what else is there?"""
-        if self._decoder.error and not self._waiting:
-            self.fail(self._decoder.error)
-        elif self._decoder.has_rest and not self._waiting:
-            self._put_off([])
+    def _wait(self, events: list[Event]) -> None:
+        """Take no more input until ``resume``; these events come first then."""
+        self._waiting = events
+        self.held = True
+        self._connection.pause_reading("held")
 
     # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
-    def _process(self, events: list[Event]) -> None:  # noqa: C901
+    def _process(self, events: list[Event], end: float) -> None:  # noqa: C901
         """Do what frames say. One SEND costs one pass of the loop and ``Queue.send``."""
-        broker = self._broker
-        if self._routes_version != broker.destinations.version:
-            self._forget_routes()
-            self._routes_version = broker.destinations.version
-        broker.core.sender = self
-        restricted = broker.core.is_restricted
-        stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
+        core, sends = self._core, self._sends
+        if sends.version != self._broker.destinations.version:
+            sends.forget()
+        core.takes_sends_of(self)
+        restricted = core.is_restricted
+        stamp = b"\ntimestamp:%d\n" % core.clock.now_ms()
         receipts: list[bytes] = []
-        sent, others = False, 0
-        routes, prefix, next_id, join = self._routes, broker.core.id_prefix, broker.core.next_message_id, b"".join
-        end = broker.core.clock.monotonic() + INPUT_BUDGET if len(events) > LOOK else 0.0
+        sent = False
+        routes, prefix, next_id, join = sends.routes, core.id_prefix, core.next_message_id, b"".join
         try:
             for index, (head, receipt, body) in enumerate(events):
-                if not index & LOOK and index and broker.core.clock.monotonic() > end:
-                    self._put_off(events[index:])
-                    break
                 route = routes.get(head)
                 try:
                     if route is not None:
-                        if restricted and self._must_wait(route):
-                            self._waiting = events[index:]
+                        if restricted and sends.must_wait(route):
+                            self._wait(events[index:])
                             break
-                        content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))  # type: ignore[arg-type]
+                        content = join((prefix, b"%d" % next_id(), stamp, route.lines, body))
                         route.target.send(content, route.expiration, route.priority, route.persistent)
                         sent = True
-                    elif head.base and not restricted and self._send_like(head, stamp, body):  # type: ignore[arg-type]
+                    elif head.base and not restricted and sends.send_like(head, stamp, body):
                         sent = True
-                    elif head is ACK_RUN:
-                        self.consumers.acknowledge_run(body)  # type: ignore[arg-type]
-                    elif others >= OTHER_FRAMES:
-                        self._put_off(events[index:])
+                    elif isinstance(head, AckRun):
+                        self._acknowledgements.acknowledge_run(head.ids)
+                    elif not self._other(head, receipt, body, receipts):
+                        self._wait(events[index:])
                         break
-                    elif not self._other(head, receipt, body, receipts):  # type: ignore[arg-type]
-                        self._waiting = events[index:]
+                    elif core.clock.monotonic() > end:
+                        self._put_off(events[index + 1 :])
                         break
                     else:
-                        others += 1
                         continue
                 except QuireError as error:
                     self.fail(error, receipt)
@@ -206,35 +182,33 @@ class StompSession(Session):
             self.fail(QuireError(f"the broker failed: {defect!r}"))
             raise
         finally:
-            broker.core.sender = None
+            core.takes_sends_of(None)
             if sent:
-                broker.core.sent(self)
+                core.sent(self)
             if receipts:
-                broker.core.confirm(self, receipts)
+                core.confirm(self, receipts)
 
     def _put_off(self, events: list[Event]) -> None:
         """Go on with the input in the next turn: others are to have their turn too."""
-        self._waiting = events
-        self._connection.pause_reading("held")
-        self._broker.core.steps.add(self._go_on, "input that was put off", stores=False)
+        self._wait(events)
+        self._core.steps.add(self._go_on, "input that was put off", stores=False)
 
     def _go_on(self) -> bool:
-        if self._waiting:
+        if self.held:  # else the connection is gone
             self.resume()
-        elif self._state is not State.CLOSED:
-            self._connection.resume_reading("held")
-            self.receive(b"")
         return False
 
-    def _other(self, head: Head, receipt: bytes | None, body: bytes, receipts: list[bytes]) -> bool:
+    def _other(self, head: Head, receipt: bytes | None, body: bytes | bytearray, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""
         self._state = next_state(self._state, head.command)
         check_required(head, self.version)
         written = len(self._output)
         if head.command == b"SEND":
-            if not self._send(head, body):
+            if head.headers["destination"].startswith(PULL):
+                self.consumers.pull(head)
+            elif not self._sends.send(head, body):
                 return False
-        elif head.command == b"COMMIT" and self._must_gather(head):
+        elif head.command == b"COMMIT" and self._transactions.must_gather(head):
             return False
         else:
             self._handlers[head.command](head)
@@ -244,7 +218,7 @@ class StompSession(Session):
             elif not self.consumers.when_subscribed(head, lambda: self.confirmed([receipt])):
                 # Before what was written meanwhile: the receipt comes before the first message, and before events.
                 self._output.insert(written, encode_receipts([receipt]))
-                self._broker.core.unwritten(self)
+                self._core.unwritten(self)
         return True
 
     # Output.
@@ -253,13 +227,13 @@ class StompSession(Session):
         """Have something written at the end of the turn."""
         self._output.append(data)
         self._output_size += len(data)
-        self._broker.core.unwritten(self)
+        self._core.unwritten(self)
 
     def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Write messages to a consumer."""
-        self._output += self.consumers.frames(subscription, messages, extra)
+        self._output += self._table.consumers[subscription.number].frames(subscription, messages, extra)
         self._output_size += sum([message.size for message in messages])
-        self._broker.core.unwritten(self)
+        self._core.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
             self.writable = False
 
@@ -271,7 +245,7 @@ class StompSession(Session):
 
     def nothing_came(self, subscription: Subscription) -> None:
         """Say that a pull ended without a message: a MESSAGE frame without one, marked by a header."""
-        self.write(self.consumers.marker(subscription, b"pull:end\n"))
+        self.write(marker(subscription, b"pull:end\n", self.version))
 
     def flush(self) -> None:
         """Write what has gathered, in one write."""
@@ -289,7 +263,7 @@ class StompSession(Session):
         """The transport takes output again."""
         self.writable = True
         self.consumers.wake()
-        self._broker.core.ask_turn()
+        self._core.ask_turn()
 
     # A connection's life.
 
@@ -314,12 +288,12 @@ class StompSession(Session):
             self._heart_beat = HeartBeat(self._broker, self, wants / 1000, can_send / 1000)
 
     def _connect_timed_out(self) -> None:
-        seconds = self._broker.core.settings.stomp.connect_timeout
+        seconds = self._core.settings.stomp.connect_timeout
         self.fail(ConnectionTimeout(f"no CONNECT frame within {seconds:g} s", seconds=seconds))
 
     def _disconnect(self, head: Head) -> None:
         self._leave("the consumer disconnected", lost=False)
-        self._broker.core.after_commit(self._goodbye)
+        self._core.after_commit(self._goodbye)
 
     def _goodbye(self) -> None:
         """Everything the client sent is durable, and its receipts are written; or it is tried again."""
@@ -346,14 +320,15 @@ class StompSession(Session):
 
     def closed(self) -> None:
         """The connection is gone, with or without a DISCONNECT before."""
-        self._broker.core.ended += 1
+        self._core.connection_ended()
         self._state = State.CLOSED
         self.writable = False
         self._connect_timer.cancel()
         if self._heart_beat:
             self._heart_beat.stop()
         self._waiting = []
-        self._broker.core.partial_bytes -= self._partial
+        self.held = False
+        self._core.charge_partial(-self._partial)
         self._partial = 0
         self._leave("the consumer's connection was lost", lost=True)
         if self._has_connected:
@@ -361,153 +336,33 @@ class StompSession(Session):
             self._broker.advisories.connection_stopped(self, self.client_id)
 
     def _leave(self, cause: str, *, lost: bool) -> None:
-        for transaction in self._transactions.values():
-            transaction.abandon()
-        self._transactions.clear()
+        self._transactions.leave()
         self.consumers.leave(cause, lost=lost)
         self.temporaries.end()
         if self.client_id is not None:
             self._broker.routing.client_ids.release(self.client_id, self)
-        self._forget_routes()
-        self._broker.core.flow.forget(self)
+        self._sends.forget()
+        self._core.flow.forget(self)
 
-    # SEND.
-
-    def _send(self, head: Head, body: bytes) -> bool:
-        """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
-        broker = self._broker
-        if head.headers["destination"].startswith(PULL):
-            self.consumers.pull(head)
-            return True
-        route = route_of(broker.routing, head.headers, self.temporaries)
-        if self._must_wait(route):
-            return False
-        stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
-        content = b"".join((broker.core.id_prefix, b"%d" % broker.core.next_message_id(), stamp, route.lines, body))
-        if route.transaction is not None:
-            self._transaction(route.transaction).send(route, content)
-            return True
-        broker.core.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
-        if route.producer is not None and not broker.producers.take(route.producer, route.producer_sequence):
-            return True
-        route.target.send(content, route.expiration, route.priority, route.persistent)
-        if route.producer is None:
-            if len(self._routes) >= MAX_ROUTES:
-                self._forget_routes()
-            if head.base is None:
-                self._routes[head] = route
-            elif head.base not in self._patterns:
-                self._learn(head.base)
-        return True
-
-    def _learn(self, base: Head) -> None:
-        """Others may come that are like a head, as one just did."""
-        if len(self._patterns) >= MAX_ROUTES:
-            self._patterns.clear()
-        route = route_of(self._broker.routing, base.headers, self.temporaries)
-        self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
-
-    def _send_like(self, head: Head, stamp: bytes, body: bytes) -> bool:
-        """A SEND whose head is like another one; False if it has to be read in full."""
-        pattern = self._patterns.get(head.base)
-        if pattern is None:
-            return False
-        route, broker = pattern.route, self._broker
-        target = pattern.target(head, broker.routing)
-        lines, expiration = pattern.lines(head), pattern.expiration(head)
-        if target is None or lines is None or expiration is None:
-            return False
-        content = b"".join((broker.core.id_prefix, b"%d" % broker.core.next_message_id(), stamp, lines, body))
-        target.send(content, expiration, route.priority, route.persistent)
-        return True
-
-    def _forget_routes(self) -> None:
-        self._routes.clear()
-        self._patterns.clear()
-
-    def _must_wait(self, route: Route) -> bool:
-        """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
-        broker = self._broker
-        if route.stored and broker.core.store_error is not None:
-            raise broker.core.store_error
-        cause = broker.core.hold_cause(stored=route.stored)
-        if cause is None:
-            return False
-        limit = broker.core.settings.store.limit
-        if cause is HoldCause.STORE and route.transaction is not None and broker.core.transaction_bytes >= limit:
-            # Consumers cannot make room, and this producer's COMMIT would wait behind its SEND.
-            text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
-            raise TransactionTooLarge(text, limit=limit)
-        self._connection.pause_reading("held")
-        broker.core.flow.hold(self, cause, route.destination.removeprefix("/queue/"))
-        return True
-
-    # ACK, NACK and transactions.
+    # ACK and NACK.
 
     def _ack(self, head: Head) -> None:
-        transaction = self._transaction_of(head)
-        covered = self.consumers.find(head, acknowledges=transaction is None)
-        for subscription, sequences in covered:
+        transaction = self._transactions.of(head)
+        for consumer, subscription, sequences in self._acknowledgements.find(head, acknowledges=transaction is None):
             if transaction is None:
-                self.consumers.acknowledge(subscription, sequences)
+                consumer.acknowledge(subscription, sequences)
             else:
                 transaction.acknowledge(subscription, sequences)
 
     def _nack(self, head: Head) -> None:
-        covered = self.consumers.find(head, acknowledges=False)
-        self.consumers.check_rejectable(covered)
-        transaction = self._transaction_of(head)
+        covered = self._acknowledgements.find(head, acknowledges=False)
+        for consumer, _, _ in covered:
+            if consumer.not_rejectable:
+                raise InvalidHeader(consumer.not_rejectable, header="id")
+        transaction = self._transactions.of(head)
         rejection = read_rejection(head.headers)
-        for subscription, sequences in covered:
+        for consumer, subscription, sequences in covered:
             if transaction is None or rejection.extend_ms is not None:  # a lease is extended at once
-                self.consumers.reject(subscription, sequences, rejection)
+                consumer.reject(subscription, sequences, rejection)
             else:
                 transaction.reject(subscription, sequences)
-
-    def _transaction_of(self, head: Head) -> Transaction | None:
-        """The transaction that a frame is part of; None if it is part of none."""
-        name = head.headers.get("transaction")
-        return None if name is None else self._transaction(name)
-
-    def _transaction(self, name: str) -> Transaction:
-        try:
-            return self._transactions[name]
-        except KeyError:
-            raise UnknownTransaction(f"there is no transaction {name[:60]!r}", transaction=name[:60]) from None
-
-    def _begin(self, head: Head) -> None:
-        name = head.headers["transaction"]
-        if len(self._transactions) >= MAX_TRANSACTIONS:
-            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
-        if name in self._transactions:
-            raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
-        self._transactions[name] = self._broker.begin_transaction()
-
-    def _must_gather(self, head: Head) -> bool:
-        """Whether a COMMIT has to wait until what it is about is found: it is much, and found in steps."""
-        transaction = self._transaction(head.headers["transaction"])
-        if not transaction.gather():
-            return False
-        self._connection.pause_reading("held")
-        self._broker.core.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
-        return True
-
-    def _gather(self, transaction: Transaction) -> bool:
-        if not self._waiting:  # the connection is gone, and the transaction with it
-            return False
-        try:
-            if transaction.gather():
-                return True
-        except StoreError:  # the COMMIT, which tries it again, fails as others do
-            pass
-        self.resume()
-        return False
-
-    def _commit(self, head: Head) -> None:
-        self._transaction(head.headers["transaction"]).commit()
-        del self._transactions[head.headers["transaction"]]
-        self._broker.core.sent(self)
-
-    def _abort(self, head: Head) -> None:
-        self.consumers.rolled_back.note(self._transaction(head.headers["transaction"]).roll_back())
-        del self._transactions[head.headers["transaction"]]

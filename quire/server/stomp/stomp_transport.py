@@ -31,6 +31,7 @@ class StompTransport(asyncio.Protocol):
         self.peer = ""
         self.is_writable = True
         self._broker = broker
+        self._core = broker.core
         self._connections = connections
         self._transport: asyncio.Transport
         self._session: StompSession | None = None
@@ -47,7 +48,7 @@ class StompTransport(asyncio.Protocol):
             self.close()
             return
         self.peer = f"{peer[0]}:{peer[1]}"
-        limit = self._broker.core.settings.stomp.max_connections
+        limit = self._core.settings.stomp.max_connections
         if len(self._connections) >= limit:
             refusal = TooManyConnections(f"{limit} connections are open, which is the limit", limit=limit)
             self._transport.write(error_frame(refusal, Version.V1_2, None))
@@ -60,7 +61,7 @@ class StompTransport(asyncio.Protocol):
         """Bytes have come."""
         if self._session is None or self._closing:
             return
-        meter = self._broker.core.meter
+        meter = self._core.meter
         meter.begin()
         try:
             self._session.receive(data)
@@ -68,9 +69,9 @@ class StompTransport(asyncio.Protocol):
             failure = {"message": f"the input of {self.peer} met a defect", "exception": defect, "protocol": self}
             asyncio.get_running_loop().call_exception_handler(failure)
         meter.end("input of", self.peer)
-        if self._broker.core.is_full:
+        if self._core.is_full:
             self.pause_reading("commit")
-            self._broker.core.after_commit(self._commit_done)
+            self._core.after_commit(self._commit_done)
 
     def pause_writing(self) -> None:
         """The client reads more slowly than we write."""
@@ -84,18 +85,18 @@ class StompTransport(asyncio.Protocol):
         self.is_writable = True
         self.resume_reading("output")
         if self._session:
-            self._broker.core.meter.begin()
+            self._core.meter.begin()
             self._session.output_drained()
-            self._broker.core.meter.end("drained output of", self.peer)
+            self._core.meter.end("drained output of", self.peer)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         self._closing = True
         self._connections.pop(self, None)
         if self._session:
-            self._broker.core.meter.begin()
+            self._core.meter.begin()
             self._session.closed()
-            self._broker.core.meter.end("the end of", self.peer)
+            self._core.meter.end("the end of", self.peer)
 
     # The session calls these.
 
@@ -109,7 +110,7 @@ class StompTransport(asyncio.Protocol):
         if not self._closing:
             self._closing = True
             self._transport.close()
-            self._broker.core.scheduler.call_later(CLOSE_LIMIT, self._transport.abort)
+            self._core.scheduler.call_later(CLOSE_LIMIT, self._transport.abort)
 
     @property
     def unread(self) -> int:

@@ -1,1 +1,1 @@
-"""Reading from a running broker: what there is, and the messages, from its bulk server."""
+"""Requests to a running broker: to its HTTP API, and to the bulk server beside it."""

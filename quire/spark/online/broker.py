@@ -1,9 +1,9 @@
-"""A broker, for those who read from it."""
+"""Reading from a broker."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
-from typing import TypeVar
+from typing import Self, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -16,6 +16,7 @@ from quire.client.remote_error import remote_error
 from quire.errors import BrokerUnreachable, QuireError
 from quire.spark.online.http import answer, content
 from quire.spark.online.patience import Patience
+from quire.spark.options import Options
 from quire.store.base import Link
 
 OFFSET = "offset"
@@ -33,10 +34,8 @@ class BulkAccess(msgspec.Struct):
 class Broker:
     """A broker's HTTP API and its bulk server. What fails for a reason that may pass is tried again.
 
-    Args:
-        url: of the API.
-        patience: how long a read goes on trying while the broker is away, in seconds.
-        timeout: how long to wait for each part of an answer, in seconds.
+    ``patience`` is how long a read goes on trying while the broker is away, ``timeout`` how long to wait for each part
+    of an answer, both in seconds.
     """
 
     def __init__(self, url: str, patience: float, timeout: float) -> None:
@@ -45,25 +44,19 @@ class Broker:
         self._timeout = timeout
         self._access: BulkAccess | None = None
 
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """The broker that the options name."""
+        assert options.broker_url is not None
+        return cls(options.broker_url, options.read_timeout, options.fetch_timeout)
+
     def put(self, path: str, body: object) -> None:
-        """Set something, over the API. It is tried once.
-
-        Args:
-            path: below ``/api/v1``.
-            body: what is sent as JSON.
-
-        Raises:
-            QuireError: it was not set, as far as is known.
-        """
+        """Set something, over the API. It is tried once."""
         with answer("PUT", f"{self._url}/api/v1{path}", msgspec.json.encode(body), self._timeout) as response:
             response.read()
 
     def lanes(self, kind: str | None = None) -> LaneStates:
-        """The destinations and the states of their lanes, all at one moment.
-
-        Args:
-            kind: of which kind; None for all.
-        """
+        """The destinations, of one kind or of all, and the states of their lanes, all at one moment."""
         return self._look("/lanes", LaneStates, {} if kind is None else {"kind": kind})
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
@@ -77,15 +70,9 @@ class Broker:
     def read(
         self, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Read a part of a lane (``quire.arrow.lane_reader.read``). After a failure it goes on where it was.
-
-        Raises:
-            BrokerUnreachable: the broker is away, and did not come back soon.
-            DataLost: ``whole``, and retention has taken what was to be read.
-            StoreCorrupt: a record is damaged.
-        """
+        """Read a part of a lane (``quire.arrow.lane_reader.read``). After a failure it goes on where it was."""
         wanted = columns if OFFSET in columns else [*columns, OFFSET]
-        patience = self._patience()
+        patience = Patience(self._seconds, "readTimeout")
         while True:
             try:
                 for batch in self._batches(ReadRequest(part, wanted, list(conditions), whole)):
@@ -111,10 +98,7 @@ class Broker:
             with self._bulk("GET", path, query) as response:
                 return content(response, kind)
 
-        return self._patience().tried(look)
-
-    def _patience(self) -> Patience:
-        return Patience(self._seconds, "readTimeout")
+        return Patience(self._seconds, "readTimeout").tried(look)
 
     @contextmanager
     def _bulk(self, method: str, path: str, query: dict[str, object], body: bytes = b"") -> Iterator[HTTPResponse]:

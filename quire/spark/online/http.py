@@ -3,44 +3,30 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from quire.arrow.failure import Failure
 from quire.client.remote_error import remote_error
 from quire.errors import BrokerUnreachable
 
 T = TypeVar("T")
 
 
-class ErrorDetail(msgspec.Struct):
-    """What the API tells of an error."""
-
-    code: str
-    text: str
-    data: dict[str, Any]
-
-
 class ErrorAnswer(msgspec.Struct):
     """The API's answer to what it cannot do."""
 
-    error: ErrorDetail
+    error: Failure
 
 
 @contextmanager
 def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPResponse]:
-    """Send a request, and have its answer as long as the context lasts.
+    """Send a request, and have its answer as long as the context lasts; an answer that is an error is raised.
 
-    Args:
-        method: GET, POST or PUT.
-        url: where to.
-        body: its content; empty for none.
-        timeout: how long to wait for the connection, and then for each next part of the answer, in seconds.
-
-    Raises:
-        BrokerUnreachable: nobody answers, or the connection breaks within the context.
-        QuireError: what the answer says, if it is an error.
+    ``timeout`` is for the connection, and then for each next part of the answer, in seconds. A connection that breaks
+    within the context is ``BrokerUnreachable``.
     """
     parts = urlsplit(url)
     connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
@@ -55,18 +41,14 @@ def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPR
         yield response
     except (OSError, HTTPException) as error:
         place = f"{parts.scheme}://{parts.netloc}"
-        happened = f"nobody answers at {place}" if response is None else f"the answer of {place} broke off"
+        happened = f"no broker answers at {place}" if response is None else f"the answer of {place} broke off"
         raise BrokerUnreachable(f"{happened}: {str(error) or type(error).__name__}", url=place) from error
     finally:
         connection.close()
 
 
 def content(response: HTTPResponse, kind: type[T]) -> T:
-    """An answer's content, out of JSON.
-
-    Raises:
-        BrokerUnreachable: it is cut off, or is something else: what answers is a proxy whose broker is away, say.
-    """
+    """An answer's content, out of JSON; what is something else comes from a proxy whose broker is away, say."""
     try:
         return msgspec.json.decode(response.read(), type=kind)
     except msgspec.MsgspecError as error:

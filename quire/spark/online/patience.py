@@ -15,13 +15,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """The patience with one thing that is tried until it succeeds.
-
-    Args:
-        seconds: how long it may go on failing.
-        option: the option that says so.
-        clock: the time.
-    """
+    """The patience with one thing that is tried until it succeeds, or has failed for as long as an option says."""
 
     def __init__(self, seconds: float, option: str, clock: Clock | None = None) -> None:
         self._seconds = seconds
@@ -32,11 +26,7 @@ class Patience:
         self._pause = BACK_OFF
 
     def tried(self, attempt: Callable[[], T]) -> T:
-        """Do it, again and again if need be.
-
-        Raises:
-            QuireError: it failed for a reason that does not pass, or for too long.
-        """
+        """Do it, again and again if need be."""
         while True:
             try:
                 return attempt()
@@ -48,11 +38,7 @@ class Patience:
         self._failures = 0
 
     def pause_after(self, error: QuireError) -> None:
-        """Wait a while, and let it be tried again.
-
-        Raises:
-            QuireError: the error, if its reason does not pass, or it went on for too long.
-        """
+        """Wait a while; raise the error instead if its reason does not pass, or went on for too long."""
         if not error.entry.retriable:
             raise error
         now = self._clock.monotonic()

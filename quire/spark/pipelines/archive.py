@@ -1,16 +1,15 @@
 """The pipeline ``archive``: messages, or the ledger, to Parquet, by destination and day."""
 
-from typing import TYPE_CHECKING
-
 import click
+from pyspark.sql import SparkSession
 
 from quire.destination import written
 from quire.errors import InvalidArgument
+from quire.spark.pipelines.archive_files import Archive
 from quire.spark.pipelines.command import (
     PipelineCommand,
     duration,
     output_option,
-    place_of,
     place_options,
     print_json,
     run_alone,
@@ -18,10 +17,8 @@ from quire.spark.pipelines.command import (
     start_session,
     wait_for,
 )
+from quire.spark.pipelines.live import live
 from quire.spark.pipelines.place import LEDGER, Place
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @click.command(cls=PipelineCommand)
@@ -33,8 +30,8 @@ if TYPE_CHECKING:
 @spark_options
 @output_option
 def archive(
-    directory: str, url: str | None, store: str | None, parquet: str | None, options: tuple[str, ...],
-    names: tuple[str, ...], ledger: bool, follow: float | None, cores: int, memory: str, output: str,
+    directory: str, place: Place, names: tuple[str, ...], ledger: bool, follow: float | None, cores: int, memory: str,
+    output: str,
 ) -> None:  # fmt: skip
     """Copy messages to Parquet files in DIR, by destination and day.
 
@@ -43,12 +40,12 @@ def archive(
     A broker's streams are read as streams. Queues, topics and stores are read as they are now, and the next run takes
     what came since.
     """
-    place = place_of(url, store, parquet, options)
-    subscribe = ",".join(_names(names, ledger, place))
-    is_stream = place.can_stream and not any(name.startswith(("queue:", "topic:")) for name in subscribe.split(","))
+    subscribe = _destinations(names, ledger, place)
+    is_stream = place.can_stream and not any(name.startswith(("queue:", "topic:")) for name in subscribe)
     if follow is not None and not is_stream:
         raise click.UsageError("--follow is for streams of a broker")
-    rows = run(start_session("archive", cores, memory), place, subscribe, directory, follow, is_stream=is_stream)
+    spark = start_session("archive", cores, memory)
+    rows = run(spark, place, ",".join(subscribe), directory, follow, is_stream=is_stream)
     if output == "json":
         print_json({"rows": rows, "directory": directory})
     else:
@@ -56,27 +53,12 @@ def archive(
 
 
 def run(
-    spark: "SparkSession", place: Place, subscribe: str, directory: str, follow: float | None, *, is_stream: bool
+    spark: SparkSession, place: Place, subscribe: str, directory: str, follow: float | None, *, is_stream: bool
 ) -> int:
-    """Archive what is new.
-
-    Args:
-        spark: the session.
-        place: where it is read.
-        subscribe: which destinations, with commas between them.
-        directory: where it goes.
-        follow: how often to look for more, in seconds; None to end when everything is read.
-        is_stream: whether it is read as a stream.
-
-    Returns:
-        How many rows were written.
-    """
-    from quire.spark.pipelines.archive_files import Archive
-    from quire.spark.pipelines.live import Live
-
+    """Archive what is new, and return how many rows that was; ``follow`` says how often to look, in seconds."""
     archive = Archive(spark, directory)
-    options = {} if place.parquet or subscribe == LEDGER else {"includeHeaders": "true"}
-    with Live(spark, "archiving"):
+    options = {} if subscribe == LEDGER else {"includeHeaders": "true"}
+    with live(spark, "archiving"):
         if is_stream:
             wait_for(archive.start(place.read_stream(spark, subscribe, **options), follow))
         else:
@@ -84,7 +66,7 @@ def run(
     return archive.written
 
 
-def _names(names: tuple[str, ...], ledger: bool, place: Place) -> list[str]:
+def _destinations(names: tuple[str, ...], ledger: bool, place: Place) -> list[str]:
     if place.parquet:
         if names or ledger:
             raise click.UsageError("--parquet is archived whole: leave --destination and --ledger out")
@@ -94,10 +76,5 @@ def _names(names: tuple[str, ...], ledger: bool, place: Place) -> list[str]:
     return [str(written(name)) for name in (names or (LEDGER,))]
 
 
-def main() -> None:
-    """Run it alone, under ``spark-submit`` say."""
-    run_alone(archive)
-
-
 if __name__ == "__main__":
-    main()
+    run_alone(archive)

@@ -1,7 +1,7 @@
 """An archive: Parquet files in a directory for each batch, below it by destination and day.
 
 A batch has a directory of its own, ``batch=N``, and a batch that is done again replaces it. So a run that is killed
-leaves at most one directory that is not whole. The next run replaces it; no row is there twice, whoever reads it.
+leaves at most one directory that is not whole. The next run replaces it, and no reader finds a row twice.
 (Spark's own file sink writes files under random names; only Spark itself can tell by its log which of them count.)
 """
 
@@ -17,33 +17,20 @@ LANE = ("destination", "partition")
 
 
 class Archive:
-    """Adds to an archive.
-
-    Args:
-        spark: the session.
-        directory: the archive; it is made if it is not there.
-
-    Attributes:
-        written: how many rows were added.
-    """
+    """Adds to an archive in a directory; ``written`` counts the rows."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         self._spark = spark
         self._directory = directory.rstrip("/")
-        # With an underscore at the start those who read the archive pass over it.
+        # Readers of Parquet pass over names that begin with an underscore.
         self._checkpoint = f"{self._directory}/_checkpoint"
         self._marks = f"{self._directory}/_marks"
         self.written = 0
 
     def start(self, rows: DataFrame, every: float | None = None) -> StreamingQuery:
-        """Begin to archive a stream, or go on where the last query ended.
+        """Begin to archive a stream of messages or ledger rows, or go on where the last query ended.
 
-        Args:
-            rows: a streaming DataFrame of messages or of ledger rows.
-            every: how often to look for more, in seconds; None to end when all that is there is archived.
-
-        Raises:
-            InvalidArgument: the archive was not made of a stream.
+        It looks for more so often, in seconds; with None it ends when all that is there is archived.
         """
         if is_there(self._spark, self._marks):
             raise self._mixed("was made by batch reads")
@@ -54,14 +41,7 @@ class Archive:
         return writer.start()
 
     def add(self, rows: DataFrame) -> None:
-        """Archive the messages of a batch read that are newer than those archived before.
-
-        Args:
-            rows: messages, with ``destination``, ``partition`` and ``offset``.
-
-        Raises:
-            InvalidArgument: the archive was made of a stream, or these are no messages.
-        """
+        """Archive the messages of a batch read that are newer than those archived before."""
         if is_there(self._spark, f"{self._checkpoint}/metadata"):
             raise self._mixed("was made of a stream")
         if missing := {*LANE, "offset"} - set(rows.columns):
@@ -95,13 +75,9 @@ class Archive:
 
 
 def newer(rows: DataFrame, marks: DataFrame) -> DataFrame:
-    """The messages behind those that are archived.
+    """The messages behind those that are archived; ``marks`` has the highest offsets of each batch.
 
     Offsets grow in the order of commits, so what is not behind the highest archived one is archived, or was gone.
-
-    Args:
-        rows: messages.
-        marks: ``destination``, ``partition``, ``offset``: the highest one of each batch.
     """
     last = marks.groupBy(*LANE).agg(F.max("offset").alias("last"))
     known = rows.join(F.broadcast(last), [*LANE], "left")

@@ -5,35 +5,37 @@ It reads the delivery ledger, which a broker keeps for destinations whose policy
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from pyspark.sql import DataFrame, SparkSession
 
 from quire.clock import SystemClock
 from quire.destination import written
 from quire.errors import InvalidArgument
+from quire.spark.pipelines.audit_findings import report
+from quire.spark.pipelines.audit_printing import print_report
 from quire.spark.pipelines.audit_report import AuditReport, Expectations, Verdict
+from quire.spark.pipelines.audit_stream import Seen, start_audit, taken_in
 from quire.spark.pipelines.command import (
     PipelineCommand,
+    console,
     duration,
     output_option,
     pairs,
-    place_of,
     place_options,
     print_json,
+    report_option,
     run_alone,
     spark_options,
     start_session,
     wait_for,
 )
+from quire.spark.pipelines.histories import histories
+from quire.spark.pipelines.judgement import Remaining
+from quire.spark.pipelines.ledger import events
+from quire.spark.pipelines.live import live
 from quire.spark.pipelines.place import LEDGER, Place
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from quire.spark.pipelines.audit_stream import Seen
-    from quire.spark.pipelines.judgement import Remaining
-
+from quire.spark.pipelines.printing import time_text
 
 EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
 """The exit codes; the others of ``quire`` mean what they mean everywhere."""
@@ -41,16 +43,11 @@ EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """How to audit.
+    """How to audit; durations are in seconds.
 
-    Attributes:
-        wanted: what the ledger is compared with.
-        window: how long a window is, in seconds.
-        browse: destinations whose messages are looked for.
-        subscriber: whose deliveries of topics and streams are judged; None to judge queues.
-        work: the directory of an audit that goes on; None to read the ledger as it is now.
-        follow: how often to look for more, in seconds; None to end when everything is read.
-        delay: how far events may be behind others, in seconds.
+    With ``browse`` the messages of these destinations are looked for. With ``subscriber`` its deliveries of topics and
+    streams are judged, else those of queues. With ``work``, a directory, the audit goes on where it was there, else it
+    reads the ledger as it is now; with ``follow`` it looks for more so often.
     """
 
     wanted: Expectations
@@ -77,15 +74,14 @@ class AuditOptions:
 @click.option(
     "--delay", callback=duration, default="10s", show_default=True, help="With --work: how far events may be behind."
 )
-@click.option("--report", "page", type=click.Path(path_type=Path), help="Write an HTML page there too.")
+@report_option
 @spark_options
 @output_option
 @click.pass_context
 def audit(
-    context: click.Context, url: str | None, store: str | None, parquet: str | None, options: tuple[str, ...],
-    window: float, depths: tuple[str, ...], drained: bool, browse: tuple[str, ...], any_order: bool,
-    subscriber: str | None, work: str | None, follow: float | None, delay: float, page: Path | None, cores: int,
-    memory: str, output: str,
+    context: click.Context, place: Place, window: float, depths: tuple[str, ...], drained: bool,
+    browse: tuple[str, ...], any_order: bool, subscriber: str | None, work: str | None, follow: float | None,
+    delay: float, page: Path | None, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
     """Judge a delivery ledger: was everything delivered, in order, once?
 
@@ -95,41 +91,41 @@ def audit(
 
     A message without an end is open, not lost: with --depth, --drained or --browse it is known which it is.
     """
-    place = place_of(url, store, parquet, options)
     if follow is not None and work is None:
         raise click.UsageError("--follow needs --work")
-    if browse and parquet:
-        raise click.UsageError("--browse needs --url or --store: Parquet files say nothing of what is there now")
+    if browse and place.parquet:
+        raise click.UsageError("--browse needs --url or --store: Parquet files do not say which messages are there now")
     wanted = Expectations(_depths(depths), drained, any_order)
     names = tuple(str(written(name)) for name in browse)
     how = AuditOptions(wanted, window, names, subscriber, work, follow, delay)
-    report = run(start_session("audit", cores, memory), place, how)
+    found = run(start_session("audit", cores, memory), place, how)
     if page:
-        from quire.spark.pipelines.audit_printing import html_page
-        from quire.spark.pipelines.html_report import time_text
+        from quire.spark.pipelines.pages import audit_page
 
-        page.write_text(html_page(report, f"{place}, {time_text(SystemClock().now_ms())} UTC"), encoding="utf-8")
-    _print(report, output)
-    context.exit(EXIT_CODES[report.verdict])
+        page.write_text(audit_page(found, f"{place}, {time_text(SystemClock().now_ms())} UTC"), encoding="utf-8")
+    if output == "json":
+        print_json({"verdict": found.verdict, **asdict(found)})
+    else:
+        print_report(found, console())
+    context.exit(EXIT_CODES[found.verdict])
 
 
-def run(spark: "SparkSession", place: Place, options: AuditOptions) -> AuditReport:
+def run(spark: SparkSession, place: Place, options: AuditOptions) -> AuditReport:
     """Audit the ledger of a place."""
-    from quire.spark.pipelines.audit_findings import report
-    from quire.spark.pipelines.live import Live
-
-    # What is there is read before the ledger: what ends in between has its end in the ledger then.
+    # The messages that are there are read before the ledger: what ends in between has its end in the ledger then.
     remaining = _remaining(spark, place, options.browse)
-    histories, seen = _taken_in(spark, place, options) if options.work else (_now(spark, place, options), None)
-    with Live(spark, "auditing"):
+    seen = None
+    if options.work:
+        messages, seen = _taken_in(spark, place, options, options.work)
+    else:
+        messages = histories(events(place.read(spark, LEDGER), options.subscriber))
+    with live(spark, "auditing"):
         return report(
-            histories, window=options.window, remaining=remaining, wanted=options.wanted, seen=seen, delay=options.delay
+            messages, window=options.window, remaining=remaining, wanted=options.wanted, seen=seen, delay=options.delay
         )
 
 
-def _remaining(spark: "SparkSession", place: Place, names: tuple[str, ...]) -> "Remaining | None":
-    from quire.spark.pipelines.judgement import Remaining
-
+def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Remaining | None:
     if not names:
         return None
     taken = SystemClock().now_ms()
@@ -137,26 +133,12 @@ def _remaining(spark: "SparkSession", place: Place, names: tuple[str, ...]) -> "
     return Remaining(messages.localCheckpoint(eager=True), names, taken)
 
 
-def _now(spark: "SparkSession", place: Place, options: AuditOptions) -> "DataFrame":
-    """The histories of a ledger as it is now."""
-    from quire.spark.pipelines.histories import histories
-    from quire.spark.pipelines.ledger import events
-
-    return histories(events(place.read(spark, LEDGER), options.subscriber))
-
-
-def _taken_in(spark: "SparkSession", place: Place, options: AuditOptions) -> "tuple[DataFrame, Seen]":
-    """The histories of a ledger that is read bit by bit, after another bit."""
-    from quire.spark.pipelines.audit_stream import start_audit, taken_in
-    from quire.spark.pipelines.live import Live
-
-    assert options.work is not None
+def _taken_in(spark: SparkSession, place: Place, options: AuditOptions, work: str) -> tuple[DataFrame, Seen]:
+    """The histories of a ledger that is read as a stream, after the next part of it."""
     ledger = place.read_stream(spark, LEDGER)
-    with Live(spark, "reading the ledger"):
-        wait_for(
-            start_audit(ledger, options.work, delay=options.delay, every=options.follow, subscriber=options.subscriber)
-        )
-    return taken_in(spark, options.work)
+    with live(spark, "reading the ledger"):
+        wait_for(start_audit(ledger, work, delay=options.delay, every=options.follow, subscriber=options.subscriber))
+    return taken_in(spark, work)
 
 
 def _depths(texts: tuple[str, ...]) -> dict[str, int]:
@@ -168,20 +150,5 @@ def _depths(texts: tuple[str, ...]) -> dict[str, int]:
     return depths
 
 
-def _print(report: AuditReport, output: str) -> None:
-    if output == "json":
-        print_json({"verdict": report.verdict, **asdict(report)})
-        return
-    from quire.spark.pipelines.audit_printing import print_report
-    from quire.spark.pipelines.command import console
-
-    print_report(report, console())
-
-
-def main() -> None:
-    """Run it alone, under ``spark-submit`` say."""
-    run_alone(audit)
-
-
 if __name__ == "__main__":
-    main()
+    run_alone(audit)

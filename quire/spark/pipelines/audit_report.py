@@ -7,6 +7,9 @@ from typing import Any
 
 Row = dict[str, Any]
 
+PROBLEMS = ("lost", "duplicated_flagged", "duplicated_unflagged", "out_of_order")
+"""The counts of what is not as it should be."""
+
 
 class Verdict(StrEnum):
     """What an audit says in the end."""
@@ -21,12 +24,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What an audit compares the ledger with.
+    """What an audit compares the ledger with: how many messages destinations had at its end, and whether order counts.
 
-    Attributes:
-        depths: how many messages each destination had at the end of the ledger.
-        drained: destinations that ``depths`` does not name had none.
-        any_order: deliveries may be out of order: there are priorities, groups, selectors or delays.
+    ``drained``: destinations that ``depths`` does not name had none.
     """
 
     depths: Mapping[str, int] = field(default_factory=dict)
@@ -36,17 +36,10 @@ class Expectations:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit found.
+    """What an audit found: counts and latencies, as lists of percentiles in milliseconds or None.
 
-    Attributes:
-        total: counts and latencies over all; latencies are lists of percentiles in milliseconds, or None.
-        destinations: the same for each ``destination``.
-        windows: the same for each ``destination`` and ``start``; ``final`` says whether the window is over.
-        consumers: ``destination``, ``consumer``, ``acknowledged``, ``handled``; the slowest first.
-        late: how many events of a stream came later than its delay allows. They are judged all the same.
-        reasons: why it is not in order; empty if all is.
-        notes: what else there is to know.
-        any_order: whether order was left out.
+    ``windows`` has them for each ``destination`` and ``start``; ``final`` says whether one is over. ``consumers``
+    begins with the slowest. ``late`` events came later than the delay allows; they are judged all the same.
     """
 
     total: Row
@@ -56,7 +49,6 @@ class AuditReport:
     late: int = 0
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
     any_order: bool = False
 
     @property
@@ -77,6 +69,11 @@ class AuditReport:
             case Verdict.OK:
                 return f"OK: {self.total['committed']} delivered,{'' if self.any_order else ' in order,'} once"
 
+    @property
+    def bad_windows(self) -> list[Row]:
+        """The windows in which something is wrong."""
+        return [row for row in self.windows if problems(row)]
+
     def _exceptions(self) -> list[str]:
         return [f"{self.total[name]} {text}" for name, text in _EXCEPTIONS.items() if self.total[name]]
 
@@ -94,16 +91,7 @@ _EXCEPTIONS = {
 def compared(
     total: Row, destinations: Sequence[Row], windows: list[Row], consumers: list[Row], late: int, wanted: Expectations
 ) -> AuditReport:
-    """The report on what was counted.
-
-    Args:
-        total: as in the report.
-        destinations: likewise.
-        windows: likewise.
-        consumers: likewise.
-        late: likewise.
-        wanted: what the ledger is compared with.
-    """
+    """The report on what was counted, compared with what is wanted."""
     rows, notes = list[Row](), list[str]()
     for row in destinations:
         depth = wanted.depths.get(row["destination"], 0 if wanted.drained else None)
@@ -121,11 +109,13 @@ def compared(
     return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes, wanted.any_order)
 
 
-def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:
-    """A destination's counts when it is known how many messages it still has.
+def problems(row: Row) -> int:
+    """How much of a row of counts is not as it should be."""
+    return sum([row[name] for name in PROBLEMS])
 
-    Which of them are lost is not known then, only how many.
-    """
+
+def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:
+    """A destination's counts when it is known how many messages it still has: how many are lost, but not which."""
     if depth > row["open"]:
         more = depth - row["open"]
         notes.append(f"{row['destination']} has {more} more messages than the ledger has open: did it begin later?")
@@ -145,9 +135,9 @@ def _reasons(row: Row, wanted: Expectations) -> list[str]:
 
 def _notes(row: Row) -> list[str]:
     found = [
-        (max(row["sent"] - row["committed"], 0), "sent and never committed: nobody was told that they were stored"),
+        (max(row["sent"] - row["committed"], 0), "sent and never committed: no sender was told that they were stored"),
         (row["earlier"], "older than the ledger: their ends are not judged"),
-        (0 if "depth" in row else row["open"], "open; say what is there, and it is known whether they are lost"),
+        (0 if "depth" in row else row["open"], "open; --depth, --drained and --browse tell whether they are lost"),
         (row["redelivered"], "deliveries with the redelivered flag: a consumer may have seen the message before"),
         (row["dead_lettered"], "dead-lettered"),
         (row["expired"], "expired"),

@@ -12,12 +12,9 @@ from quire.spark.pipelines.ledger import SCHEMA, events
 
 
 class Seen(NamedTuple):
-    """What an audit has seen of its ledger.
+    """What an audit has seen of its ledger: how many events, how many of them late, and the time of the latest one.
 
-    Attributes:
-        events: how many events.
-        late: how many of them were older than the watermark when they came.
-        latest: the time of the latest one, in milliseconds since the epoch; None if there was none.
+    Events are late that are older than the watermark when they come. Times are in milliseconds since the epoch.
     """
 
     events: int
@@ -25,11 +22,7 @@ class Seen(NamedTuple):
     latest: int | None
 
     def watermark(self, delay: float) -> int | None:
-        """Before which time no more events are to come, in milliseconds since the epoch.
-
-        Args:
-            delay: how far events may be behind others, in seconds.
-        """
+        """Before which time no more events are to come, if they are behind others by the delay at most, in seconds."""
         return None if self.latest is None else self.latest - round(delay * 1000)
 
 
@@ -38,14 +31,8 @@ def start_audit(
 ) -> StreamingQuery:
     """Begin to take a ledger in, or go on where the last query on the same directory ended.
 
-    A batch that is done again, because its query was killed, replaces what it wrote the first time.
-
-    Args:
-        ledger: a streaming DataFrame.
-        work: the audit's directory.
-        delay: how far events may be behind others before they count as late, in seconds.
-        every: how often to look for more, in seconds; None to end when all that is there is taken in.
-        subscriber: as in ``events``.
+    A batch that is done again, because its query was killed, replaces what it wrote the first time. The query looks
+    for more so often, in seconds; with None it ends when all that is there is taken in.
     """
     judged = events(ledger, subscriber)
 

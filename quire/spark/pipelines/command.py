@@ -1,23 +1,25 @@
 """What the pipelines' commands have in common: options, a Spark session, errors, results."""
 
+import functools
+import importlib.util
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
 
 from quire.client.remote_error import remote_error
 from quire.errors import ERRORS, InvalidArgument, QuireError
 from quire.spark.pipelines.place import DEFAULT_URL, Place
+from quire.spark.sessions import register, session
 from quire.units import parse_duration
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from rich.console import Console
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """``spark-submit`` sets it for the programs it starts."""
@@ -31,11 +33,7 @@ class PipelineCommand(click.Command):
     """A command whose errors are Quire's, also those that come back from Spark."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
-
-        Raises:
-            QuireError: what went wrong, if it was one.
-        """
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -55,71 +53,6 @@ def told_by(error: Exception) -> QuireError | None:
     return remote_error(found[2], found[1].removesuffix(f". {ERRORS[found[2]].advice}"), {})
 
 
-def spark_options(command: Command) -> Command:
-    """The options of Spark on this machine; ``spark-submit`` has its own."""
-    memory = click.option(
-        "--memory", metavar="SIZE", default="1g", show_default=True, help="The heap of Spark on this machine."
-    )
-    cores = click.option(
-        "--cores", type=click.IntRange(1), default=2, show_default=True, help="How many tasks run at once."
-    )
-    return cores(memory(command))
-
-
-def place_options(command: Command) -> Command:
-    """The options that say where a pipeline reads; ``place_of`` makes a ``Place`` of them."""
-    options = [
-        click.option("--url", metavar="URL", help=f"A broker's HTTP API.  [env: QUIRE_URL; default: {DEFAULT_URL}]"),
-        click.option("--store", metavar="URL", help="A store, whether a broker runs on it or not, instead of --url."),
-        click.option("--parquet", metavar="DIR", help="Parquet files, an archive say, instead of --url."),
-        click.option(
-            "--option",
-            "options",
-            metavar="NAME=VALUE",
-            multiple=True,
-            help="An option for the reader. May be repeated.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def place_of(url: str | None, store: str | None, parquet: str | None, options: tuple[str, ...]) -> Place:
-    """Where to read, as the options say.
-
-    Raises:
-        InvalidArgument: they name two places, or an option has no value.
-    """
-    if not (url or store or parquet):
-        url = os.environ.get("QUIRE_URL") or DEFAULT_URL
-    return Place(url, store, parquet, pairs(options, "--option"))
-
-
-def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    """Options as ``NAME=VALUE``.
-
-    Raises:
-        InvalidArgument: one has no ``=``.
-    """
-    found = {}
-    for text in texts:
-        name, mark, value = text.rpartition("=") if option == "--depth" else text.partition("=")
-        if not mark or not name:
-            raise InvalidArgument(f"{option} {text!r} is not NAME=VALUE", option=option)
-        found[name] = value
-    return found
-
-
-output_option = click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How results are printed.",
-)
-
-
 def duration(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
     """A click callback: a duration, in seconds."""
     if value is None:
@@ -130,49 +63,95 @@ def duration(_context: click.Context, _option: click.Parameter, value: str | Non
         raise click.BadParameter(str(error)) from error
 
 
-def start_session(name: str, cores: int, memory: str) -> "SparkSession":
-    """The Spark session of a pipeline: that of ``spark-submit``, or else one on this machine.
+def _with_packages(_context: click.Context, _option: click.Parameter, page: Path | None) -> Path | None:
+    """A click callback: refuse to write a page if a package for it is missing, before Spark begins to work."""
+    for name in ("jinja2", "matplotlib") if page else ():
+        if importlib.util.find_spec(name) is None:
+            text = f"{name} is not installed, and --report needs it: pip install 'quire[spark,reports]'"
+            raise InvalidArgument(text, module=name)
+    return page
 
-    Args:
-        name: what Spark's pages call it.
-        cores: how many tasks run at once on this machine.
-        memory: the most that Java takes for its heap on this machine, as Spark writes it.
 
-    Raises:
-        UnsupportedEnvironment: Java is missing or too old, or Spark is.
-    """
-    import quire.spark
+output_option = click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How results are printed.",
+)
+report_option = click.option(
+    "--report", "page", type=click.Path(path_type=Path), callback=_with_packages, help="Write an HTML page there too."
+)
+_cores = click.option(
+    "--cores", type=click.IntRange(1), default=2, show_default=True, help="How many tasks run at once."
+)
+_memory = click.option(
+    "--memory", metavar="SIZE", default="1g", show_default=True, help="The heap of Spark on this machine."
+)
+_place_options = (
+    click.option(
+        "--option", "options", metavar="NAME=VALUE", multiple=True, help="An option for the reader. May be repeated."
+    ),
+    click.option("--parquet", metavar="DIR", help="Parquet files, an archive say, instead of --url."),
+    click.option("--store", metavar="URL", help="A store, whether a broker runs on it or not, instead of --url."),
+    click.option("--url", metavar="URL", help=f"A broker's HTTP API.  [env: QUIRE_URL; default: {DEFAULT_URL}]"),
+)
 
+
+def spark_options(command: Command) -> Command:
+    """The options of Spark on this machine; ``spark-submit`` has its own."""
+    return _cores(_memory(command))
+
+
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where a pipeline reads; the command gets them as its ``place``."""
+
+    @functools.wraps(command)
+    def with_place(
+        url: str | None, store: str | None, parquet: str | None, options: tuple[str, ...], **others: Any
+    ) -> None:
+        if not (url or store or parquet):
+            url = os.environ.get("QUIRE_URL") or DEFAULT_URL
+        command(place=Place(url, store, parquet, pairs(options, "--option")), **others)
+
+    for option in _place_options:
+        option(with_place)
+    return with_place
+
+
+def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    """Options as ``NAME=VALUE``."""
+    found = {}
+    for text in texts:
+        name, mark, value = text.rpartition("=") if option == "--depth" else text.partition("=")
+        if not mark or not name:
+            raise InvalidArgument(f"{option} {text!r} is not NAME=VALUE", option=option)
+        found[name] = value
+    return found
+
+
+def start_session(name: str, cores: int, memory: str) -> SparkSession:
+    """The Spark session of a pipeline: that of ``spark-submit``, or else one on this machine."""
     if _SUBMITTED in os.environ:
-        from pyspark.sql import SparkSession
-
         spark = SparkSession.Builder().appName(f"quire {name}").getOrCreate()
-        quire.spark.register(spark)
+        register(spark)
     else:
-        spark = quire.spark.session(
-            cores, memory, spark__app__name=f"quire {name}", spark__ui__showConsoleProgress="false"
-        )
+        spark = session(cores, memory, spark__app__name=f"quire {name}", spark__ui__showConsoleProgress="false")
     # Days begin at midnight, UTC, wherever it runs.
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     return spark
 
 
-def wait_for(query: "StreamingQuery") -> None:
-    """Wait until a query has ended; Ctrl-C stops it after its batch, which is no error.
-
-    Raises:
-        StreamingQueryException: it failed.
-    """
+def wait_for(query: StreamingQuery) -> None:
+    """Wait until a query has ended; Ctrl-C stops it after its batch, which is no error."""
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
         query.stop()
 
 
-def console() -> "Console":
+def console() -> Console:
     """Where results are printed; as wide as they need unless it is a terminal."""
-    from rich.console import Console
-
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 

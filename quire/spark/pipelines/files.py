@@ -1,6 +1,7 @@
-"""Looking whether files are there, on any file system that Spark reads."""
+"""Reading files that may be missing, on any file system that Spark reads, and small results."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -21,16 +22,15 @@ def is_there(spark: SparkSession, path: str) -> bool:
 
 
 def read_or_none(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame | None:
-    """Parquet files; None if there are none.
-
-    Args:
-        spark: the session.
-        path: where they are.
-        options: of Spark's reader.
-    """
+    """Parquet files; None if there are none. The options are those of Spark's reader."""
     try:
         return spark.read.options(**dict(options or {})).parquet(path)
     except AnalysisException as error:
         if error.getCondition() in _NOT_THERE | _EMPTY:
             return None
         raise
+
+
+def plain_rows(rows: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a small DataFrame."""
+    return [row.asDict(recursive=True) for row in rows.collect()]

@@ -11,18 +11,11 @@ from quire.spark.pipelines.ledger import MESSAGE
 
 
 def histories(events: DataFrame) -> DataFrame:
-    """The history of each message.
+    """The history of each message, from what ``ledger.events`` gives: a row per message.
 
-    Args:
-        events: what ``ledger.events`` gives; from a stream, one batch of it.
-
-    Returns:
-        A row per message: what tells it from others, its ``message_id`` if the ledger says it, and
-
-        - ``seen_at``: its first event; ``sent_at``, ``committed_at``, ``dead_lettered_at``, ``expired_at``,
-          ``removed_at``: when that was, in milliseconds since the epoch; null for never.
-        - ``acknowledged_at``: time and position of the first acknowledgement.
-        - ``dispatches``: time, position, flag and consumer of each, in order.
+    ``message_id`` is null if the ledger does not say it. Columns that end in ``_at`` say when something happened first,
+    in milliseconds since the epoch, null for never; ``acknowledged_at`` has time and position. ``dispatches`` has
+    time, position, flag and consumer of each, in order.
     """
     millis = F.unix_millis("time")
     moment = [millis.alias("time"), F.col("position")]
@@ -45,11 +38,7 @@ def histories(events: DataFrame) -> DataFrame:
 
 
 def merged(parts: DataFrame) -> DataFrame:
-    """One history per message.
-
-    Args:
-        parts: histories of parts of a ledger that have no event in common.
-    """
+    """One history per message, from histories of parts of a ledger that have no event in common."""
     firsts = [name for name in parts.columns if name.endswith("_at")]
     return parts.groupBy(*MESSAGE).agg(
         F.max("message_id").alias("message_id"),

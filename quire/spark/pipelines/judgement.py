@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from quire.spark.pipelines.ledger import MESSAGE
+
 COUNTS: Final = (
     "sent", "committed", "earlier", "delivered", "acknowledged", "dead_lettered", "expired", "removed", "open", "lost",
     "redelivered", "duplicated_flagged", "duplicated_unflagged", "out_of_order",
@@ -31,13 +33,10 @@ _ACCURACY = 10_000
 
 
 class Remaining(NamedTuple):
-    """What destinations still had.
+    """What some destinations still had: ``destination`` and ``offset`` of each message.
 
-    Attributes:
-        messages: ``destination`` and ``offset`` of each.
-        destinations: which ones were looked at.
-        taken: when that was, in milliseconds since the epoch. It must be before the ledger was read; messages that
-            were committed later are not looked for.
+    ``taken`` says when that was, in milliseconds since the epoch. It must be before the ledger was read; messages that
+    were committed later are not looked for.
     """
 
     messages: DataFrame
@@ -46,19 +45,13 @@ class Remaining(NamedTuple):
 
 
 def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFrame:
-    """Judge each message.
+    """Judge the history of each message: a row per message.
 
     A message without an end is *open*: it may wait, or a consumer may have it. The ledger alone never says of such a
-    message that it is lost. It is *lost* if somebody looked what the destinations still have, and it was not there.
+    message that it is lost. It is *lost* if its destination was looked at (``remaining``), and it was not there.
 
-    Args:
-        histories: one row per message.
-        remaining: what the destinations still had, if somebody looked.
-
-    Returns:
-        A row per message: what tells it from others, ``message_id``, ``at`` (when it was committed, or first seen),
-        ``consumer`` (who had it last), a column for each of ``COUNTS`` but the last, and for each of ``LATENCIES`` in
-        milliseconds.
+    ``at`` is when it was committed, or first seen; ``consumer`` had it last. There is a column for each of ``COUNTS``
+    but the last, and for each of ``LATENCIES`` in milliseconds.
     """
     messages = histories.withColumn("ended_as", _end())
     if remaining is None:
@@ -71,13 +64,12 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
         messages = messages.withColumn("is_gone", F.col("there").isNull() & is_judged)
     known = F.col("committed_at").isNotNull()
     without_end = known & F.col("ended_as").isNull()
-    after, before_end = _dispatches_after_end(), _dispatches_before_end()
-    first, last = F.get("dispatches", F.lit(0)), F.try_element_at(before_end, F.lit(-1))
+    after_end = F.filter("dispatches", _is_after_end)
+    unflagged_again = F.filter("dispatches", lambda one, index: ~one["flagged"] & ((index > 0) | _is_after_end(one)))
+    first = F.get("dispatches", F.lit(0))
+    last = F.try_element_at(F.filter("dispatches", lambda one: ~_is_after_end(one)), F.lit(-1))
     return messages.select(
-        "destination",
-        "partition",
-        "sequence",
-        "message_id",
+        *MESSAGE, "message_id",
         F.timestamp_millis(F.coalesce("committed_at", "seen_at")).alias("at"),
         F.coalesce(last["consumer"], first["consumer"]).alias("consumer"),
         _one("sent", F.col("sent_at").isNotNull()),
@@ -88,23 +80,16 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
         _one("open", without_end & ~F.col("is_gone")),
         _one("lost", without_end & F.col("is_gone")),
         F.size(F.filter("dispatches", lambda dispatch: dispatch["flagged"])).cast("bigint").alias("redelivered"),
-        F.size(F.filter(after, lambda dispatch: dispatch["flagged"])).cast("bigint").alias("duplicated_flagged"),
-        F.size(_unflagged_again()).cast("bigint").alias("duplicated_unflagged"),
+        F.size(F.filter(after_end, lambda dispatch: dispatch["flagged"])).cast("bigint").alias("duplicated_flagged"),
+        F.size(unflagged_again).cast("bigint").alias("duplicated_unflagged"),
         (first["time"] - F.col("committed_at")).alias("waited"),
         (F.col("acknowledged_at.time") - last["time"]).alias("handled"),
         (F.col("acknowledged_at.time") - F.col("committed_at")).alias("total"),
-    )
+    )  # fmt: skip
 
 
 def disordered(histories: DataFrame) -> DataFrame:
-    """The deliveries that were out of order: after one of a higher sequence to the same consumer, and not flagged.
-
-    Args:
-        histories: one row per message.
-
-    Returns:
-        A row per delivery: ``destination``, ``at`` (of its message), ``out_of_order`` (1).
-    """
+    """The deliveries that were out of order: after one of a higher sequence to the same consumer, and not flagged."""
     at = F.timestamp_millis(F.coalesce("committed_at", "seen_at"))
     deliveries = histories.select("destination", "partition", "sequence", at.alias("at"), F.inline("dispatches"))
     before = (
@@ -118,29 +103,16 @@ def disordered(histories: DataFrame) -> DataFrame:
 
 
 def counted(measures: DataFrame, *by: Column | str) -> DataFrame:
-    """Counts and latencies.
+    """Counts and latencies, from what ``judged`` and ``disordered`` give, one below the other.
 
-    Args:
-        measures: what ``judged`` gives, or it and what ``disordered`` gives, one below the other.
-        by: what to count by; nothing for one row over all.
-
-    Returns:
-        The keys, a column for each of ``COUNTS``, and for each of ``LATENCIES`` an array of its ``PERCENTILES``, null
-        if there was none.
+    There is a column for each of ``COUNTS``, and for each of ``LATENCIES`` an array of its ``PERCENTILES`` or null.
     """
     counts = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS]
     return measures.groupBy(*by).agg(*counts, *[_percentiles(name) for name in LATENCIES])
 
 
 def consumers(measures: DataFrame) -> DataFrame:
-    """How long each consumer took from dispatch to acknowledgement, the slowest first.
-
-    Args:
-        measures: what ``judged`` gives.
-
-    Returns:
-        ``destination``, ``consumer``, ``acknowledged`` (how many messages), ``handled`` (its ``PERCENTILES``).
-    """
+    """How long each consumer took from dispatch to acknowledgement (``handled``), the slowest first."""
     handled = measures.where(F.col("handled").isNotNull()).groupBy("destination", "consumer")
     rows = handled.agg(F.count("handled").alias("acknowledged"), _percentiles("handled"))
     return rows.orderBy(rows["handled"][2].desc(), "destination", "consumer")
@@ -161,21 +133,6 @@ def _one(name: str, condition: Column) -> Column:
 def _is_after_end(dispatch: Column) -> Column:
     moment = F.struct(dispatch["time"].alias("time"), dispatch["position"].alias("position"))
     return F.coalesce(moment > F.col("acknowledged_at"), F.lit(False))
-
-
-def _dispatches_after_end() -> Column:
-    return F.filter("dispatches", _is_after_end)
-
-
-def _dispatches_before_end() -> Column:
-    return F.filter("dispatches", lambda dispatch: ~_is_after_end(dispatch))
-
-
-def _unflagged_again() -> Column:
-    """The dispatches that did not say that they are not the first."""
-    return F.filter(
-        "dispatches", lambda dispatch, index: ~dispatch["flagged"] & ((index > 0) | _is_after_end(dispatch))
-    )
 
 
 def _percentiles(name: str) -> Column:

@@ -1,8 +1,6 @@
 """The rows of a delivery ledger: what the broker did with each message, in the order in which it did it."""
 
-from functools import reduce
-
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from quire.errors import InvalidArgument
@@ -11,7 +9,8 @@ SCHEMA = (
     "destination string, event string, sequence bigint, message_id string, producer string, consumer string, "
     "time timestamp, flagged boolean"
 )
-"""The columns of a ledger, as DDL. ``message_id``: of sends and commits; other events need not have it. ``flagged``: a
+"""The columns of a ledger, as DDL. Events: send, commit, dispatch, acknowledge, redeliver, dead-letter, expire, remove.
+``message_id``: of sends and commits; other events need not have it. ``flagged``: a
 dispatch that told the consumer that it may have seen the message.
 
 A ledger may have two more. ``partition`` (int): the partition of a stream, whose sequences are its own; 0 without it.
@@ -19,28 +18,19 @@ A ledger may have two more. ``partition`` (int): the partition of a stream, whos
 millisecond have no order, and what can be in order counts as in order.
 """
 
-EVENTS = ("send", "commit", "dispatch", "acknowledge", "redeliver", "dead-letter", "expire", "remove")
-"""What can happen to a message. ``send``: it came; ``commit``: it was on disk; ``redeliver``: it came back."""
-
 MESSAGE = ("destination", "partition", "sequence")
 """What tells a message from all others. A message that is moved is another one where it arrives."""
 
 _REQUIRED = ("destination", "event", "sequence", "message_id", "consumer", "time", "flagged")
-_MANY_SUBSCRIBERS = ("topic://", "stream://")
+_MANY_SUBSCRIBERS = "^(topic|stream)://"
 
 
 def events(ledger: DataFrame, subscriber: str | None = None) -> DataFrame:
     """The events of a ledger that an audit judges, with all columns.
 
     A message of a queue has one way to go. A message of a topic or a stream has one for each subscriber, so such
-    destinations are judged for one subscriber at a time, and are left out if none is named.
-
-    Args:
-        ledger: rows as ``SCHEMA`` says.
-        subscriber: a durable subscription or a consumer group. Its consumers are called ``NAME`` or ``NAME/MEMBER``.
-
-    Raises:
-        InvalidArgument: a column is missing; it is no ledger.
+    destinations are judged for one subscriber at a time, a durable subscription or a consumer group, and are left out
+    if none is named. The subscriber's consumers are called ``NAME`` or ``NAME/MEMBER``.
     """
     if missing := [name for name in _REQUIRED if name not in ledger.columns]:
         raise InvalidArgument(
@@ -50,10 +40,6 @@ def events(ledger: DataFrame, subscriber: str | None = None) -> DataFrame:
         if name not in ledger.columns:
             ledger = ledger.withColumn(name, F.lit(0).cast(kind))
     if subscriber is None:
-        return ledger.where(~_any_prefix(F.col("destination")))
+        return ledger.where(~F.col("destination").rlike(_MANY_SUBSCRIBERS))
     consumer = F.col("consumer")
     return ledger.where(consumer.isNull() | (consumer == subscriber) | consumer.startswith(f"{subscriber}/"))
-
-
-def _any_prefix(name: Column) -> Column:
-    return reduce(Column.__or__, [name.startswith(prefix) for prefix in _MANY_SUBSCRIBERS])

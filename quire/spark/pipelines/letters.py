@@ -26,11 +26,7 @@ SAMPLE: Final = 200
 
 
 def headers_of(messages: DataFrame) -> Column:
-    """The headers of messages; an empty map where there are none.
-
-    Raises:
-        InvalidArgument: the messages were read without headers.
-    """
+    """The headers of messages; an empty map where there are none."""
     if "headers" not in messages.columns:
         text = "the messages have no column headers: read or archive them with includeHeaders=true"
         raise InvalidArgument(text, columns=messages.columns)
@@ -43,16 +39,10 @@ def origin(headers: Column) -> Column:
 
 
 def letters(messages: DataFrame, now: int) -> DataFrame:
-    """Dead letters, from the messages of dead letter queues.
+    """Dead letters, from messages with headers; ``now`` is in milliseconds since the epoch.
 
-    Args:
-        messages: as the data source or an archive has them, with headers.
-        now: the time that ages count to, in milliseconds since the epoch.
-
-    Returns:
-        ``destination``, ``offset``, ``message_id``, ``sent`` (when the message was first sent), ``age`` in seconds,
-        ``origin``, ``text`` (its cause), ``cause`` (with ``#`` for each number, so that like causes are equal),
-        ``size`` in bytes, ``sample`` (how the body begins; null if it is no text).
+    ``sent`` says when the message was first sent; ``age`` is in seconds, ``size`` in bytes; ``text`` is the cause, and
+    ``cause`` has ``#`` for each number, so that like causes are equal; ``sample`` is null if the body is no text.
     """
     headers = headers_of(messages)
     text = F.coalesce(F.try_element_at(headers, F.lit(CAUSE)), F.lit("unknown"))
@@ -71,12 +61,7 @@ def letters(messages: DataFrame, now: int) -> DataFrame:
 
 
 def by(rows: DataFrame, *names: str) -> DataFrame:
-    """How many dead letters there are of each value, the most first; how many bytes, and the first and the last one.
-
-    Args:
-        rows: what ``letters`` gives.
-        *names: columns of it.
-    """
+    """How many dead letters there are of each value, the most first; how many bytes, and the first and the last one."""
     counts = [
         F.count("*").alias("count"),
         F.sum("size").alias("bytes"),
@@ -87,34 +72,20 @@ def by(rows: DataFrame, *names: str) -> DataFrame:
 
 
 def ages(rows: DataFrame) -> DataFrame:
-    """How many dead letters are how old: ``age`` in words, ``count``; the youngest first.
-
-    Args:
-        rows: what ``letters`` gives.
-    """
+    """How many dead letters are how old: ``age`` in words, ``count``; the youngest first."""
     words = F.coalesce(*[F.when(F.col("age") < below, text) for below, text in AGES], F.lit(OLDER))
     grouped = rows.groupBy(words.alias("words")).agg(F.count("*").alias("count"), F.min("age").alias("youngest"))
     return grouped.orderBy("youngest").select(F.col("words").alias("age"), "count")
 
 
 def over_time(rows: DataFrame, step: int) -> DataFrame:
-    """How many of the dead letters were sent when: ``start`` in milliseconds since the epoch, ``count``.
-
-    Args:
-        rows: what ``letters`` gives.
-        step: how long a step is, in seconds.
-    """
+    """How many of the dead letters were sent in each step, in seconds; ``start`` is in milliseconds since the epoch."""
     start = F.floor(F.unix_millis("sent") / (step * 1000)) * step * 1000
     return rows.groupBy(start.alias("start")).agg(F.count("*").alias("count")).orderBy("start")
 
 
 def samples(rows: DataFrame, each: int) -> DataFrame:
-    """The latest dead letters of each cause.
-
-    Args:
-        rows: what ``letters`` gives.
-        each: how many of a cause.
-    """
+    """The latest dead letters of each cause, so many of each."""
     latest = Window.partitionBy("cause").orderBy(F.col("sent").desc(), "destination", "offset")
     numbered = rows.withColumn("number", F.row_number().over(latest))
     return numbered.where(F.col("number") <= each).orderBy("cause", "number").drop("number")

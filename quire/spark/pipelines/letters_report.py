@@ -1,5 +1,6 @@
-"""What dead letters have in common, as plain values, printed, and as a page."""
+"""What dead letters have in common, as plain values, as tables, and printed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from quire.spark.pipelines.html_report import HtmlReport, time_text
+from quire.spark.pipelines.files import plain_rows
 from quire.spark.pipelines.letters import ages, by, over_time, samples
-from quire.spark.pipelines.printing import print_table
-from quire.spark.pipelines.svg_chart import bar_chart, line_chart, spread
+from quire.spark.pipelines.printing import Table, print_table, time_text
 from quire.units import format_size
 
 Row = dict[str, Any]
@@ -25,17 +25,7 @@ _POINTS = 200
 
 @dataclass(frozen=True, slots=True)
 class LettersReport:
-    """What was found.
-
-    Attributes:
-        count: how many dead letters there are.
-        causes: ``cause``, ``count``, ``bytes``, ``first`` and ``last`` (when messages were sent, in milliseconds).
-        origins: the same by ``origin``.
-        queues: the same by ``destination``, the queue that they are in.
-        ages: ``age`` in words, ``count``.
-        times: ``start`` in milliseconds since the epoch, ``count``.
-        samples: some of each cause.
-    """
+    """What was found: how many dead letters there are, and rows as the functions of ``letters`` give them."""
 
     count: int
     causes: list[Row]
@@ -45,17 +35,17 @@ class LettersReport:
     times: list[Row]
     samples: list[Row]
 
+    @property
+    def groups(self) -> dict[str, list[Row]]:
+        """Counts by cause, by origin and by destination."""
+        return {"cause": self.causes, "origin": self.origins, "destination": self.queues}
+
 
 def report(rows: DataFrame, each: int) -> LettersReport:
-    """Look into dead letters.
-
-    Args:
-        rows: what ``letters`` gives.
-        each: how many samples of each cause.
-    """
+    """Look into dead letters; so many samples of each cause."""
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        causes = _rows(by(rows, "cause").limit(ROWS))
+        causes = plain_rows(by(rows, "cause").limit(ROWS))
         extent = rows.agg(F.count("*"), F.min("age"), F.max("age")).first()
         assert extent is not None
         count, youngest, oldest = extent
@@ -66,11 +56,11 @@ def report(rows: DataFrame, each: int) -> LettersReport:
         return LettersReport(
             count,
             causes,
-            _rows(by(rows, "origin").limit(ROWS)),
-            _rows(by(rows, "destination").limit(ROWS)),
-            _rows(ages(rows)),
-            _rows(over_time(rows, step)),
-            _rows(shown.withColumn("sent", F.unix_millis("sent"))),
+            plain_rows(by(rows, "origin").limit(ROWS)),
+            plain_rows(by(rows, "destination").limit(ROWS)),
+            plain_rows(ages(rows)),
+            plain_rows(over_time(rows, step)),
+            plain_rows(shown.withColumn("sent", F.unix_millis("sent"))),
         )
     finally:
         rows.unpersist()
@@ -78,51 +68,30 @@ def report(rows: DataFrame, each: int) -> LettersReport:
 
 def print_report(report: LettersReport, console: Console) -> None:
     """Print a report, without samples: they are for the page."""
-    for title, rows in (("cause", report.causes), ("origin", report.origins), ("destination", report.queues)):
-        print_table(console, f"By {title}", [title, *_HEADINGS], [_cells(row, title) for row in rows])
-    print_table(console, "By age", ["age", "messages"], [[row["age"], row["count"]] for row in report.ages])
+    for name, rows in report.groups.items():
+        print_table(console, f"By {name}", groups(rows, name))
+    ages = [[row["age"], row["count"]] for row in report.ages]
+    print_table(console, "By age", Table(["age", "messages"], ages))
     console.print(f"{report.count} dead letters")
 
 
-def html_page(report: LettersReport, subtitle: str) -> str:
-    """A report as a page.
-
-    Args:
-        report: what was found.
-        subtitle: of what, and when.
-    """
-    page = HtmlReport("Dead letters", subtitle)
-    page.verdict(not report.count, f"{report.count:,} dead letters" if report.count else "no dead letters")
-    for title, rows in (("cause", report.causes), ("origin", report.origins), ("destination", report.queues)):
-        if rows:
-            page.heading(f"By {title}")
-            page.chart(bar_chart(f"Dead letters by {title}", {row[title]: row["count"] for row in rows[:10]}))
-            page.table([title, *_HEADINGS], [_cells(row, title) for row in rows])
-    if report.times:
-        page.heading("By the time they were sent")
-        points = [(row["start"], row["count"]) for row in report.times]
-        ticks = {start: time_text(start)[5:16] for start in spread([row["start"] for row in report.times], 5)}
-        page.chart(line_chart("Dead letters by the time they were sent", {"dead letters": points}, ticks))
-        page.heading("By age")
-        page.chart(bar_chart("Dead letters by age", {row["age"]: row["count"] for row in report.ages}))
-        page.heading("Samples")
-        headings = ["cause", "origin", "queue", "message id", "sent", "bytes", "body begins"]
-        page.table(headings, [_sample(row) for row in report.samples])
-    return page.render()
+def groups(rows: Sequence[Row], name: str) -> Table:
+    """Dead letters by cause, origin or destination."""
+    cells = [
+        [row[name], row["count"], format_size(row["bytes"]), time_text(row["first"]), time_text(row["last"])]
+        for row in rows
+    ]
+    return Table([name, "messages", "size", "first sent", "last sent"], cells)
 
 
-_HEADINGS = ["messages", "size", "first sent", "last sent"]
-
-
-def _cells(row: Row, name: str) -> list[object]:
-    return [row[name], row["count"], format_size(row["bytes"]), time_text(row["first"]), time_text(row["last"])]
-
-
-def _sample(row: Row) -> list[object]:
-    body = row["sample"] if row["sample"] is not None else "(no text)"
+def sample_table(report: LettersReport) -> Table:
+    """The samples."""
     names = ("text", "origin", "destination", "message_id")
-    return [*[row[name] for name in names], time_text(row["sent"]), row["size"], body]
+    cells = [
+        [*[row[name] for name in names], time_text(row["sent"]), row["size"], _beginning(row)] for row in report.samples
+    ]
+    return Table(["cause", "origin", "queue", "message id", "sent", "bytes", "body begins"], cells)
 
 
-def _rows(rows: DataFrame) -> list[Row]:
-    return [row.asDict(recursive=True) for row in rows.collect()]
+def _beginning(row: Row) -> str:
+    return "(no text)" if row["sample"] is None else str(row["sample"])

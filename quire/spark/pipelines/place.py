@@ -1,12 +1,12 @@
 """Where a pipeline reads: a broker, a store, or Parquet files."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from quire.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from quire.spark.pipelines.files import read_or_none
+from quire.spark.pipelines.unpacking import unpack
 
 DEFAULT_URL = "http://127.0.0.1:8161"
 
@@ -16,13 +16,10 @@ LEDGER = "stream://$quire.ledger"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages or ledger rows are.
+    """Where messages or ledger rows are: at a broker's HTTP address, in a store, or in a directory of Parquet files.
 
-    Attributes:
-        url: a broker's HTTP address.
-        store: a store's URL.
-        parquet: a directory that Spark can read.
-        options: more options for the reader.
+    Destinations to read stand with commas between them; ``LEDGER`` gives its rows. Parquet files are read whole.
+    ``options`` are more options for the reader.
     """
 
     url: str | None = None
@@ -43,34 +40,14 @@ class Place:
         """Whether what is added later can be read as it comes."""
         return self.store is None
 
-    def read(self, spark: "SparkSession", subscribe: str = "", **options: str) -> "DataFrame":
-        """Read what is there now.
-
-        Args:
-            spark: the session.
-            subscribe: destinations, with commas between them; not for Parquet, which is read whole. ``LEDGER`` gives
-                its rows.
-            **options: of the data source; not for Parquet.
-
-        Raises:
-            InvalidArgument: there are no Parquet files.
-        """
+    def read(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
+        """Read the messages that are there now."""
         if self.parquet:
             return self._files(spark)
         return _rows(spark.read.format("quire").options(**self._options(subscribe, options)).load(), subscribe)
 
-    def read_stream(self, spark: "SparkSession", subscribe: str = "", **options: str) -> "DataFrame":
-        """Read what is there, and what comes.
-
-        Args:
-            spark: the session.
-            subscribe: streams, with commas between them; not for Parquet, which is read whole. ``LEDGER`` gives its
-                rows.
-            **options: of the data source; not for Parquet.
-
-        Raises:
-            InvalidArgument: there are no Parquet files, or it is a store.
-        """
+    def read_stream(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
+        """Read the messages that are there, and those that come."""
         if self.parquet:
             schema = self._files(spark).schema
             return spark.readStream.schema(schema).options(**self.options).parquet(self.parquet)
@@ -79,9 +56,7 @@ class Place:
         given = {"startingOffsets": "earliest"} | self._options(subscribe, options)
         return _rows(spark.readStream.format("quire").options(**given).load(), subscribe)
 
-    def _files(self, spark: "SparkSession") -> "DataFrame":
-        from quire.spark.pipelines.files import read_or_none
-
+    def _files(self, spark: SparkSession) -> DataFrame:
         assert self.parquet is not None
         found = read_or_none(spark, self.parquet, self.options)
         if found is None:
@@ -93,10 +68,5 @@ class Place:
         return where | {"subscribe": subscribe} | options | self.options
 
 
-def _rows(messages: "DataFrame", subscribe: str) -> "DataFrame":
-    """Messages as they are; of the ledger what they say."""
-    if subscribe != LEDGER:
-        return messages
-    from quire.spark.pipelines.unpacking import unpack
-
-    return unpack(messages)
+def _rows(messages: DataFrame, subscribe: str) -> DataFrame:
+    return unpack(messages) if subscribe == LEDGER else messages

@@ -2,28 +2,27 @@
 
 import os
 import uuid
-from typing import TYPE_CHECKING
 
 import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from quire.destination import written
 from quire.spark.pipelines.command import (
     PipelineCommand,
     output_option,
-    place_of,
     place_options,
     print_json,
     run_alone,
     spark_options,
     start_session,
 )
+from quire.spark.pipelines.live import live
 from quire.spark.pipelines.place import DEFAULT_URL, Place
+from quire.spark.pipelines.replay_plan import Plan, batches, outgoing, settle, settled
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from quire.spark.pipelines.replay_plan import Plan
+_LOOK = 1
+"""How often to look whether the last chunk is sent, in seconds."""
 
 
 @click.command(cls=PipelineCommand)
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
 @spark_options
 @output_option
 def replay(
-    work: str, url: str | None, store: str | None, parquet: str | None, options: tuple[str, ...],
-    names: tuple[str, ...], where: str | None, to: str | None, rate: int, broker: str | None, cores: int, memory: str,
-    output: str,
+    work: str, place: Place, names: tuple[str, ...], where: str | None, to: str | None, rate: int, broker: str | None,
+    cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
     """Send messages again, each exactly once.
 
@@ -52,8 +50,7 @@ def replay(
 
     Dead letters go back where they came from. They also stay where they are: purge them when all is well.
     """
-    place = place_of(url, store, parquet, options)
-    if bool(names) == bool(parquet):
+    if bool(names) == bool(place.parquet):
         raise click.UsageError("say what to read: --destination with --url or --store, or --parquet")
     spark = start_session("replay", cores, memory)
     target = None if to is None else str(written(to))
@@ -69,77 +66,42 @@ def replay(
         click.echo(f"sent {plan.messages} messages to {address}")
 
 
-def send(spark: "SparkSession", plan: "Plan", work: str, address: str) -> None:
-    """Send what a plan says, or the rest of it.
-
-    Args:
-        spark: the session.
-        plan: what was settled.
-        work: the replay's directory.
-        address: the broker.
-    """
-    from quire.spark.pipelines.live import Live
-    from quire.spark.pipelines.replay_plan import batches
-
-    with Live(spark, f"sending {plan.messages} messages"):
+def send(spark: SparkSession, plan: Plan, work: str, address: str) -> None:
+    """Send what a plan says, or the rest of it, to a broker."""
+    with live(spark, f"sending {plan.messages} messages"):
         wait_for_last(start(batches(spark, work), plan, work, "quire", {"broker.url": address}), plan)
 
 
 def start(
-    rows: "DataFrame", plan: "Plan", work: str, sink: str, options: dict[str, str], interval: float = 1.0
-) -> "StreamingQuery":
-    """Begin to send, or go on where the last query ended.
-
-    Args:
-        rows: the stream of a replay.
-        plan: what was settled.
-        work: the replay's directory.
-        sink: the format that is written.
-        options: of the sink.
-        interval: the time from one chunk to the next, in seconds.
-    """
+    rows: DataFrame, plan: Plan, work: str, sink: str, options: dict[str, str], interval: float = 1.0
+) -> StreamingQuery:
+    """Begin to send, or go on where the last query ended: a chunk each interval, in seconds."""
     writer = rows.writeStream.format(sink).options(**options).queryName(f"replay-{plan.id}")
     writer = writer.option("checkpointLocation", f"{work}/checkpoint")
     return writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
 
 
-def wait_for_last(query: "StreamingQuery", plan: "Plan") -> None:
-    """Stop a replay after its last chunk.
-
-    Raises:
-        StreamingQueryException: it failed.
-    """
+def wait_for_last(query: StreamingQuery, plan: Plan) -> None:
+    """Stop a replay after its last chunk."""
     while not query.awaitTermination(timeout=_LOOK):
         done = query.lastProgress
         if done is not None and done.batchId >= plan.chunks - 1:
             query.stop()
 
 
-_LOOK = 1
-"""How often to look whether the last chunk is sent, in seconds."""
-
-
 def _plan(
-    spark: "SparkSession", place: Place, names: str, where: str | None, to: str | None, rate: int, work: str
-) -> "Plan":
+    spark: SparkSession, place: Place, names: str, where: str | None, to: str | None, rate: int, work: str
+) -> Plan:
     """The plan in the directory, or a new one."""
-    from quire.spark.pipelines.live import Live
-    from quire.spark.pipelines.replay_plan import outgoing, settle, settled
-
     if found := settled(spark, work):
         click.echo(f"going on with the replay in {work}; where to read from was settled when it began", err=True)
         return found
-    messages = place.read(spark, names) if place.parquet else place.read(spark, names, includeHeaders="true")
+    messages = place.read(spark, names, includeHeaders="true")
     if where is not None:
         messages = messages.where(where)
-    with Live(spark, "settling what is sent"):
+    with live(spark, "settling what is sent"):
         return settle(spark, outgoing(messages, to), work, uuid.uuid4().hex, rate)
 
 
-def main() -> None:
-    """Run it alone, under ``spark-submit`` say."""
-    run_alone(replay)
-
-
 if __name__ == "__main__":
-    main()
+    run_alone(replay)

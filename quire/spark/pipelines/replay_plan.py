@@ -5,16 +5,15 @@ sent again has the same messages, whatever became of the place they were read fr
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pyarrow as pa
+from pyarrow import dataset, fs
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from quire.spark.pipelines.files import read_or_none
 from quire.spark.pipelines.letters import CAUSE, ORIGIN, headers_of, origin
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SCHEMA = "destination string, partition int, value binary, key string, priority int, headers map<string,string>"
 """The columns of what is sent."""
@@ -29,14 +28,7 @@ GONE = frozenset(
 
 
 class Plan(NamedTuple):
-    """A replay that is settled.
-
-    Attributes:
-        id: names the replay in the sink's tokens; its own, so that no other replay is taken for this one.
-        chunks: how many chunks there are.
-        messages: how many messages.
-        rate: how many messages a chunk has at the most.
-    """
+    """A replay that is settled: so many messages in chunks of ``rate``. Its ``id`` names it in the sink's tokens."""
 
     id: str
     chunks: int
@@ -45,13 +37,10 @@ class Plan(NamedTuple):
 
 
 def outgoing(messages: DataFrame, to: str | None = None) -> DataFrame:
-    """What is to be sent, with what it is ordered by.
+    """What is to be sent of messages with headers, with what it is ordered by.
 
-    Dead letters go back where they came from; other messages to the destination they were read from.
-
-    Args:
-        messages: as the data source or an archive has them, with headers.
-        to: where all of them go instead.
+    Unless they all go to one destination (``to``), dead letters go back where they came from, and other messages to
+    the destination they were read from.
     """
     headers = headers_of(messages)
     target = F.coalesce(origin(headers), F.col("destination")) if to is None else F.lit(to)
@@ -65,16 +54,9 @@ def outgoing(messages: DataFrame, to: str | None = None) -> DataFrame:
 
 
 def chunked(messages: DataFrame, rate: int) -> DataFrame:
-    """Number messages and cut them into chunks.
+    """Number what ``outgoing`` gives and cut it into chunks of so many: ``number`` and ``chunk``, both from 0.
 
-    Those of one partition keep the order of their offsets. Partitions are mixed by time, as they were sent.
-
-    Args:
-        messages: what ``outgoing`` gives.
-        rate: how many messages a chunk has.
-
-    Returns:
-        ``SCHEMA``'s columns, ``number`` from 0, ``chunk`` from 0.
+    Messages of one partition keep the order of their offsets. Partitions are mixed by time, as they were sent.
     """
     lane = ("destination", "partition")
     upto = Window.partitionBy(*lane).orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
@@ -89,15 +71,7 @@ def chunked(messages: DataFrame, rate: int) -> DataFrame:
 
 
 def settle(spark: SparkSession, messages: DataFrame, work: str, id: str, rate: int) -> Plan:
-    """Write the plan of a replay.
-
-    Args:
-        spark: the session.
-        messages: what ``outgoing`` gives.
-        work: the replay's directory. What an earlier try left there is replaced.
-        id: a name nobody else has.
-        rate: how many messages a chunk has.
-    """
+    """Write the plan of a replay; what an earlier try left in its directory is replaced. No other replay has its id."""
     rows = chunked(messages, rate).repartition("chunk")
     rows.write.mode("overwrite").partitionBy("chunk").parquet(_rows(work))
     written = read_or_none(spark, _rows(work))
@@ -126,13 +100,10 @@ def _rows(work: str) -> str:
     return f"{work}/rows"
 
 
-def _loader(directory: str) -> "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+def _loader(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function that Spark runs: from chunk numbers to the messages of the chunks."""
 
-    def load(numbers: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow.dataset as dataset
-        import pyarrow.fs as fs
-
+    def load(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for chunk in batch.column("value").to_pylist():
                 files, path = fs.FileSystem.from_uri(f"{directory}/chunk={chunk}")

@@ -25,14 +25,13 @@ _ARROW = pa.schema({
     "message_id": pa.string(), "producer": pa.string(), "consumer": pa.string(),
     "time": pa.timestamp("us", tz="UTC"), "flagged": pa.bool_(), "position": pa.int64(),
 })  # fmt: skip
+_TIME = _ARROW.get_field_index("time")
+_BLOCK = _ARROW.set(_TIME, pa.field("time", pa.timestamp("ms", tz="UTC")))
+"""The same with times as blocks have them."""
 
 
 def unpack(blocks: DataFrame) -> DataFrame:
-    """The rows of the ledger's blocks, in batch and in streaming.
-
-    Args:
-        blocks: messages of the stream ``$quire.ledger``, with ``offset`` and ``value``.
-    """
+    """The rows of the blocks, which are messages of the stream ``$quire.ledger``, in batch and in streaming."""
     return blocks.select(F.col("offset"), F.col("value")).mapInArrow(_unpacked, SCHEMA)
 
 
@@ -51,15 +50,6 @@ def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(gathered: list[tuple[int, Row]]) -> pa.RecordBatch:
-    columns = list(zip(*[row for _, row in gathered], strict=True))
-    destination, event, lane, sequence, message_id, producer, consumer, time, flagged = columns
-    times = pa.array(time, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-    positions = [position for position, _ in gathered]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(destination), pa.array(event), pa.array(lane, pa.int32()), pa.array(sequence, pa.int64()),
-            pa.array(message_id, pa.string()), pa.array(producer, pa.string()), pa.array(consumer, pa.string()), times,
-            pa.array(flagged), pa.array(positions, pa.int64()),
-        ],
-        schema=_ARROW,
-    )  # fmt: skip
+    columns = [*zip(*[row for _, row in gathered], strict=True), [position for position, _ in gathered]]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, _BLOCK.types, strict=True)]
+    return pa.record_batch(arrays, schema=_BLOCK).cast(_ARROW)

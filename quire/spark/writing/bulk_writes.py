@@ -13,14 +13,10 @@ COMMIT_LIMIT = 600.0
 
 
 class BulkWrites:
-    """A broker, for those who write many messages.
+    """A broker's HTTP API for many messages, encoded by ``quire.spark.writing.columns``; patience is in seconds.
 
     What fails for a reason that may pass is tried again: the broker is away or restarts, or has no room. What was asked
     for may be done although its answer was lost: rows that are staged twice do no harm, and a commit counts once.
-
-    Args:
-        url: of its HTTP API.
-        patience: how long something is tried, in seconds.
     """
 
     def __init__(self, url: str, patience: float) -> None:
@@ -28,55 +24,20 @@ class BulkWrites:
         self._patience = patience
 
     def write(self, rows: bytes) -> None:
-        """Send rows; if an answer is lost, perhaps twice.
-
-        Args:
-            rows: encoded (``quire.spark.writing.columns.chunks``).
-
-        Raises:
-            QuireError: they were not sent, as far as is known.
-        """
+        """Send rows; if an answer is lost, perhaps twice."""
         self._post("/write", rows, self._patience)
 
     def stage(self, producer: str, rows: bytes) -> str:
-        """Have rows stored that nobody sees yet.
-
-        Args:
-            producer: whose.
-            rows: encoded.
-
-        Returns:
-            What they are committed by.
-
-        Raises:
-            QuireError: they are not stored, as far as is known.
-        """
+        """Have rows stored that no consumer sees yet; they are committed by what is returned."""
         return str(self._post(f"/write/stages?{urlencode({'producer': producer})}", rows, self._patience)["stage"])
 
-    def commit(self, producer: str, sequence: int, stages: list[str]) -> bool:
-        """Write what is staged, once.
-
-        Args:
-            producer: whose.
-            sequence: the number of this commit.
-            stages: what is written, in order.
-
-        Returns:
-            Whether it was written now; otherwise a commit with this number had been made before.
-
-        Raises:
-            UnknownStage: something of it is not there any more. Nothing is written.
-            QuireError: nothing is written, as far as is known.
-        """
+    def commit(self, producer: str, sequence: int, stages: list[str]) -> None:
+        """Write what is staged, unless a commit with this number was made before."""
         body = msgspec.json.encode({"producer": producer, "sequence": sequence, "stages": stages})
-        return not self._post("/write/commit", body, COMMIT_LIMIT)["duplicate"]
+        self._post("/write/commit", body, COMMIT_LIMIT)
 
     def discard(self, producer: str) -> None:
-        """Have all staged rows of a producer thrown away.
-
-        Raises:
-            QuireError: they were not, as far as is known.
-        """
+        """Have all staged rows of a producer thrown away."""
         self._post("/write/discard", msgspec.json.encode({"producer": producer}), self._patience)
 
     def _post(self, path: str, body: bytes, timeout: float) -> dict[str, Any]:

@@ -37,19 +37,11 @@ COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "priority": (_NUMBERS, "int"),
     "persistent": ((BooleanType,), "boolean"),
 }
-"""What may be written: which types, and how people write them."""
+"""What may be written: which types, and their names for users."""
 
 
 def check_columns(schema: StructType, destination: str | None) -> None:
-    """See that rows can be written.
-
-    Args:
-        schema: the rows' columns.
-        destination: where those go that do not say; None for nowhere.
-
-    Raises:
-        InvalidArgument: a column is missing, has another type, or is none that is written.
-    """
+    """See that rows can be written; those that do not say where to go to the destination, if there is one."""
     for field in schema:
         types, _ = COLUMNS.get(field.name, ((), ""))
         if not isinstance(field.dataType, types) or not _is_of_texts(field.dataType):
@@ -59,7 +51,7 @@ def check_columns(schema: StructType, destination: str | None) -> None:
     if "value" not in schema.fieldNames():
         raise InvalidArgument("there is no column value: it has the bodies", column="value")
     if destination is None and "destination" not in schema.fieldNames():
-        text = "nothing says where messages go: give the option destination, or a column of that name"
+        text = "the messages have no destination: give the option destination, or a column of that name"
         raise InvalidArgument(text, option="destination")
 
 
@@ -69,15 +61,7 @@ def _is_of_texts(kind: DataType) -> bool:
 
 
 def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[bytes]:
-    """Rows as the broker takes them, in order, some at a time.
-
-    Args:
-        batch: the rows.
-        destination: where those go that do not say.
-
-    Raises:
-        InvalidArgument: a row has no value or no destination.
-    """
+    """Rows as the broker takes them, in order, some at a time."""
     columns: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["value"] = columns["value"].cast(pa.binary())
     if "destination" in columns and destination is not None:

@@ -6,7 +6,7 @@ looks like: its rows may come in another order, or be spread over other tasks. W
 twice and drivers that died have staged is never seen, and thrown away by the next commit.
 
 A streaming query's id is in its checkpoint and its tasks know it, so it names the query; the number is that of the
-micro-batch. The query's name would not do: a query that begins anew, with another checkpoint, may have the same one,
+micro-batch. The query's name would not do: a query that begins again, with another checkpoint, may have the same one,
 and all that it wrote would count as written before.
 """
 
@@ -28,12 +28,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class Staged(WriterCommitMessage):
-    """What one task has staged.
-
-    Attributes:
-        producer: under whose name.
-        stages: in order.
-    """
+    """What one task has staged, in order, and under which producer's name."""
 
     def __init__(self, producer: str, stages: list[str]) -> None:
         self.producer = producer
@@ -41,15 +36,7 @@ class Staged(WriterCommitMessage):
 
 
 class RowWriter:
-    """Writes rows, in tasks and in the driver.
-
-    Args:
-        options: with a broker.
-        schema: the rows' columns.
-
-    Raises:
-        InvalidArgument: an option is missing, or the rows cannot be written.
-    """
+    """Writes rows, in tasks and in the driver."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.broker_url is None:
@@ -73,12 +60,7 @@ class RowWriter:
             yield from chunks(batch, self._destination)
 
     def commit(self, messages: list[WriterCommitMessage | None], number: int) -> None:
-        """Write what tasks have staged.
-
-        Args:
-            messages: the tasks'.
-            number: of this commit, from 0.
-        """
+        """Write what tasks have staged; the numbers of commits begin with 0."""
         staged = _staged(messages)
         if staged:
             stages = [stage for one in staged for stage in one.stages]
@@ -95,22 +77,11 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A batch write: at least once, or exactly once under a token.
-
-    Args:
-        options: of the write.
-        schema: the rows' columns.
-        overwrite: whether what is there is to be replaced.
-
-    Raises:
-        InvalidArgument: as ``RowWriter``, or messages are to be replaced.
-    """
+    """A batch write: at least once, or exactly once under a token."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidArgument(
-                "messages are added, they replace nothing: write with mode('append')", mode="overwrite"
-            )
+            raise InvalidArgument("messages are added, and replace none: write with mode('append')", mode="overwrite")
         self._producer = None if options.token is None else f"token/{options.token}"
         self._number = options.token_number
         self._writer = RowWriter(options, schema)
@@ -135,15 +106,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a streaming query.
-
-    Args:
-        options: of the write.
-        schema: the rows' columns.
-
-    Raises:
-        InvalidArgument: as ``RowWriter``.
-    """
+    """Writes the micro-batches of a streaming query."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._exactly_once = options.exactly_once
@@ -169,11 +132,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _query_id() -> str:
-    """The id of the query whose task this is.
-
-    Raises:
-        UnsupportedEnvironment: Spark does not tell.
-    """
+    """The id of the query whose task this is."""
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(_QUERY_ID)
     if query is None:

@@ -1,4 +1,4 @@
-"""The chain around a record, and a single message: for people who want to look for themselves."""
+"""Destinations, messages and the links around them, for ``quire store``."""
 
 from quire.errors import UnknownDestination, UnknownMessage
 from quire.message import Message
@@ -6,11 +6,7 @@ from quire.store.base import Link, StoredDestination, StoreReader
 
 
 def find_destination(reader: StoreReader, name: str) -> StoredDestination:
-    """The destination of a name, ``orders`` or ``queue://orders``.
-
-    Raises:
-        UnknownDestination: there is none.
-    """
+    """The destination of a name, ``orders`` or ``queue://orders``."""
     for destination in reader.destinations():
         if name in (destination.name, f"{destination.kind}://{destination.name}"):
             return destination
@@ -18,12 +14,7 @@ def find_destination(reader: StoreReader, name: str) -> StoredDestination:
 
 
 def find_message(reader: StoreReader, destination: StoredDestination, sequence: int) -> tuple[int, Message]:
-    """A message and the lane it is in.
-
-    Raises:
-        UnknownMessage: the destination has no such message.
-        StoreCorrupt: it is damaged.
-    """
+    """A message and the lane it is in."""
     for lane in destination.lanes:
         for message in reader.load(lane, [sequence]):
             return lane, message
@@ -31,20 +22,7 @@ def find_message(reader: StoreReader, destination: StoredDestination, sequence: 
 
 
 def chain(reader: StoreReader, destination: StoredDestination, sequence: int, around: int) -> list[Link]:
-    """The links around a record, along ``previous`` and ``next``.
-
-    Args:
-        reader: a snapshot.
-        destination: whose lanes are looked at.
-        sequence: the record in the middle.
-        around: how many before it and after it.
-
-    Returns:
-        In the order of the lane. Where a link leads to no record, the chain ends.
-
-    Raises:
-        UnknownMessage: the destination has no such record.
-    """
+    """The links around a record, in the order of the lane; the chain ends where a link leads to no record."""
     for lane in destination.lanes:
         middle = _link(reader, lane, sequence)
         if middle:

@@ -1,4 +1,4 @@
-"""Where records go that repair cannot keep: a file beside the store, one JSON object a line."""
+"""The file beside a store for the records that repair removes, one JSON object a line."""
 
 import base64
 import json
@@ -6,16 +6,12 @@ import os
 from pathlib import Path
 from typing import TextIO
 
-from quire.clock import Clock, SystemClock
-from quire.store.maintenance.files import stamp
+from quire.clock import SystemClock
+from quire.store.maintenance.data_files import stamp
 
 
 class DamagedFile:
-    """Writes damaged records. The file is made with the first one.
-
-    Args:
-        path: the file; it must not be there.
-    """
+    """Writes damaged records to a new file, which is made with the first one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -28,14 +24,7 @@ class DamagedFile:
         return self._path if self.count else None
 
     def write(self, lane: int, sequence: int, checksum: int, content: bytes) -> None:
-        """Write what is left of a record.
-
-        Args:
-            lane: where it was.
-            sequence: which one it was.
-            checksum: what its content should have.
-            content: the bytes that are there.
-        """
+        """Write the remaining bytes of a record, and the checksum that its content should have."""
         if self._file is None:
             self._file = self._path.open("x", encoding="ascii")
         left = {"lane": lane, "sequence": sequence, "checksum": checksum, "size": len(content)}
@@ -44,19 +33,14 @@ class DamagedFile:
         self.count += 1
 
     def close(self) -> None:
-        """Put the file on disk: what it has is about to be removed from the store."""
+        """Put the file on disk, before the records are removed from the store."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
 
 
-def damaged_file(store: Path | None, clock: Clock | None = None) -> Path:
-    """Where the damaged records of a store go.
-
-    Args:
-        store: its directory or file; None for a server's, whose damaged records go into the working directory.
-        clock: names the file.
-    """
+def damaged_file(store: Path | None) -> Path:
+    """The file for the damaged records of a store; for a database server's it is in the working directory."""
     beside = store or Path("quire").absolute()
-    return beside.with_name(f"{beside.name}.damaged-{stamp(clock or SystemClock())}.ndjson")
+    return beside.with_name(f"{beside.name}.damaged-{stamp(SystemClock())}.ndjson")

@@ -3,39 +3,30 @@
 import base64
 from collections.abc import Iterator
 
-from quire.store.base import StoreReader
+from quire.store.base import Store, StoreReader
 from quire.store.maintenance import lines
-from quire.store.maintenance.store_maintenance import Opened
-from quire.store.marks import walk_marks
+from quire.store.marks import walk_marks, walk_producers
 
 _PAGE_BYTES = 4 * 1024 * 1024
 _PAGE_RECORDS = 1000
 
 
-def export(opened: Opened) -> Iterator[str]:
-    """Write a store as lines.
+def export(store: Store) -> Iterator[str]:
+    """The lines of a store, without line feeds. Each lane is read in a snapshot; a broker may be running.
 
-    Each lane is read in a snapshot of its own; a broker may go on meanwhile.
-
-    Args:
-        opened: the store.
-
-    Yields:
-        A line at a time, without line feeds: first what it is, then destinations, each with the messages of its lanes
-        and what is known of the lanes, then producers and marks.
-
-    Raises:
-        StoreCorrupt: a record is damaged; repair first.
+    First comes what the lines are, then destinations, each with the messages and the states of its lanes, then
+    producers and marks. A damaged record ends the export with ``StoreCorrupt``.
     """
     yield lines.dump({"type": lines.FORMAT, "version": lines.VERSION})
-    for destination in opened.store.destinations():
+    for destination in store.destinations():
         yield lines.dump({"type": "destination", **destination._asdict()})
         for lane in destination.lanes:
-            with opened.store.snapshot() as reader:
+            with store.snapshot() as reader:
                 yield from _lane(reader, lane)
-    for producer, sequence in opened.maintenance.producers():
-        yield lines.dump({"type": "producer", "producer": producer, "sequence": sequence})
-    with opened.store.snapshot() as reader:
+    with store.snapshot() as reader:
+        for producer, sequence in walk_producers(reader):
+            yield lines.dump({"type": "producer", "producer": producer, "sequence": sequence})
+    with store.snapshot() as reader:
         for key, value in walk_marks(reader):
             yield lines.dump({"type": "mark", "key": key, "value": base64.b64encode(value).decode()})
 

@@ -26,15 +26,7 @@ class Problem(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong.
-
-    Attributes:
-        problem: what kind of thing.
-        lane: in which lane.
-        sequence: at which record; 0 where it concerns the lane.
-        text: what is wrong, for people.
-        destination: whose lane it is, ``queue://orders`` say; empty if nobody's.
-    """
+    """One thing that is wrong: sequence 0 concerns the lane, the destination is empty for a lane without one."""
 
     problem: Problem
     lane: int
@@ -44,26 +36,15 @@ class Finding(NamedTuple):
 
 
 class RepairReport(NamedTuple):
-    """What a repair did.
+    """What a repair did, in numbers of records, links and lanes."""
 
-    Attributes:
-        relinked: records whose link was rebuilt, because it was wrong or lost.
-        restored: records that came back because the links of their page were lost; some may have been consumed before.
-        damaged: records that could not be read and were taken out.
-        lost: links that led to no record and were dropped.
-        lanes: lanes whose head, tail, count, bytes or next sequence was corrected.
-        cleared: delivery states and expirations that belonged to no record, or were missing.
-        adopted: lanes without a destination that got one.
-        damaged_file: where what is left of the damaged records is; None if there are none.
-    """
-
-    relinked: int = 0
-    restored: int = 0
-    damaged: int = 0
-    lost: int = 0
-    lanes: int = 0
-    cleared: int = 0
-    adopted: int = 0
+    relinked: int = 0  # records whose link was wrong or lost
+    restored: int = 0  # records of a page whose links were lost; some may have been consumed before
+    damaged: int = 0  # records that could not be read and were removed
+    lost: int = 0  # links that led to no record and were removed
+    lanes: int = 0  # lanes whose state was wrong
+    cleared: int = 0  # delivery states and expirations that belonged to no record, or were missing
+    adopted: int = 0  # lanes without a destination that got one
     damaged_file: Path | None = None
 
     @property

@@ -22,24 +22,11 @@ class ImportReport(NamedTuple):
 
 
 def import_lines(store: Store, source: Iterable[str | bytes]) -> ImportReport:
-    """Import an export.
+    """Import an export into an open store that the caller has locked. A failure keeps what was imported before it.
 
     Order, sequences, delivery states and dispatch marks are those of the export. A store that has destinations gets
-    further ones: their ids and lanes are numbered above those that are there. A mark that the store has with another
-    value is never replaced.
-
-    A failure keeps what was imported before it.
-
-    Args:
-        store: an open store; the caller has its lock.
-        source: the lines.
-
-    Returns:
-        How much there was.
-
-    Raises:
-        InvalidArgument: a line cannot be read, ``data`` has its number; or the store has another such mark.
-        DestinationExists: the store has a destination of the same kind and name.
+    further ones, with higher ids and lanes; it must not have one of the same kind and name. A mark that the store has
+    with another value is never replaced.
     """
     importer = _Importer(store)
     for number, line in enumerate(source, 1):
@@ -52,11 +39,7 @@ def import_lines(store: Store, source: Iterable[str | bytes]) -> ImportReport:
 
 
 class _Importer:
-    """Collects lines into batches.
-
-    Args:
-        store: where they go.
-    """
+    """Collects lines into batches."""
 
     def __init__(self, store: Store) -> None:
         known = store.destinations()
@@ -119,7 +102,7 @@ class _Importer:
         part.dispatch_mark = int(line["dispatch_mark"])
         last = int(line["next_sequence"]) - 1
         if last >= self._store.lane_state(lane).next_sequence:
-            # The lane had later records. One that comes and goes makes the store remember that.
+            # The lane had later records. Adding and removing one makes the store remember that.
             part.appends.append(Message(last, b"\n\n"))
             part.removals.append(last)
 

@@ -1,7 +1,7 @@
 """The lines of an export: one JSON object each, readable, and exact to the byte.
 
-A message's content stands as headers and body. Names and values of headers are as the content has them, with the
-escapes of STOMP 1.2. What is not UTF-8 stands in base64 instead.
+A message's content is written as headers and body. Names and values of headers are as in the content, with the escapes
+of STOMP 1.2. What is not UTF-8 is in base64.
 """
 
 import base64
@@ -25,15 +25,7 @@ def dump(line: Object) -> str:
 
 
 def load(line: str | bytes, number: int) -> dict[str, Any]:
-    """Read a line.
-
-    Args:
-        line: the line.
-        number: which one it is, for the error.
-
-    Raises:
-        InvalidArgument: it is no JSON object with a type.
-    """
+    """Read a line; its number is for the error."""
     try:
         found = json.loads(line)
         if isinstance(found["type"], str):
@@ -54,13 +46,7 @@ def message_line(lane: int, message: Message, delivery: Delivery | None) -> Obje
 
 
 def read_message(line: Object) -> Message:
-    """A message from an object.
-
-    Raises:
-        KeyError: something is missing.
-        TypeError: something has another type.
-        ValueError: something has a value that cannot be.
-    """
+    """A message from an object; one that makes no sense is a ``KeyError``, ``TypeError`` or ``ValueError``."""
     head = base64.b64decode(line["head"], validate=True) if "head" in line else _head_lines(line["headers"])
     body = line["body"]
     content = base64.b64decode(body, validate=True) if line["encoding"] == "base64" else body.encode()

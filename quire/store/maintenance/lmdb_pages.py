@@ -1,4 +1,4 @@
-"""The pages of an LMDB store as maintenance reads them: links and body side by side, nothing taken for granted."""
+"""The pages of an LMDB store as maintenance reads them: links and body together, either may be damaged or lost."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,19 +14,12 @@ _LAST = 2**64 - 1
 
 
 class PagePair(NamedTuple):
-    """The two values of a page.
+    """The two values of a page."""
 
-    Attributes:
-        first: the sequence in its key.
-        end: the sequence in the key of the next page; all of this page's are below it.
-        links: its links page; None if it is lost.
-        body: its body page; empty if it is lost.
-    """
-
-    first: int
-    end: int
-    links: bytes | None
-    body: bytes
+    first: int  # the sequence in its key
+    end: int  # the sequence in the key of the next page; all of this page's are below it
+    links: bytes | None  # None if it is lost
+    body: bytes  # empty if it is lost
 
     @property
     def readable(self) -> bool:
@@ -52,73 +45,45 @@ class PagePair(NamedTuple):
 
 
 def page_pairs(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int = 0) -> Iterator[PagePair]:
-    """The pages of a lane in their order, one at a time. They may be rewritten or deleted meanwhile.
-
-    Args:
-        txn: a transaction.
-        dbs: the environment's databases.
-        lane: which lane.
-        start: the first key wanted.
-    """
-    first = _next_first(txn, dbs, lane, start)
-    while first is not None:
-        following = _next_first(txn, dbs, lane, first + 1)
-        key = KEY.pack(lane, first)
-        links = txn.get(key, db=dbs.links)
-        body = txn.get(key, default=b"", db=dbs.bodies)
-        yield PagePair(first, following or _LAST, None if links is None else bytes(links), bytes(body))
-        first = following
-
-
-def _next_first(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int) -> int | None:
-    found = []
-    for db in (dbs.links, dbs.bodies):
-        cursor = txn.cursor(db)
-        if cursor.set_range(KEY.pack(lane, start)):
-            owner, first = KEY.unpack(cursor.key())
-            if owner == lane:
-                found.append(first)
-    return min(found, default=None)
+    """The pages of a lane from a key on, in order. They may be rewritten or deleted meanwhile."""
+    key = _next_key(txn, dbs, lane, start)
+    while key and key[0] == lane:
+        following = _next_key(txn, dbs, lane, key[1] + 1)
+        end = following[1] if following and following[0] == lane else _LAST
+        packed = KEY.pack(*key)
+        links = txn.get(packed, db=dbs.links)
+        body = txn.get(packed, default=b"", db=dbs.bodies)
+        yield PagePair(key[1], end, None if links is None else bytes(links), bytes(body))
+        key = following
 
 
 def page_lanes(txn: lmdb.Transaction, dbs: Databases) -> Iterator[int]:
     """The lanes that have pages."""
-    lane = -1
-    while True:
-        found = []
-        for db in (dbs.links, dbs.bodies):
-            cursor = txn.cursor(db)
-            if cursor.set_range(KEY.pack(lane + 1, 0)):
-                found.append(KEY.unpack(cursor.key())[0])
-        if not found:
-            return
-        lane = min(found)
-        yield lane
+    key = _next_key(txn, dbs, 0, 0)
+    while key:
+        yield key[0]
+        key = _next_key(txn, dbs, key[0] + 1, 0)
+
+
+def _next_key(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int) -> tuple[int, ...] | None:
+    """The first key of a page, whole or not, from a lane and a sequence on."""
+    found = []
+    for db in (dbs.links, dbs.bodies):
+        cursor = txn.cursor(db)
+        if cursor.set_range(KEY.pack(lane, start)):
+            found.append(KEY.unpack(cursor.key()))
+    return min(found, default=None)
 
 
 def find_entry(txn: lmdb.Transaction, dbs: Databases, lane: int, sequence: int) -> Entry | None:
     """A record's entry, or None if it is not there."""
     cursor = txn.cursor(dbs.links)
-    if not seek(cursor, lane, sequence):
-        return None
-    links = bytes(cursor.value())
-    index = pages.find_from(links, sequence)
-    if index * ENTRY.size >= len(links):
-        return None
-    entry = Entry._make(ENTRY.unpack_from(links, index * ENTRY.size))
-    return entry if entry.sequence == sequence else None
+    found = pages.entry_of(cursor.value(), sequence) if seek(cursor, lane, sequence) else None
+    return Entry._make(found) if found else None
 
 
 def live_page(entries: list[Entry], body: bytes) -> tuple[list[Entry], bytes]:
-    """A body page of nothing but the records that are still there.
-
-    Args:
-        entries: the records to keep.
-        body: the page that has them.
-
-    Returns:
-        The entries with their new offsets, and the new body page.
-    """
+    """A body page of these records only: the entries with their new offsets, and the page."""
     kept: list[Entry] = []
     parts: list[bytes] = []
     offset = 0

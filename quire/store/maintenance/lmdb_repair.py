@@ -13,19 +13,11 @@ from quire.store.maintenance.lmdb_pages import PagePair, find_entry, live_page, 
 from quire.store.pages import KEY, Entry
 
 RESTORED = Delivery(deliveries=1, cause="restored by repair")
-"""The delivery state of a record that came back with its page: it may have been consumed before."""
+"""The delivery state of a record that is restored with its page: it may have been consumed before."""
 
 
 class LmdbLaneRepair:
-    """Repairs one lane.
-
-    Args:
-        txn: the write transaction.
-        dbs: the environment's databases.
-        lane: which lane.
-        damaged: where records go that cannot be kept.
-        done: counts what was done, by the fields of ``RepairReport``.
-    """
+    """Repairs one lane; ``done`` counts by the fields of ``RepairReport``."""
 
     def __init__(
         self, txn: lmdb.Transaction, dbs: Databases, lane: int, damaged: DamagedFile, done: Counter[str]
@@ -63,7 +55,7 @@ class LmdbLaneRepair:
         kept: list[Entry] = []
         for entry in pair.entries() if pair.readable else headers:
             choice = [by_offset.get(entry.offset), by_sequence.get(entry.sequence), entry]
-            # Two that agree about the content outvote a field that was damaged in one of them.
+            # Two that agree about the content are right about a field that is damaged in the third.
             choice.sort(key=lambda header: header is None or header[5:7] != entry[5:7])
             found = next((header for header in choice if header and self._intact(header, pair)), None)
             if found is None:
@@ -131,7 +123,7 @@ class LmdbLaneRepair:
         try:
             old = read_state(self._txn, self._dbs, self._lane)
         except StructError:
-            # Nobody knows any more which were delivered: all of them may have been.
+            # Which records were delivered is lost: all of them may have been.
             old = LaneState(dispatch_mark=self._last)
         new = LaneState(
             self._head, self._last, self._count, self._bytes, max(old.next_sequence, self._last + 1), old.dispatch_mark
@@ -156,11 +148,7 @@ class LmdbLaneRepair:
 
 
 def clear_expirations(txn: lmdb.Transaction, dbs: Databases) -> int:
-    """Remove expirations that belong to no record.
-
-    Returns:
-        How many there were.
-    """
+    """Remove expirations that belong to no record; returns how many."""
     cleared = 0
     cursor = txn.cursor(dbs.expirations)
     more = cursor.first()

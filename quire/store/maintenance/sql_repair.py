@@ -3,9 +3,8 @@
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 
-from sqlalchemy import Connection, bindparam, delete, exists, insert, select
+from sqlalchemy import Connection, delete, exists, func, insert, select
 
 from quire.store.base import LaneState, Link
 from quire.store.maintenance.damaged import DamagedFile
@@ -14,14 +13,7 @@ from quire.store.sql.tables import deliveries, lanes, links, records
 
 
 class SqlLaneRepair:
-    """Repairs one lane.
-
-    Args:
-        connection: in the write transaction.
-        lane: which lane.
-        damaged: where records go that cannot be kept.
-        done: counts what was done, by the fields of ``RepairReport``.
-    """
+    """Repairs one lane; ``done`` counts by the fields of ``RepairReport``."""
 
     def __init__(self, connection: Connection, lane: int, damaged: DamagedFile, done: Counter[str]) -> None:
         self._connection = connection
@@ -30,7 +22,7 @@ class SqlLaneRepair:
         self._done = done
 
     def run(self) -> None:
-        """Take out what is damaged, then rebuild the links, the state and what hangs on records."""
+        """Remove damaged records, then rebuild the links and the state, and remove delivery states without a record."""
         for record in self._records():
             self._drop_damaged(record)
         self._done["lost"] += self._delete_without_record()
@@ -38,7 +30,7 @@ class SqlLaneRepair:
         self._write_state(state)
 
     def _records(self) -> Iterator[list[Link]]:
-        """The records in order, in runs that may be read at once, as links that lead nowhere yet."""
+        """The records in order, in runs that fit in memory, as links without neighbours."""
         start = 0
         columns = (records.c.sequence, records.c.size, records.c.checksum)
         while True:
@@ -64,11 +56,7 @@ class SqlLaneRepair:
                     self._connection.execute(delete(table).where(*at))
 
     def _delete_without_record(self) -> int:
-        """Remove links, and delivery states, that belong to no record.
-
-        Returns:
-            How many links there were.
-        """
+        """Remove links and delivery states without a record; returns how many links."""
         counts = []
         for table in (links, deliveries):
             here = exists().where(records.c.lane == table.c.lane, records.c.sequence == table.c.sequence)
@@ -77,56 +65,28 @@ class SqlLaneRepair:
         return counts[0]
 
     def _relink(self) -> LaneState:
-        """Make every link what the records around it say.
-
-        Returns:
-            What the lane's state must be, without what only the old one knows.
-        """
-        head = tail = count = size = 0
-        for group in self._chain():
-            head = head or group[0].sequence
-            tail = group[-1].sequence
-            count += len(group)
-            size += sum([link.size for link in group])
-            self._write_links(group)
-        return LaneState(head, tail, count, size, tail + 1)
-
-    def _chain(self) -> Iterator[list[Link]]:
-        """The links as they must be, in runs."""
-        run: list[Link] = []
-        flat = (record for group in self._records() for record in group)
-        end = Link(0, 0, 0, 0, 0)
-        before = 0
-        for record, following in pairwise(_ended(flat, end)):
-            run.append(record._replace(previous=before, next=following.sequence))
-            before = record.sequence
-            if len(run) == STEP or not following.sequence:
-                yield run
-                run = []
-
-    def _write_links(self, wanted: list[Link]) -> None:
-        query = select(links.c.sequence, links.c.previous, links.c.next, links.c.size, links.c.checksum).where(
-            links.c.lane == self._lane, links.c.sequence.between(wanted[0].sequence, wanted[-1].sequence)
-        )
-        there = {Link(*row) for row in self._connection.execute(query)}
-        changed = [link for link in wanted if link not in there]
-        if changed:
-            self._done["relinked"] += len(changed)
-            at = delete(links).where(links.c.lane == self._lane, links.c.sequence == bindparam("at_sequence"))
-            self._connection.execute(at, [{"at_sequence": link.sequence} for link in changed])
-            self._connection.execute(insert(links), [{"lane": self._lane, **link._asdict()} for link in changed])
+        """Rebuild every link from the records around it; returns the lane's state, as far as they say."""
+        lane, sequence, size = records.c.lane, records.c.sequence, records.c.size
+        previous = func.coalesce(func.lag(sequence).over(order_by=sequence), 0)
+        following = func.coalesce(func.lead(sequence).over(order_by=sequence), 0)
+        wanted = select(lane, sequence, previous, following, size, records.c.checksum).where(lane == self._lane)
+        wrong = wanted.except_(select(links).where(links.c.lane == self._lane))
+        count = self._connection.scalar(select(func.count()).select_from(wrong.subquery())) or 0
+        if count:
+            self._done["relinked"] += count
+            at = links.c.sequence.in_(select(wrong.subquery().c.sequence))
+            self._connection.execute(delete(links).where(links.c.lane == self._lane, at))
+            self._connection.execute(insert(links).from_select(list(links.c), wrong))
+        totals = select(func.min(sequence), func.max(sequence), func.count(), func.sum(size)).where(lane == self._lane)
+        head, tail, number, total = self._connection.execute(totals).one()
+        return LaneState(head or 0, tail or 0, number, int(total or 0), (tail or 0) + 1)
 
     def _write_state(self, found: LaneState) -> None:
         row = self._connection.execute(select(lanes).where(lanes.c.lane == self._lane)).first()
-        # Without a state nobody knows which were delivered: all of them may have been.
+        # Without a state it is unknown which records were delivered: all of them may have been.
         old = LaneState(*row[1:]) if row else LaneState(dispatch_mark=found.tail)
         new = found._replace(next_sequence=max(found.next_sequence, old.next_sequence), dispatch_mark=old.dispatch_mark)
         if not row or new != old:
             self._connection.execute(delete(lanes).where(lanes.c.lane == self._lane))
             self._connection.execute(insert(lanes), {"lane": self._lane, **new._asdict()})
             self._done["lanes"] += 1
-
-
-def _ended(flat: Iterator[Link], end: Link) -> Iterator[Link]:
-    yield from flat
-    yield end

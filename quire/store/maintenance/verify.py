@@ -1,7 +1,7 @@
-"""Verify: proves of every lane that nothing is lost, through the SPI alone, so that it works on every store.
+"""Verify: checks that no lane has lost anything, through the SPI alone, so that it works on every store.
 
-It streams. What it keeps in memory is one step of links, one group of records, and the first sequence of each step of a
-lane: eight bytes for ten thousand records.
+In memory are one step of links, one group of records, and the first sequence of each step of a lane: eight bytes for
+ten thousand records.
 """
 
 import zlib
@@ -27,17 +27,10 @@ Progress = Callable[[int], None]
 def verify(
     store: Store, maintenance: StoreMaintenance | None = None, progress: Progress = lambda records: None
 ) -> Iterator[Finding]:
-    """Find everything that is wrong with a store.
+    """Find everything that is wrong with an open store, a lane after the other; a broker may be running.
 
-    Each lane is looked at in a snapshot of its own; a broker may go on meanwhile.
-
-    Args:
-        store: an open store.
-        maintenance: what the back end alone can see; None for a store that has no such thing.
-        progress: called with the number of records checked since the last call.
-
-    Yields:
-        What is wrong, a lane after the other; nothing if nothing is.
+    Each lane is read in a snapshot of its own. ``maintenance`` finds what cannot be seen through the SPI; ``progress``
+    is called with the number of records checked since its last call.
     """
     before = set(maintenance.lanes()) if maintenance else set()
     owners = {lane: f"{owner.kind}://{owner.name}" for owner in store.destinations() for lane in owner.lanes}
@@ -77,13 +70,7 @@ _BACKWARD = _Direction(lambda link: link.previous, "previous", Problem.BROKEN_PR
 
 
 class _LaneCheck:
-    """Checks one lane.
-
-    Args:
-        reader: a snapshot.
-        lane: which lane.
-        progress: as for ``verify``.
-    """
+    """Checks one lane."""
 
     def __init__(self, reader: StoreReader, lane: int, progress: Progress) -> None:
         self._reader = reader
@@ -117,7 +104,7 @@ class _LaneCheck:
             yield self._reader.links(self._lane, start, STEP)[::-1]
 
     def _follow(self, links: Iterator[Link], expected: int, way: _Direction) -> Iterator[Finding]:
-        """Follow the pointers of one direction. After a break it goes on with the record that is there."""
+        """Follow the pointers of one direction; after a break continue with the next record."""
         last = 0
         for link in links:
             if link.sequence != expected:
@@ -175,7 +162,7 @@ class _LaneCheck:
 
 
 def groups(links: list[Link]) -> Iterator[list[Link]]:
-    """Cut links into runs whose records are together not larger than ``GROUP_BYTES``, or single."""
+    """Divide links into runs whose records together have at most ``GROUP_BYTES``, or that have one record."""
     group: list[Link] = []
     size = 0
     for link in links:

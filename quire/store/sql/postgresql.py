@@ -4,7 +4,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import psycopg
 from sqlalchemy import (
@@ -31,13 +30,14 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from quire.clock import Clock
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreUnreachable
 from quire.store.base import Sync
+from quire.store.sql.backend import Backend
 from quire.store.sql.tables import lanes, meta
 
 LEASE_SECONDS = 10.0
-"""How long a broker that no longer renews its lease keeps others out."""
+"""How long a lease lasts that is not renewed."""
 
 COMMIT_TRIES = 5
-"""Over how many connections a commit is tried, one after the other, as long as they are lost before it is made."""
+"""How many connections a commit is tried with, one after the other, as long as they are lost before the commit."""
 
 _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 1
@@ -63,31 +63,16 @@ It is no part of the store's format.
 """
 
 
-class Postgresql:
+class Postgresql(Backend):
     """A store in a PostgreSQL database.
 
-    The lease is checked inside every commit. So a broker that was stopped for longer than its lease cannot write into
-    what another one has taken over meanwhile, even before it notices.
+    Every commit checks the lease. So a broker that was suspended for longer than its lease cannot write after another
+    one has taken over, even before it notices.
 
-    A connection may be lost at any time. A commit that the server cannot have made is made over another connection. If
-    it may have made it, it is asked: the row of the lease has the number of the last commit. Without a lease that stays
-    open: the error is then ``StoreUnreachable``, and what is stored must be read before it is written again.
-
-    Args:
-        url: as ``store_for_url`` takes it.
-        sync: when commits are on disk.
-        clock: what measures the lease while the server does not answer.
-
-    Attributes:
-        writer: the engine for commits.
-        reader: the engine for reads; each of its transactions sees one state of the store.
-        reserve_file: none: its server has its disk.
-
-    Raises:
-        InvalidArgument: it is no URL of a database.
+    A connection may be lost at any time. A commit that the server cannot have made is repeated with another connection.
+    If the server may have made it, it is asked: the row of the lease has the number of the last commit. Without a lease
+    that is unknown: the error is ``StoreUnreachable``, and what is stored must be read before it is written again.
     """
-
-    reserve_file: Path | None = None
 
     def __init__(self, url: str, sync: Sync, clock: Clock) -> None:
         self._clock = clock
@@ -95,9 +80,10 @@ class Postgresql:
         self._lease_ends: float | None = None
         self._commits = 0
         self._must_read_again = False
+        with_driver = f"postgresql+psycopg:{url.partition(':')[2]}"
         timeouts = {"connect_timeout": _CONNECT_SECONDS, "tcp_user_timeout": int(LEASE_SECONDS * 1000)}
         try:
-            self.writer = create_engine(for_driver(url), paramstyle="format", connect_args=timeouts, max_overflow=-1)
+            self.writer = create_engine(with_driver, paramstyle="format", connect_args=timeouts, max_overflow=-1)
         except (ArgumentError, ValueError) as error:  # their texts may show the password
             advice = "write postgresql://user@host:5432/name"
             raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {advice}") from error
@@ -114,25 +100,17 @@ class Postgresql:
 
         event.listen(self.writer, "connect", connected)
 
-    def prepare(self) -> None:
-        """Nothing to do: the database is there or the connection fails."""
-
     def guard_creation(self, connection: Connection) -> None:
         """Let one transaction at a time create tables."""
         connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
 
     def commit(self, write: Callable[[Connection], None]) -> None:
-        """Commit what is written, as often as it takes until it is known what became of it.
-
-        Raises:
-            StoreLocked: another broker has the lease.
-            DBAPIError: nothing is stored; or, without a lease, the connection was lost in the commit.
-        """
+        """Commit what is written, with further connections until the outcome is known."""
         for tries_left in reversed(range(COMMIT_TRIES)):
             is_begun = is_ending = False
             try:
                 with self._connected() as connection:
-                    is_begun = True  # where there can be no connection, another try is in vain
+                    is_begun = True  # if there can be no connection, another try is useless
                     self._guard(connection)
                     write(connection)
                     is_ending = True
@@ -149,7 +127,7 @@ class Postgresql:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """A connection. One that is lost is given up and not rolled back, which would only fail once more."""
+        """A connection. A lost one is invalidated, not rolled back, which would fail as well."""
         with self.writer.connect() as connection:
             try:
                 yield connection
@@ -159,12 +137,7 @@ class Postgresql:
                 raise
 
     def _guard(self, connection: Connection) -> None:
-        """Number the commit; until it ends the lease stays ours, if we ever took it.
-
-        Raises:
-            StoreLocked: another broker has it.
-            StoreCorrupt: the server has not got all commits, after a failover say.
-        """
+        """Number the commit and lock the lease until it ends, if we ever took one."""
         if self._lease_ends is None:
             return
         ours = update(lease).where(lease.c.token == self._token, lease.c.commit == self._commits)
@@ -176,11 +149,7 @@ class Postgresql:
             raise StoreCorrupt(f"the server has {number} of the {self._commits} commits that it confirmed")
 
     def _has_committed(self) -> bool:
-        """Whether the last commit was made. While it may still be, its row is locked, and we wait for it.
-
-        Raises:
-            StoreUnreachable: it cannot be known, and the lease counts as lost.
-        """
+        """Whether the server made the last commit; its row is locked while it still may. Unknown counts as lost."""
         number = select(lease.c.commit).where(lease.c.token == self._token).with_for_update()
         deadline = self._clock.monotonic() + LEASE_SECONDS
         while True:
@@ -199,12 +168,8 @@ class Postgresql:
                 raise StoreLocked(_TAKEN)
             return bool(found > self._commits)
 
-    def make_space(self) -> bool:
-        """Its server does what it can by itself."""
-        return False
-
     def sync(self) -> None:
-        """Put everything committed on disk: a durable commit carries all earlier ones with it."""
+        """Put everything committed on disk: a durable commit makes all earlier ones durable."""
         for tries_left in reversed(range(COMMIT_TRIES)):
             try:
                 with self._connected() as connection:
@@ -220,12 +185,8 @@ class Postgresql:
         """Bytes of all contents. The server knows what else is in use only after a scan of every table."""
         return int(connection.scalar(select(func.coalesce(func.sum(lanes.c.bytes), 0))) or 0)
 
-    def free(self, connection: Connection) -> int:
-        """None on this machine."""
-        return 0
-
     def error(self, error: DBAPIError) -> type[StoreError]:
-        """Which of our errors one of the driver's is (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""
+        """Our error for one of the driver's (PostgreSQL 15, appendix A, "PostgreSQL Error Codes")."""
         state = getattr(error.orig, "sqlstate", None) or ""
         if state == "53100":
             return StoreFull
@@ -240,7 +201,7 @@ class Postgresql:
         return unconnected or error.connection_invalidated or state.startswith(("08", "57P"))
 
     def try_lock(self, owner: str) -> bool:
-        """Take the lease if it is free, has run out, or is ours."""
+        """Take the lease if it is free, expired, or ours."""
         ends = self._clock.monotonic() + LEASE_SECONDS
         with self.writer.begin() as connection:
             self.guard_creation(connection)
@@ -258,7 +219,7 @@ class Postgresql:
         return taken
 
     def unlock(self) -> None:
-        """Give the lease back. If the server does not answer, it runs out by itself."""
+        """Release the lease. If the server does not answer, it expires."""
         if self._lease_ends is None:
             return
         self._lease_ends = None
@@ -273,9 +234,9 @@ class Postgresql:
             return connection.scalar(select(lease.c.owner).where(lease.c.expires >= _NOW)) or ""
 
     def check_lock(self) -> bool:
-        """Renew the lease. While the server does not answer, the lease is ours until it has run out.
+        """Renew the lease. While the server does not answer, it is ours until it expires.
 
-        It counts as lost if what is stored is not known any more: whoever starts next reads it.
+        It counts as lost if it is unknown what is stored: the next broker to start reads that.
         """
         if self._lease_ends is None or self._must_read_again:
             return False
@@ -290,8 +251,3 @@ class Postgresql:
         if renewed:
             self._lease_ends = ends
         return renewed
-
-
-def for_driver(url: str) -> str:
-    """A URL of PostgreSQL with the driver that SQLAlchemy is to use, whichever of its names the URL begins with."""
-    return f"postgresql+psycopg:{url.partition(':')[2]}"

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, and_, bindparam, collate, select, tuple_
+from sqlalchemy import BigInteger, Column, Connection, Select, and_, bindparam, collate, select, tuple_
 
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
@@ -18,17 +18,20 @@ from quire.store.base import (
     StoredDestination,
     StoreReader,
 )
-from quire.store.damage import tells_of_damage
+from quire.store.damage import reader_tells_of_damage
 from quire.store.marks import end_of_prefix, mark_key
 from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes, links, marks, producers, records
 
+
+def _of_lane(sequence: Column[int], *columns: Column[Any]) -> Select[Any]:
+    """Rows of a lane from a sequence on."""
+    table = sequence.table
+    query = select(sequence, *columns).where(table.c.lane == bindparam("in_lane"), sequence >= bindparam("start"))
+    return query.order_by(sequence).limit(bindparam("most"))
+
+
 _LANE_STATE = select(*list(lanes.c)[1:]).where(lanes.c.lane == bindparam("in_lane"))
-_LINKS = (
-    select(links.c.sequence, links.c.previous, links.c.next, links.c.size, links.c.checksum)
-    .where(links.c.lane == bindparam("in_lane"), links.c.sequence >= bindparam("start"))
-    .order_by(links.c.sequence)
-    .limit(bindparam("most"))
-)
+_LINKS = _of_lane(links.c.sequence, links.c.previous, links.c.next, links.c.size, links.c.checksum)
 _SIZES = _LINKS.with_only_columns(links.c.sequence, links.c.size)
 _MESSAGES = select(
     records.c.sequence,
@@ -47,12 +50,7 @@ _MESSAGES = select(
 _PAGE = _MESSAGES.where(
     records.c.lane == bindparam("in_lane"), records.c.sequence.between(bindparam("first"), bindparam("last"))
 ).order_by(records.c.sequence)
-_DELIVERIES = (
-    select(*list(deliveries.c)[1:])
-    .where(deliveries.c.lane == bindparam("in_lane"), deliveries.c.sequence >= bindparam("start"))
-    .order_by(deliveries.c.sequence)
-    .limit(bindparam("most"))
-)
+_DELIVERIES = _of_lane(*list(deliveries.c)[1:])
 _EXPIRATION = (records.c.expiration, records.c.lane, records.c.sequence)
 _EXPIRED = (
     select(*_EXPIRATION)
@@ -69,38 +67,29 @@ _EXPIRED = (
 _BY_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
 
 
+@reader_tells_of_damage
 class SqlReader(StoreReader):
-    """Reads within one transaction.
-
-    Args:
-        connection: in a transaction that sees one state of the store.
-    """
+    """Reads within a transaction of a connection, which sees one state of the store."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
 
-    @tells_of_damage
     def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
         return [
             StoredDestination(number, kind, name, settings, tuple(owned))
-            for number, kind, name, settings, owned in self._connection.execute(
+            for number, kind, name, settings, owned in self.connection.execute(
                 select(destinations).order_by(destinations.c.id)
             )
         ]
 
-    @tells_of_damage
     def lane_state(self, lane: int) -> LaneState:
-        """A lane's state."""
-        row = self._connection.execute(_LANE_STATE, {"in_lane": lane}).first()
+        row = self.connection.execute(_LANE_STATE, {"in_lane": lane}).first()
         return LaneState(*row) if row else LaneState()
 
-    @tells_of_damage
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order, within a budget."""
         chosen: list[int] = []
         end = True
-        sizes = self._connection.execute(_SIZES, {"in_lane": lane, "start": start, "most": limit + 1})
+        sizes = self.connection.execute(_SIZES, {"in_lane": lane, "start": start, "most": limit + 1})
         for sequence, size in sizes:
             byte_budget -= size + MESSAGE_OVERHEAD
             if chosen and (byte_budget < 0 or len(chosen) >= limit):
@@ -110,73 +99,57 @@ class SqlReader(StoreReader):
         sizes.close()
         if not chosen:
             return Page([], end=True)
-        rows = self._connection.execute(_PAGE, {"in_lane": lane, "first": chosen[0], "last": chosen[-1]})
+        rows = self.connection.execute(_PAGE, {"in_lane": lane, "first": chosen[0], "last": chosen[-1]})
         messages = [_read_message(lane, row) for row in rows.all()]
         if len(messages) != len(chosen):
             missing = min(set(chosen) - {message.sequence for message in messages}, default=chosen[0])
             raise StoreCorrupt(f"record {missing} of lane {lane} is linked but not there", lane=lane, sequence=missing)
         return Page(messages, end)
 
-    @tells_of_damage
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
         found: dict[int, Message] = {}
         for start in range(0, len(sequences), MOST_VALUES):
             wanted = records.c.sequence.in_(sequences[start : start + MOST_VALUES])
-            for row in self._connection.execute(_MESSAGES.where(records.c.lane == lane, wanted)).all():
+            for row in self.connection.execute(_MESSAGES.where(records.c.lane == lane, wanted)).all():
                 found[row[0]] = _read_message(lane, row)
         return [found[sequence] for sequence in sequences if sequence in found]
 
-    @tells_of_damage
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in ascending sequence."""
-        rows = self._connection.execute(_LINKS, {"in_lane": lane, "start": start, "most": limit})
+        rows = self.connection.execute(_LINKS, {"in_lane": lane, "start": start, "most": limit})
         return [Link(*row) for row in rows]
 
-    @tells_of_damage
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
-        rows = self._connection.execute(_DELIVERIES, {"in_lane": lane, "start": start, "most": limit})
+        rows = self.connection.execute(_DELIVERIES, {"in_lane": lane, "start": start, "most": limit})
         return [(sequence, Delivery(*state)) for sequence, *state in rows]
 
-    @tells_of_damage
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records that have expired, earliest first."""
         time, lane, sequence = after
         start = {"time": time, "in_lane": lane, "start": sequence}
-        rows = self._connection.execute(_EXPIRED, {"now_ms": now_ms, "most": limit, **start})
+        rows = self.connection.execute(_EXPIRED, {"now_ms": now_ms, "most": limit, **start})
         return [Expiration._make(row) for row in rows]
 
-    @tells_of_damage
     def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
         query = select(producers.c.sequence).where(producers.c.producer == producer_id)
-        return self._connection.scalar(query) or 0
+        return self.connection.scalar(query) or 0
 
-    @tells_of_damage
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
-        id = collate(producers.c.producer, _BY_BYTES[self._connection.dialect.name])
-        rows = self._connection.execute(select(producers).where(id >= start).order_by(id).limit(limit))
+        id = collate(producers.c.producer, _BY_BYTES[self.connection.dialect.name])
+        rows = self.connection.execute(select(producers).where(id >= start).order_by(id).limit(limit))
         return [(row.producer, row.sequence) for row in rows]
 
-    @tells_of_damage
     def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
         mark_key(key)
-        return self._connection.scalar(select(marks.c.value).where(marks.c.key == key))
+        return self.connection.scalar(select(marks.c.value).where(marks.c.key == key))
 
-    @tells_of_damage
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
-        key = collate(marks.c.key, _BY_BYTES[self._connection.dialect.name])
+        key = collate(marks.c.key, _BY_BYTES[self.connection.dialect.name])
         query = select(marks).where(key >= max(prefix, start)).order_by(key).limit(limit)
         end = end_of_prefix(prefix)
-        rows = self._connection.execute(query if end is None else query.where(key < end))
+        rows = self.connection.execute(query if end is None else query.where(key < end))
         return [(row.key, row.value) for row in rows]
 
 
-# Rows are fetched before any is looked at: a result left open by an error would hold SQLite's old view of the store.
+# All rows are fetched before any is read: a result left open by an error would keep SQLite's old view of the store.
 def _read_message(lane: int, row: Sequence[Any]) -> Message:
     sequence, content, expiration, priority, checksum, given, failures, not_before = row
     if zlib.crc32(content) != checksum:

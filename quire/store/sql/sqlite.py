@@ -12,9 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from quire.store.base import Sync
 from quire.store.filelock import FileLock, FileLocked
+from quire.store.sql.backend import Backend
 
 BUSY_SECONDS = 30.0
-"""How long a connection waits for another process, a migration say, before it fails. Within one broker nobody waits."""
+"""How long a connection waits for another process, a migration say, before it fails."""
 
 _WAL_LIMIT = 64 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
@@ -27,26 +28,17 @@ _ERRORS = {
 }
 
 
-class Sqlite(FileLocked):
+class Sqlite(FileLocked, Backend):
     """A store in an SQLite file.
 
     In WAL mode a commit is durable with ``synchronous=FULL``. With ``NORMAL`` the log is on disk at checkpoints only:
     the last commits may be lost with the power, but never the file. The two weaker settings of ``Sync`` mean that.
-
-    Args:
-        path: the file, absolute.
-        sync: when commits are on disk.
-
-    Attributes:
-        writer: the engine of the one writing connection.
-        reader: the engine of the reading ones.
-        reserve_file: beside the file.
     """
 
     def __init__(self, path: str, sync: Sync) -> None:
         self._path = Path(path)
         self._lock = FileLock(f"{path}.lock")
-        self.reserve_file: Path | None = Path(f"{path}.reserve")
+        self.reserve_file = Path(f"{path}.reserve")
         url = URL.create("sqlite", database=path)
         timeout = {"timeout": BUSY_SECONDS}
         self.writer = create_engine(url, connect_args=timeout, pool_size=1, max_overflow=0)
@@ -68,19 +60,13 @@ class Sqlite(FileLocked):
         """Make the directory."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
-    def guard_creation(self, connection: Connection) -> None:
-        """Nothing to do: ``BEGIN IMMEDIATE`` keeps other processes out."""
-
     def commit(self, write: Callable[[Connection], None]) -> None:
-        """Commit what is written; a file lock cannot be lost to another process."""
+        """Commit what is written; no other process can take a file lock."""
         with self.writer.begin() as connection:
             write(connection)
 
     def make_space(self) -> bool:
-        """Move the whole log into the file, so that it is written from its beginning again and need not grow.
-
-        It fails if the file would have to grow for that.
-        """
+        """Move the whole log into the file, if that need not grow: then the log starts anew and need not grow."""
         connection = self.writer.raw_connection()
         try:
             cursor = connection.cursor()
@@ -112,7 +98,6 @@ class Sqlite(FileLocked):
         return _pragma(connection, "freelist_count") * _pragma(connection, "page_size")
 
     def error(self, error: DBAPIError) -> type[StoreError]:
-        """Which of our errors one of the driver's is."""
         code = getattr(error.orig, "sqlite_errorcode", 0)
         return _ERRORS.get(code) or _ERRORS.get(code & 0xFF, StoreError)
 
@@ -127,7 +112,7 @@ def _pragma(connection: Connection, name: str) -> int:
 
 
 def _set_up(engine: Engine, begin: str, *pragmas: str) -> None:
-    """Say how an engine's connections start, and how their transactions do."""
+    """Set how an engine's connections and their transactions begin."""
 
     def connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # or the driver would begin transactions itself, and only at the first write

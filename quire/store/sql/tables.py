@@ -1,6 +1,6 @@
 """The tables of a SQL store at the current format. Migrations compare a store with this metadata.
 
-Links are kept apart from records, so that relinking a neighbour never rewrites a body. ``size`` and ``checksum`` stand
+Links are kept apart from records, so that relinking a neighbour never rewrites a body. ``size`` and ``checksum`` are
 in both: in ``links`` for reading without bodies, in ``records`` for proving a body and for rebuilding the links.
 """
 

@@ -5,10 +5,11 @@ links of everything. Removed neighbours form one run; joining what stood on both
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from sqlalchemy import BigInteger, Connection, Dialect, String, bindparam, delete, exists, insert, select, update
+from sqlalchemy import Connection, Delete, Dialect, bindparam, delete, exists, insert, select, update
 from sqlalchemy.sql.dml import UpdateBase
+from sqlalchemy.sql.schema import Table
 
 from quire.message import Message
 from quire.store.base import LaneBatch, LaneState, StoredDestination, WriteBatch
@@ -29,29 +30,14 @@ _DELETE_LINKS = (
 )
 _DELETE_LINKS_BETWEEN = _DELETE_LINKS.where(links.c.sequence.between(bindparam("first"), bindparam("last")))
 _DELETE_LINKS_LISTED = _DELETE_LINKS.where(links.c.sequence.in_(bindparam("listed", expanding=True)))
-_DELETE_RECORDS = delete(records).where(
-    records.c.lane == bindparam("in_lane"), records.c.sequence.between(bindparam("first"), bindparam("last"))
-)
-_DELETE_DELIVERIES = delete(deliveries).where(
-    deliveries.c.lane == bindparam("in_lane"), deliveries.c.sequence.between(bindparam("first"), bindparam("last"))
-)
 _DELETE_DELIVERY = delete(deliveries).where(
     deliveries.c.lane == bindparam("in_lane"), deliveries.c.sequence == bindparam("at_sequence")
 )
+_NEW_DELIVERY = [bindparam(f"new_{column.name}", type_=column.type) for column in deliveries.c]
 _INSERT_DELIVERY = insert(deliveries).from_select(
     list(deliveries.c),
-    select(
-        bindparam("in_lane", type_=BigInteger),
-        bindparam("at_sequence", type_=BigInteger),
-        bindparam("given", type_=BigInteger),
-        bindparam("failed", type_=BigInteger),
-        bindparam("held_until", type_=BigInteger),
-        bindparam("why", type_=String),
-    ).where(
-        exists().where(
-            links.c.lane == bindparam("in_lane", type_=BigInteger),
-            links.c.sequence == bindparam("at_sequence", type_=BigInteger),
-        )
+    select(*_NEW_DELIVERY).where(
+        exists().where(links.c.lane == _NEW_DELIVERY[0], links.c.sequence == _NEW_DELIVERY[1])
     ),
 )
 _UPDATE_LANE = update(lanes).where(lanes.c.lane == bindparam("in_lane"))
@@ -60,10 +46,7 @@ _UPDATE_LANE = update(lanes).where(lanes.c.lane == bindparam("in_lane"))
 class BatchWriter:
     """Writes batches through one dialect.
 
-    The statements of the hot path are compiled once and handed to the driver with plain tuples: that halves their cost.
-
-    Args:
-        dialect: of the connections that will be used.
+    The statements of the hot path are compiled once and given to the driver with plain tuples, which halves their cost.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -74,16 +57,11 @@ class BatchWriter:
         self._insert_links = compiled(insert(links))
         self._set_next = compiled(_SET_NEXT)
         self._set_previous = compiled(_SET_PREVIOUS)
-        self._delete_records = compiled(_DELETE_RECORDS)
-        self._delete_deliveries = compiled(_DELETE_DELIVERIES)
+        self._delete_records = compiled(_delete_between(records))
+        self._delete_deliveries = compiled(_delete_between(deliveries))
 
     def write(self, connection: Connection, batch: WriteBatch) -> None:
-        """Write a batch.
-
-        Args:
-            connection: in a transaction that the caller commits, or rolls back if this raises.
-            batch: what to write.
-        """
+        """Write a batch in a transaction, which the caller commits, or rolls back if this fails."""
         parts = {lane: part for lane, part in batch.lanes.items() if part}
         stored = _read_states(connection, list(parts))
         states = {lane: stored.get(lane, LaneState()) for lane in parts}
@@ -96,8 +74,10 @@ class BatchWriter:
             part.state = states[lane]
         _write_states(connection, stored, states)
         _write_destinations(connection, batch.destinations)
-        _write_producers(connection, batch.producers)
-        _write_marks(connection, batch.marks)
+        _replace(connection, producers, batch.producers)
+        for key in batch.marks:
+            mark_key(key)
+        _replace(connection, marks, batch.marks)
 
     def _append(self, connection: Connection, parts: dict[int, LaneBatch], states: dict[int, LaneState]) -> None:
         record_rows: list[_Row] = []
@@ -147,6 +127,11 @@ class BatchWriter:
         _execute_many(connection, self._delete_deliveries, ranges)
         _execute_many(connection, self._set_next, next_joins)
         _execute_many(connection, self._set_previous, previous_joins)
+
+
+def _delete_between(table: Table) -> Delete:
+    between = table.c.sequence.between(bindparam("first"), bindparam("last"))
+    return delete(table).where(table.c.lane == bindparam("in_lane"), between)
 
 
 def _execute_many(connection: Connection, text: str, rows: list[_Row]) -> None:
@@ -214,13 +199,10 @@ def _set_deliveries(connection: Connection, parts: dict[int, LaneBatch]) -> None
         return
     connection.execute(_DELETE_DELIVERY, [{"in_lane": lane, "at_sequence": sequence} for lane, sequence, _ in changes])
     rows = [
-        {
-            "in_lane": lane, "at_sequence": sequence, "given": state.deliveries, "failed": state.failures,
-            "held_until": state.not_before, "why": state.cause,
-        }
+        {parameter.key: value for parameter, value in zip(_NEW_DELIVERY, (lane, sequence, *state), strict=True)}
         for lane, sequence, state in changes
         if state is not None
-    ]  # fmt: skip
+    ]
     if rows:
         connection.execute(_INSERT_DELIVERY, rows)
 
@@ -236,20 +218,11 @@ def _write_destinations(connection: Connection, changes: dict[int, StoredDestina
             connection.execute(insert(destinations), destination._asdict())
 
 
-def _write_producers(connection: Connection, changes: dict[str, int | None]) -> None:
-    if changes:
-        at_producer = producers.c.producer == bindparam("at_producer")
-        connection.execute(delete(producers).where(at_producer), [{"at_producer": producer} for producer in changes])
-        if rows := [{"producer": id, "sequence": number} for id, number in changes.items() if number is not None]:
-            connection.execute(insert(producers), rows)
-
-
-def _write_marks(connection: Connection, changes: dict[str, bytes | None]) -> None:
-    if changes:
-        for key in changes:
-            mark_key(key)
-        at_key = marks.c.key == bindparam("at_key")
-        connection.execute(delete(marks).where(at_key), [{"at_key": key} for key in changes])
-        rows = [{"key": key, "value": value} for key, value in changes.items() if value is not None]
-        if rows:
-            connection.execute(insert(marks), rows)
+def _replace(connection: Connection, table: Table, changes: Mapping[str, int | bytes | None]) -> None:
+    """Replace rows of a table with two columns, a key and a value; None removes one."""
+    if not changes:
+        return
+    key, value = table.c
+    connection.execute(delete(table).where(key == bindparam("at_key")), [{"at_key": at} for at in changes])
+    if rows := [{key.name: at, value.name: found} for at, found in changes.items() if found is not None]:
+        connection.execute(insert(table), rows)

@@ -70,12 +70,13 @@ class Peer:
         if not data:
             raise Lost
         frames = []
-        for head, _, body in self._decoder.receive(data):
-            assert isinstance(body, bytes | bytearray)
-            frame = Frame(head.command.decode(), head.headers, bytes(body))
-            if frame.command == "ERROR":
-                raise Lost(frame.headers["code"])
-            frames.append(frame)
+        self._decoder.receive(data)
+        while events := self._decoder.next_events():
+            for head, _, body in events:
+                frame = Frame(head.command.decode(), head.headers, bytes(body))
+                if frame.command == "ERROR":
+                    raise Lost(frame.headers["code"])
+                frames.append(frame)
         return frames
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from quire.store.maintenance.store_maintenance import reading
+from quire.store.maintenance.open_store import open_for_reading
 from quire.store.maintenance.verify import verify
 from quire.testing.faults import Point
 from tests.acceptance.crash.broker_process import BrokerProcess
@@ -126,7 +126,7 @@ def check_store(url: str) -> int:
     Returns:
         How many messages it has.
     """
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         findings = list(islice(verify(opened.store, opened.maintenance), 20))
         assert not findings, f"the store is damaged: {findings}"
         lanes = [lane for owner in opened.store.destinations() for lane in owner.lanes]

@@ -106,8 +106,10 @@ class Peer:
         """The code of the ERROR behind which the broker closes; ``closed`` if it closes without a word."""
         data = self.rest()
         decoder = Decoder(LIMITS, SERVER_COMMANDS)
-        frames = [head for head, _, _ in decoder.receive(data)]
-        assert decoder.error is None, decoder.error
+        decoder.receive(data)
+        frames = []
+        while events := decoder.next_events():
+            frames += [head for head, _, _ in events]
         errors = [head.headers["code"] for head in frames if head.command == b"ERROR"]
         assert len(errors) <= 1
         assert not errors or frames[-1].command == b"ERROR"

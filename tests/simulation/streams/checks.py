@@ -4,28 +4,21 @@ from typing import TYPE_CHECKING
 
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
-from tests.simulation.promises import Broken
+from tests.simulation.checks import GREATEST, check_answered
+from tests.simulation.rules import Broken, Rule
+from tests.simulation.small_steps import HOLES
 from tests.simulation.streams.claims import in_flight
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Membership
-from tests.simulation.streams.rules import Rule
-from tests.simulation.streams.setup import HOLES
 from tests.simulation.streams.truth import Truth
 from tests.simulation.streams.work import Place, Work
 
 if TYPE_CHECKING:
     from tests.simulation.streams.world import StreamWorld
 
-GREATEST = 2000
-"""No message is charged more than this: content, headers, and the overhead."""
-
 
 def check_memory(world: "StreamWorld") -> None:
-    """At any time: no more is resident than the limits allow, what members have, and one message for each lane.
-
-    Raises:
-        Broken: more is.
-    """
+    """At any time: no more is resident than the limits allow, what members have, and one message for each lane."""
     broker, lanes, held = world.stepped.broker, len(world.stepped.broker.queues), 0
     for group in [*world.stream.groups.values(), *broker.groups.readers]:
         for source in [*group.partitions, *([group.retries] if group.retries else [])]:
@@ -41,11 +34,7 @@ def check_memory(world: "StreamWorld") -> None:
 
 
 def check_counts(world: "StreamWorld", truths: dict[str, Truth]) -> None:
-    """At rest: what is counted is what there is.
-
-    Raises:
-        Broken: it is something else.
-    """
+    """At rest: what is counted is what there is."""
     broker, stream = world.stepped.broker, world.stream
     records = [record for records in world.log.records for record in records.values()]
     for consumption in world.groups.values():
@@ -56,10 +45,10 @@ def check_counts(world: "StreamWorld", truths: dict[str, Truth]) -> None:
             _check_reader(consumption, group)
     for partition, known in zip(stream.partitions, world.log.records, strict=False):
         if (partition.count, partition.bytes) != (len(known), sum([record.size for record in known.values()])):
-            raise Broken(Rule.LAG, f"partition {partition.index} counts {partition.count} of {len(known)} records")
+            raise Broken(Rule.COUNT, f"partition {partition.index} counts {partition.count} of {len(known)} records")
     counted = sum([queue.bytes for queue in broker.queues.values()]) + sum([record.size for record in records])
     if broker.core.stored_bytes != counted:
-        raise Broken(Rule.LAG, f"the broker counts {broker.core.stored_bytes} bytes, there are {counted}")
+        raise Broken(Rule.COUNT, f"the broker counts {broker.core.stored_bytes} bytes, there are {counted}")
 
 
 def _check_lag(world: "StreamWorld", group: Group, truth: Truth) -> None:
@@ -68,7 +57,7 @@ def _check_lag(world: "StreamWorld", group: Group, truth: Truth) -> None:
         lag = len([offset for offset in records if offset not in finished])
         if (part.lag, part.depth) != (lag, lag):
             text = f"{group.name} has a lag of {part.lag} and counts {part.depth} in partition {part.partition.index}"
-            raise Broken(Rule.LAG, f"{text}, it is {lag}")
+            raise Broken(Rule.COUNT, f"{text}, it is {lag}")
         if not part.subscriptions and part.memory.used:
             raise Broken(Rule.MEMORY, f"{group.name} has no members, and {part.memory.used} bytes are resident")
     if group.retries is not None and not truth.is_purging:
@@ -76,7 +65,7 @@ def _check_lag(world: "StreamWorld", group: Group, truth: Truth) -> None:
         size = sum([record.size for record in retries if record is not None])
         if (group.retries.depth, group.retries.bytes) != (len(retries), size):
             text = f"{group.name} counts {group.retries.depth} retries of {group.retries.bytes} bytes"
-            raise Broken(Rule.LAG, f"{text}, there are {len(retries)} of {size}")
+            raise Broken(Rule.COUNT, f"{text}, there are {len(retries)} of {size}")
         if not group.retries.subscriptions and group.retries.memory.used:
             raise Broken(Rule.MEMORY, f"{group.name} has no members, and retries are resident")
 
@@ -91,11 +80,7 @@ def _check_reader(consumption: Consumption, group: Group) -> None:
 
 
 def check_hands(world: "StreamWorld") -> None:
-    """At rest: members have what the broker thinks they have.
-
-    Raises:
-        Broken: they have something else.
-    """
+    """At rest: members have what the broker thinks they have."""
     for consumption in world.groups.values():
         group = world.group(consumption)
         if strange := group.members.keys() - consumption.members.keys():
@@ -107,21 +92,11 @@ def check_hands(world: "StreamWorld") -> None:
 
 
 def check_going_on(world: "StreamWorld") -> None:
-    """At rest: everybody has got what could be given.
-
-    Raises:
-        Broken: somebody waits for nothing.
-    """
+    """At rest: everybody has got what could be given."""
     broker = world.stepped.broker
     if broker.core.store_error is not None:
         return  # it is tried again after a time
-    for session, hold in broker.core.flow.holds.items():
-        if not broker.core.is_over(hold.cause):
-            raise Broken(Rule.STALL, f"{session.name} is held for {hold.cause}, and there is room")
-    held = {session.name for session in broker.core.flow.holds}
-    for client in world.clients.values():
-        if client.receipts and client.connection.connection.peer not in held:
-            raise Broken(Rule.STALL, f"{client.name} waits for {list(client.receipts)}")
+    check_answered(world.stepped, world.clients.values())
     for consumption in world.groups.values():
         for member in consumption.members.values():
             is_there = member.client is not None and member.client.connection.session.writable

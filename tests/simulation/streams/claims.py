@@ -4,10 +4,9 @@ from collections.abc import Collection
 
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.retry_records import RetryMessage
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, written
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Place, Work
 
 
@@ -24,13 +23,7 @@ def in_flight(group: Group, member: Membership) -> list[Key]:
 
 
 def its_own(consumption: Consumption, member: Membership, lanes: Collection[int]) -> dict[Key, Work]:
-    """What a member must be given of what it says it has: what is open, and with nobody.
-
-    Args:
-        consumption: the group.
-        member: who.
-        lanes: the partitions, and ``RETRIES``, that it is given now.
-    """
+    """What a member must be given of what it says it has: what is open, and with nobody."""
     own: dict[Key, Work] = {}
     for key, (_, record) in member.claims.items():
         work, place = consumption.work(record), Place.RETRY if key[0] == RETRIES else Place.WAITING
@@ -43,18 +36,7 @@ def its_own(consumption: Consumption, member: Membership, lanes: Collection[int]
 
 
 def hand_over(consumption: Consumption, group: Group, member: Membership, lanes: Collection[int], now: float) -> None:
-    """A member is given partitions: what it says that it still has of them is in its hands.
-
-    Args:
-        consumption: the group.
-        group: the same, as the broker has it.
-        member: who.
-        lanes: the partitions, and ``RETRIES``.
-        now: the time, in seconds.
-
-    Raises:
-        Broken: it was not given its own.
-    """
+    """A member is given partitions: what it says that it still has of them is in its hands."""
     own, has = its_own(consumption, member, lanes), in_flight(group, member)
     if missing := own.keys() - set(has):
         raise Broken(Rule.HELD, f"{member} still has {sorted(missing)}, and they are not its own")
@@ -65,20 +47,7 @@ def hand_over(consumption: Consumption, group: Group, member: Membership, lanes:
 
 
 def check_handed(consumption: Consumption, group: Group, member: Membership, key: Key) -> Work:
-    """A member has something in its hands that is not known to be its own. May it have it?
-
-    Args:
-        consumption: the group.
-        group: the same, as the broker has it.
-        member: who.
-        key: what it has.
-
-    Returns:
-        The message.
-
-    Raises:
-        Broken: no.
-    """
+    """A member has something in its hands that is not known to be its own. May it have it?"""
     lane, sequence = key
     place = key
     if lane == RETRIES:

@@ -1,13 +1,14 @@
 """The clients of a stream. They do what the history says, and tell the model what they did and saw."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.testing.stepped import Frame, SteppedClient
-from tests.simulation.promises import Outcome
+from tests.simulation.client import SimulatedClient
+from tests.simulation.sent import Outcome
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, Remembered
-from tests.simulation.streams.log import Draft, Sent
+from tests.simulation.streams.log import Draft, StreamSent
 from tests.simulation.streams.work import Place, States, Work
 
 if TYPE_CHECKING:
@@ -28,74 +29,24 @@ class Acknowledged(NamedTuple):
     before: States
 
 
-class StreamClient:
-    """A client, from its connection to its end.
-
-    Args:
-        name: its name; a client that comes back has the same.
-        connection: how it talks to the broker.
-        world: everything else.
-
-    Attributes:
-        name: as given.
-        connection: as given.
-        receipts: what each outstanding receipt confirms.
-        consumption: the group it is a member of; None while it is of none.
-        membership: what it is there.
-        past: what it ever was given on this connection, and the ids to acknowledge that by.
-        is_subscribed: whether the broker knows a subscription of this connection, be it another one's member by now.
-    """
+class StreamClient(SimulatedClient):
+    """A client of streams."""
 
     def __init__(self, name: str, connection: SteppedClient, world: "StreamWorld") -> None:
-        self.name = name
-        self.connection = connection
-        self.receipts: dict[str, Callable[[], None]] = {}
+        super().__init__(name, connection, world.note)
         self.consumption: Consumption | None = None
         self.membership: Membership | None = None
         self.past: list[tuple[Key, str]] = []
         self.is_subscribed = False
         self._world = world
         self._held: list[Grip] = []
-        self._outcome: Outcome | None = None
-        self._next_receipt = 0
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether its connection is closed."""
-        return self.connection.connection.closed
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether it can do nothing but wait or go: it is held in a send, or gone."""
-        return self.is_gone or self.connection.session.held
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether it has a transaction open."""
-        return self._outcome is not None
 
     # It hears.
 
-    def read(self, *, on: bool) -> None:
-        """Let its connection take output, or none. What it has taken is read at once."""
-        if not self.is_gone:
-            self._world.note(f"{self.name} reads {'on' if on else 'no more'}")
-            self.connection.connection.is_writable = on
-            if on:
-                self.connection.session.output_drained()
-
-    def listen(self) -> None:
-        """Look at what has come since the last step."""
-        if not self.connection.connection.output:
-            return
-        for receipt in self.connection.receipts():
-            self._world.note(f"{self.name} gets receipt {receipt}")
-            self.receipts.pop(receipt)()
-        for code in self.connection.errors():
-            self._world.note(f"{self.name} gets error {code}")
+    def _take_messages(self) -> None:
         for frame in self.connection.take("MESSAGE"):
             if "event" in frame.headers:
-                self._world.note(f"{self.name} is told: {frame.headers}")
+                self.note(f"{self.name} is told: {frame.headers}")
             elif self.membership is not None:
                 self._take(self.membership, frame)
 
@@ -103,7 +54,7 @@ class StreamClient:
         assert self.consumption is not None
         again = ", again" if "redelivered" in frame.headers else ""
         name = frame.body[: frame.body.index(b";")].decode()
-        self._world.note(f"{self.name} gets {name} ({frame.headers['ack']}){again}")
+        self.note(f"{self.name} gets {name} ({frame.headers['ack']}){again}")
         grip = self._world.lookout(self.consumption).deliver(
             member, frame, self._world.clock.monotonic(), self._world.clock.now_ms()
         )
@@ -115,16 +66,11 @@ class StreamClient:
     # It sends.
 
     def send(self, draft: Draft, *, receipt: bool) -> None:
-        """Send a new message, in the open transaction if there is one.
-
-        Args:
-            draft: the message.
-            receipt: whether to ask for one, outside a transaction.
-        """
+        """Send a new message, in the open transaction if there is one."""
         if self.is_stuck:
             return
         log = self._world.log
-        sent = Sent(f"{self.name}-{len(log.sent) + 1}", draft, len(self._world.stream.partitions))
+        sent = StreamSent(f"{self.name}-{len(log.sent) + 1}", draft, len(self._world.stream.partitions))
         log.sent[sent.name] = sent
         headers = {"destination": "/stream/s", **draft.headers()}
         if self._outcome is not None:
@@ -132,7 +78,7 @@ class StreamClient:
             headers["transaction"] = "t"
         elif receipt:
             headers |= self.receipt(lambda: setattr(sent, "receipted", True))
-        self._world.note(f"{self.name} sends {sent}, {draft.size} bytes, {headers}")
+        self.note(f"{self.name} sends {sent}, {draft.size} bytes, {headers}")
         self.connection.frame("SEND", headers, f"{sent};".encode() + b"x" * draft.size)
         if self.connection.session.held:  # it is sent when there is room
             sent.partitions = 0
@@ -140,28 +86,36 @@ class StreamClient:
     def receipt(self, confirmed: Callable[[], None]) -> dict[str, str]:
         """Ask for a receipt: when it comes, everything that had happened up to now is durable."""
         moments, moment = self._world.moments, self._world.moments.now
-        self._next_receipt += 1
 
         def came() -> None:
             moments.confirm(moment)
             confirmed()
 
-        self.receipts[f"r{self._next_receipt}"] = came
-        return {"receipt": f"r{self._next_receipt}"}
+        return super().receipt(came)
 
     # It settles.
 
-    def acknowledge(self, pick: int, *, receipt: bool) -> None:
-        """Acknowledge what is in its hands, in the open transaction if there is one.
+    @property
+    def in_flight(self) -> Sized:
+        """What it was given and has not settled."""
+        return self.membership.grips if self.membership else ()
 
-        Args:
-            pick: which message, counted around.
-            receipt: whether to ask for one, outside a transaction.
-        """
+    @property
+    def free(self) -> Sized:
+        """What of that is not settled in its open transaction either."""
+        return self.membership.free if self.membership else ()
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether what it is given is acknowledged by being sent."""
+        return self.membership is not None and self.membership.ack == "auto"
+
+    def acknowledge(self, pick: int, *, receipt: bool) -> None:
+        """Acknowledge what is in its hands, in the open transaction if there is one."""
         covered = self._pick(pick)
         if not covered or self.consumption is None:
             return
-        self._world.note(f"{self.name} acknowledges {covered}")
+        self.note(f"{self.name} acknowledges {covered}")
         if not self._holds(covered, acknowledged=True):
             for grip in covered:
                 self._settle(grip)
@@ -169,19 +123,11 @@ class StreamClient:
         self._frame("ACK", covered[-1].ack, {}, receipt=receipt)
 
     def reject(self, pick: int, headers: dict[str, str], delay_ms: int | None, *, letter: bool, receipt: bool) -> None:
-        """Reject what is in its hands.
-
-        Args:
-            pick: which message, counted around.
-            headers: of the NACK frame, outside a transaction.
-            delay_ms: the delay that they ask for.
-            letter: whether they ask for a dead letter.
-            receipt: whether to ask for one, outside a transaction.
-        """
+        """Reject what is in its hands."""
         covered = self._pick(pick)
         if not covered or self.consumption is None:
             return
-        self._world.note(f"{self.name} rejects {covered} {headers}")
+        self.note(f"{self.name} rejects {covered} {headers}")
         if self._holds(covered, acknowledged=False):
             headers = {}
         else:
@@ -197,7 +143,7 @@ class StreamClient:
         """Extend the leases on what is in its hands, outside a transaction."""
         covered = self._pick(pick)
         if covered and not self.in_transaction:
-            self._world.note(f"{self.name} extends {covered} by {seconds:g} s")
+            self.note(f"{self.name} extends {covered} by {seconds:g} s")
             for grip in covered:
                 grip.extend(self._world.clock.monotonic() + seconds)
             self._frame("NACK", covered[-1].ack, {"extend": str(round(seconds * 1000))}, receipt=False)
@@ -228,60 +174,25 @@ class StreamClient:
         self.connection.frame(command, {"id": ack, **headers})
 
     def stray(self, pick: int, *, reject: bool) -> None:
-        """Acknowledge or reject again, or late, what it was given once and does not have.
-
-        Args:
-            pick: which message, counted around.
-            reject: whether to reject.
-        """
+        """Acknowledge or reject again, or late, what it was given once and does not have."""
         if self.is_stuck or self.membership is None or self.consumption is None or self.in_transaction:
             return
         past = [(key, ack) for key, ack in self.past if key not in self.membership.grips]
         if past:
             key, ack = past[pick % len(past)]
-            self._world.note(f"{self.name} {'rejects' if reject else 'acknowledges'} {ack}, which it does not have")
+            self.note(f"{self.name} {'rejects' if reject else 'acknowledges'} {ack}, which it does not have")
             with self._world.strays.expected(self.consumption, self.membership, key, ack, reject=reject):
                 self._frame("NACK" if reject else "ACK", ack, {}, receipt=False)
 
-    def settle_all(self) -> bool:
-        """Acknowledge everything there is, and commit it.
-
-        Returns:
-            Whether there was anything.
-        """
-        member = self.membership
-        found = self.in_transaction or bool(member and member.grips)
-        while member is not None and member.free and not self.is_stuck:
-            self.acknowledge(len(member.free) - 1, receipt=False)
-        self.end(commit=True)
-        return found
-
     # Transactions.
 
-    def begin(self) -> None:
-        """Begin a transaction, if none is open."""
-        if self._outcome is None and not self.is_stuck:
-            self._world.note(f"{self.name} begins a transaction")
-            self._outcome = Outcome()
-            self.connection.frame("BEGIN", {"transaction": "t"})
-
-    def end(self, *, commit: bool) -> None:
-        """Commit or abort the transaction, if one is open."""
-        if self._outcome is None or self.is_stuck:
-            return
-        outcome, self._outcome = self._outcome, None
-        self._world.note(f"{self.name} {'commits' if commit else 'aborts'}")
+    def _end(self, outcome: Outcome, act: Callable[[], None], *, commit: bool) -> None:
         held, self._held = self._held, []
-        done = [done for grip in held if (done := self._end(grip, outcome, commit=commit)) is not None]
+        done = [done for grip in held if (done := self._end_of(grip, outcome, commit=commit)) is not None]
         self._world.commits.append((self._world.stepped.broker.core.open_commit_number, done))
-        headers = {"transaction": "t"}
-        if commit:
-            headers |= self.receipt(lambda: outcome.decide(True, f"{self.name} has the receipt"))
-        else:
-            outcome.decide(False, f"{self.name} aborts")
-        self.connection.frame("COMMIT" if commit else "ABORT", headers)
+        act()
 
-    def _end(self, grip: Grip, outcome: Outcome, *, commit: bool) -> Acknowledged | None:
+    def _end_of(self, grip: Grip, outcome: Outcome, *, commit: bool) -> Acknowledged | None:
         """A transaction ends in which a message was settled.
 
         If it was taken from the member meanwhile, the end of the transaction has nothing to do with it; only a retry
@@ -305,48 +216,20 @@ class StreamClient:
 
     # It goes.
 
-    def leave(self, how: str) -> None:
-        """Go.
-
-        Args:
-            how: ``vanish``, ``disconnect``, or ``unsubscribe`` and stay connected.
-        """
-        self.listen()
-        if how != "vanish" and self.is_stuck:
-            return
-        self._world.note(f"{self.name} leaves: {how}")
-        if how == "vanish":
-            self.connection.vanish()
-            self.closed()
-        elif how == "disconnect":
-            self.connection.frame("DISCONNECT")
-            self.connection.vanish()
-            self.closed(lost=False)
-        elif self.membership is not None and not self.in_transaction:
+    def _unsubscribe(self) -> None:
+        if self.membership is not None and not self.in_transaction:
             self.connection.frame("UNSUBSCRIBE", {"id": "0"})
             self.leave_group(lost=False, for_good=True)
             self.is_subscribed = False
 
     def closed(self, *, lost: bool = True) -> None:
-        """Its connection is gone.
-
-        Args:
-            lost: whether it went without a word.
-        """
-        if self._outcome is not None:
-            self._outcome.decide(False, f"{self.name} is gone")
-            self._outcome = None
-            self._held = []
-        self.receipts.clear()
+        """Its connection is gone, without a word or with one."""
+        self.forget()
+        self._held = []
         self.leave_group(lost=lost, for_good=False)
 
     def leave_group(self, *, lost: bool, for_good: bool) -> None:
-        """It is no member any more, or not connected any more.
-
-        Args:
-            lost: whether it went without a word.
-            for_good: whether it is not awaited, even if it has a name.
-        """
+        """It is no member any more, or not connected any more."""
         consumption, member = self.consumption, self.membership
         self.consumption = self.membership = None
         if consumption is None or member is None or consumption.members.get(member.id) is not member:
@@ -363,13 +246,3 @@ class StreamClient:
         else:
             consumption.give_back(member.grips.values(), now, self._world.clock.now_ms(), lost=lost)
             del consumption.members[member.id]
-
-    def die(self) -> None:
-        """The broker has crashed."""
-        if self.membership is not None and self.membership.ack == "auto":
-            # Their acknowledgement may be written already. What a crash loses on the way is a risk of this mode.
-            self.connection.session.flush()
-        self.listen()
-        self.connection.connection.closed = True
-        if self._outcome is not None:
-            self._outcome.decide(False, f"{self.name} is gone")

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from quire.broker.streams.groups.group_definition import Order
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, written
 from tests.simulation.streams.log import Record, StreamLog
-from tests.simulation.streams.rules import Moments, Rule
+from tests.simulation.streams.moments import Moments
 from tests.simulation.streams.setup import GroupSetup, StreamSetup
 from tests.simulation.streams.work import PASSED, UNTOUCHED, Place, State, Work
 
@@ -15,33 +15,7 @@ SUSPENDED = 1000
 
 
 class Consumption:
-    """One group.
-
-    Args:
-        of: what it is.
-        setup: the policy.
-        log: the stream.
-        moments: counts what happens.
-        begin: by partition, the first offset that it is about.
-        is_stored: whether it is there after a restart; a reader is not.
-
-    Attributes:
-        log: as given.
-        moments: as given.
-        name: its name.
-        of: as given.
-        begin: as given.
-        is_stored: as given.
-        created: the moment at which it was made.
-        members: who is there, or awaited.
-        is_shared: whether all members serve all partitions.
-        retries: what members got from the retry lane, by the sequence there.
-        excluded: what of the stream was being removed when it was made.
-        moved_at: at which moment that was.
-        moved: the partitions in which an operator has moved it since the broker was started.
-        is_purging: whether retries that an operator has given up may be there still; none is handed over meanwhile.
-        has_crashed: whether the broker has, so that messages may be flagged that nobody got.
-    """
+    """One group."""
 
     def __init__(
         self, of: GroupSetup, setup: StreamSetup, log: StreamLog, moments: Moments, begin: list[int],
@@ -121,13 +95,7 @@ class Consumption:
         self._places.clear()
 
     def await_member(self, id: str, served: dict[int, int], grace_end: float) -> None:
-        """The broker awaits a member that it had before it was started again.
-
-        Args:
-            id: its name.
-            served: the partitions that are its own.
-            grace_end: until when it is awaited, in seconds.
-        """
+        """The broker awaits a member that it had before it was started again."""
         member = Membership(self, id, None, static=True, ack="client-individual", prefetch=0, timeout=0)
         member.served, member.grace_end = dict(served), grace_end
         self.members[id] = member
@@ -143,24 +111,11 @@ class Consumption:
         work.change(self.moments.next(), lambda state: [state.done(letters=1)])
 
     def fail(self, work: Work, now_ms: int, delay_ms: int | None = None) -> None:
-        """A delivery failed: it was rejected, or its lease has ended.
-
-        Args:
-            work: the message.
-            now_ms: the time.
-            delay_ms: how long it has to wait, if the member says so.
-        """
+        """A delivery failed: it was rejected, or its lease has ended."""
         work.change(self.moments.next(), lambda state: [self.failed(state, now_ms, delay_ms)])
 
     def give_back(self, grips: Iterable[Grip], now: float, now_ms: int, *, lost: bool) -> None:
-        """Messages are taken from a member, because it goes, or because the leases on them have ended.
-
-        Args:
-            grips: which, in the order they were given.
-            now: the time, in seconds.
-            now_ms: the time, in milliseconds since the epoch.
-            lost: whether it vanished: then the oldest of each partition has failed.
-        """
+        """Messages are taken from a member, because it goes, or because the leases on them have ended."""
         grips = list(grips)
         oldest = {grip.key[0]: grip for grip in reversed(grips)}
         unclear = {grip.key[0] for grip in grips if grip.is_up(now)}
@@ -169,14 +124,7 @@ class Consumption:
             self.take(grip, now_ms, lease=grip.is_up(now), gone=options)
 
     def take(self, grip: Grip, now_ms: int, *, lease: bool, gone: tuple[bool, ...]) -> None:
-        """A message is taken from a member.
-
-        Args:
-            grip: which.
-            now_ms: the time, in milliseconds since the epoch.
-            lease: whether the lease may have ended.
-            gone: if the member may be gone, whether this counts as a failure: either, if that is not known.
-        """
+        """A message is taken from a member."""
 
         def become(state: State) -> list[State]:
             ended = [self.failed(state, now_ms, None)] if lease else []
@@ -212,11 +160,7 @@ class Consumption:
         return round(delays[min(failures, len(delays)) - 1] * 1000)
 
     def move(self, places: dict[int, int]) -> None:
-        """An operator has it go on from elsewhere. What members have is taken from them, and has not failed.
-
-        Args:
-            places: by partition, the first offset that is open.
-        """
+        """An operator has it go on from elsewhere. What members have is taken from them, and has not failed."""
         for member in self.members.values():
             for grip in [grip for grip in member.grips.values() if grip.work.record.partition in places]:
                 member.drop(grip)
@@ -240,17 +184,7 @@ class Consumption:
     # It is given out.
 
     def deliver(self, work: Work, key: Key, now_ms: int, count: int) -> None:
-        """A message was written to a member. May it have been?
-
-        Args:
-            work: the message.
-            key: where it came from.
-            now_ms: the time.
-            count: how often it says that it was delivered, this time included; 0 if it does not say.
-
-        Raises:
-            Broken: no.
-        """
+        """A message was written to a member. May it have been?"""
         record = work.record
         if not self.is_about(record):
             raise Broken(Rule.UNWANTED, f"{record} came to {self}, which does not want it")
@@ -281,15 +215,7 @@ class Consumption:
             raise Broken(Rule.ATTEMPTS, f"{record} came to {self} with the count {count}, it is {set(work.possible)}")
 
     def check_order(self, work: Work, *, is_done: bool) -> None:
-        """A message came in this step: nothing that has to come before it is open still.
-
-        Args:
-            work: the message.
-            is_done: whether it is finished by having come; then later ones may have come too.
-
-        Raises:
-            Broken: something is.
-        """
+        """A message came in this step: nothing that has to come before it is open still."""
         if self.of.order is Order.CONCURRENT:
             return
         record = work.record

@@ -1,62 +1,36 @@
 """Makes a history of streams out of a seed."""
 
-from collections.abc import Callable
 from random import Random
 from typing import Literal
 
 from quire.broker.streams.groups.group_definition import Order
-from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Turn, Wait
-from tests.simulation.history import History
+from tests.simulation.generator import CONSUMERS, PRODUCERS, Generator, Weights
+from tests.simulation.steps import Fail, Step, Turn
 from tests.simulation.streams.hands import AckMode
 from tests.simulation.streams.moving import To
 from tests.simulation.streams.setup import GroupSetup, StreamSetup
-from tests.simulation.streams.steps import (
-    AnyStep,
-    Begin,
-    End,
-    Extend,
-    Grow,
-    Join,
-    Leave,
-    Move,
-    Pin,
-    Read,
-    Reject,
-    Send,
-    Settle,
-    Stop,
-    Stray,
-)
+from tests.simulation.streams.steps import Extend, Grow, Join, Move, Pin, Reject, Send, Settle, Stop, Stray
 
-PRODUCERS = ("p0", "p1")
-MEMBERS = ("c0", "c1", "c2")
 NAMES = ("", "m0", "m1")
 """Under which names clients join; the first is none."""
 
-FEATURES = (
-    "crashes", "failures", "rejections", "departures", "transactions", "slow-readers", "names", "keys", "partitions",
-    "selectors", "strays", "leases", "retention", "two-groups", "readers", "stops", "tight", "moves",
-)  # fmt: skip
-"""What may happen differs from seed to seed, or rare things would never come together."""
 
+class StreamGenerator(Generator):
+    """Draws one history."""
 
-def generate(seed: int) -> History:
-    """The history of a seed."""
-    return _Generator(Random(seed)).history()
-
-
-class _Generator:
-    """Draws one history.
-
-    Args:
-        random: where all choices come from.
-    """
+    FEATURES = (
+        "crashes", "failures", "rejections", "departures", "transactions", "slow-readers", "names", "keys",
+        "partitions", "selectors", "strays", "leases", "retention", "two-groups", "readers", "stops", "tight", "moves",
+    )  # fmt: skip
+    CHANCE = 0.4
+    WAITS = (0.1, 0.6, 1.1, 3.0, 7.0)
 
     def __init__(self, random: Random) -> None:
-        self._random = random
-        self._features = {feature for feature in FEATURES if random.random() < 0.4}
+        super().__init__(random)
         self._groups: tuple[str, ...] = ("g",)
-        weights = {
+
+    def _weights(self) -> Weights:
+        return {
             self._send: 18, self._join: 8, self._settle: 16, self._wait: 5,
             Turn: 14, self._finish: 9, self._run: 8,
             self._reject: 5 * self._has("rejections"), self._extend: 2 * self._has("leases"),
@@ -66,18 +40,6 @@ class _Generator:
             self._fail: 2 * self._has("failures"), self._crash: 2 * self._has("crashes"), Stop: self._has("stops"),
             Grow: self._has("partitions"), self._pin: self._has("retention"), self._move: 2 * self._has("moves"),
         }  # fmt: skip
-        self._draws: list[Callable[[], AnyStep]] = list(weights)
-        self._weights = list(weights.values())
-
-    def _has(self, feature: str) -> bool:
-        return feature in self._features
-
-    def history(self) -> History:
-        """The setup and 50 to 150 steps."""
-        setup = self._setup()
-        self._groups = tuple([group.name for group in setup.groups])
-        draws = self._random.choices(self._draws, self._weights, k=self._random.randint(50, 150))
-        return History(setup, tuple([draw() for draw in draws]))
 
     def _setup(self) -> StreamSetup:
         choice = self._random.choice
@@ -85,7 +47,7 @@ class _Generator:
         retries: tuple[Literal["relocated", "in-place"], ...] = ("relocated", "relocated", "in-place")
         strategies: tuple[Literal["averagely", "averagely-by-circle", "consistent-hash", "sticky", "shared"], ...]
         strategies = ("averagely", "averagely", "averagely-by-circle", "consistent-hash", "sticky", "shared")
-        return StreamSetup(
+        setup = StreamSetup(
             memory_limit=choice((1, 2500, 5000, 10_000)) if tight else 10**6,
             store_limit=choice((10**9, 10_000)) if tight else 10**9,
             partitions=choice((1, 1, 2, 3)),
@@ -102,6 +64,8 @@ class _Generator:
             revoke_timeout=choice((0.3, 2.0)),
             groups=tuple([self._group(name) for name in ("g", "h")[: 1 + self._has("two-groups")]]),
         )
+        self._groups = tuple([group.name for group in setup.groups])
+        return setup
 
     def _group(self, name: str) -> GroupSetup:
         choice = self._random.choice
@@ -115,13 +79,10 @@ class _Generator:
 
     # Clients.
 
-    def _client(self) -> str:
-        return self._random.choice((*PRODUCERS, *MEMBERS))
-
-    def _send(self) -> AnyStep:
+    def _send(self) -> Step:
         random = self._random
         return Send(
-            client=random.choice(PRODUCERS) if random.random() < 0.9 else random.choice(MEMBERS),
+            client=random.choice(PRODUCERS) if random.random() < 0.9 else random.choice(CONSUMERS),
             size=random.choice((0, 10, 200, 900)),
             count=random.choice((1, 1, 2, 4)),
             partition=random.choice((-1, 0, 1)),
@@ -130,12 +91,12 @@ class _Generator:
             receipt=random.random() < 0.5,
         )
 
-    def _join(self) -> AnyStep:
+    def _join(self) -> Step:
         random = self._random
         acks: tuple[AckMode, ...] = ("client-individual", "client-individual", "client", "auto")
         claims: tuple[Literal["none", "some", "all", "*"], ...] = ("none", "some", "all", "*")
         return Join(
-            client=random.choice(MEMBERS),
+            client=random.choice(CONSUMERS),
             group="" if self._has("readers") and random.random() < 0.2 else random.choice(self._groups),
             member=random.choice(NAMES) if self._has("names") else "",
             ack=random.choice(acks),
@@ -146,67 +107,40 @@ class _Generator:
             events=random.random() < 0.3,
         )
 
-    def _settle(self) -> AnyStep:
+    def _settle(self) -> Step:
         random = self._random
         return Settle(
-            client=random.choice(MEMBERS),
+            client=random.choice(CONSUMERS),
             pick=random.choice((0, 0, 0, 1, 2, 7)),
             count=random.choice((1, 1, 2, 5)),
             receipt=random.random() < 0.5,
         )
 
-    def _reject(self) -> AnyStep:
+    def _reject(self) -> Step:
         random = self._random
         return Reject(
-            client=random.choice(MEMBERS),
+            client=random.choice(CONSUMERS),
             pick=random.choice((0, 0, 1, 2)),
             delay=random.choice((-1, -1, 0, 0.5, 3.0)),
             level=random.choice((0, 0, 0, 1, -1)),
             receipt=random.random() < 0.5,
         )
 
-    def _extend(self) -> AnyStep:
-        return Extend(self._random.choice(MEMBERS), self._random.choice((0, 1, 2)), self._random.choice((1.0, 4.0)))
+    def _extend(self) -> Step:
+        return Extend(self._random.choice(CONSUMERS), self._random.choice((0, 1, 2)), self._random.choice((1.0, 4.0)))
 
-    def _stray(self) -> AnyStep:
-        return Stray(self._random.choice(MEMBERS), self._random.randint(0, 9), reject=self._random.random() < 0.2)
+    def _stray(self) -> Step:
+        return Stray(self._random.choice(CONSUMERS), self._random.randint(0, 9), reject=self._random.random() < 0.2)
 
-    def _begin(self) -> AnyStep:
-        return Begin(self._client())
-
-    def _end(self) -> AnyStep:
-        return End(self._client(), commit=self._random.random() < 0.8)
-
-    def _leave(self) -> AnyStep:
-        hows: tuple[Literal["vanish", "disconnect", "unsubscribe"], ...] = ("vanish", "disconnect", "unsubscribe")
-        return Leave(self._client(), self._random.choice(hows))
-
-    def _read(self) -> AnyStep:
-        return Read(self._random.choice(MEMBERS), on=self._random.random() < 0.5)
-
-    def _pin(self) -> AnyStep:
+    def _pin(self) -> Step:
         return Pin(self._random.choice((1, 3, 8)), self._random.choice((1.0, 5.0)))
 
-    def _move(self) -> AnyStep:
+    def _move(self) -> Step:
         choice = self._random.choice
         tos: tuple[To, ...] = ("earliest", "latest", "offset", "shift")
         fails = self._random.choice((0, *range(4, 16))) if self._has("failures") else 0
         return Move(choice(self._groups), choice(tos), choice((-2, 1, 2, 5)), choice((-1, -1, 0, 1)), fails)
 
-    # The broker.
-
-    def _finish(self) -> AnyStep:
-        return Finish(fails=self._has("failures") and self._random.random() < 0.2)
-
-    def _run(self) -> AnyStep:
-        return Run(verify=self._random.random() < 0.1)
-
-    def _wait(self) -> AnyStep:
-        return Wait(self._random.choice((0.1, 0.6, 1.1, 3.0, 7.0)))
-
-    def _fail(self) -> AnyStep:
+    def _fail(self) -> Step:
         at, times = self._random.choice((1, 1, 2, 3, 5, 8)), self._random.choice((1, 1, 1, 2, 10))
         return Fail("read", at=at, times=times)
-
-    def _crash(self) -> AnyStep:
-        return Crash(at=self._random.choice((0, 1, 2, 3, 5, 10, 20)), written=self._random.random() < 0.5)

@@ -42,24 +42,7 @@ class Remembered(NamedTuple):
 
 
 class Grip:
-    """A message in the hands of a member.
-
-    Args:
-        work: the message.
-        member: who has it.
-        key: where it came from.
-        ack: the id to acknowledge it by.
-        now: the time, in seconds.
-
-    Attributes:
-        work: as given.
-        member: as given.
-        key: as given.
-        ack: as given.
-        deadline: when the lease ends, in seconds.
-        latest: when it has ended at the latest.
-        transacted: whether it is settled in the open transaction: acknowledged, or else rejected; None if it is not.
-    """
+    """A message in the hands of a member."""
 
     __slots__ = ("ack", "deadline", "key", "latest", "member", "transacted", "work")
 
@@ -84,31 +67,7 @@ class Grip:
 
 
 class Membership:
-    """A member of a group.
-
-    Args:
-        consumption: the group.
-        id: its name in the group.
-        client: its connection.
-        static: whether it is awaited when its connection is lost.
-        ack: how it acknowledges.
-        prefetch: how many messages it may have.
-        timeout: how long it may have one, in seconds.
-
-    Attributes:
-        consumption: as given.
-        id: as given.
-        client: as given; None while it is awaited.
-        static: as given.
-        ack: as given.
-        prefetch: as given.
-        timeout: as given.
-        grips: what it has in its hands, in the order it was given.
-        grace_end: until when it is awaited, in seconds; ``FOREVER`` while it is there.
-        served: the partitions it serves, and the epoch of each.
-        claims: what it says that it still has, of partitions that it was not given yet.
-        revoked: until when it may finish with partitions that go to others, in seconds.
-    """
+    """A member of a group."""
 
     def __init__(
         self, consumption: "Consumption", id: str, client: "StreamClient | None", *, static: bool, ack: AckMode,

@@ -4,11 +4,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quire.broker.streams.groups.group_definition import Order
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.claims import check_handed, in_flight, its_own
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, AckMode, Grip, Key, Membership, Remembered, written
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.setup import GroupSetup
 
 if TYPE_CHECKING:
@@ -63,16 +62,7 @@ class Wish(NamedTuple):
 
 
 def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
-    """A client becomes a member, unless it is one.
-
-    Args:
-        world: everything.
-        client: who.
-        wish: what it wants to be.
-
-    Raises:
-        Broken: it does not get what is its own, or gets what is another's.
-    """
+    """A client becomes a member, unless it is one."""
     consumption = world.groups.get(wish.group) if wish.group else None
     id = wish.member or f"{client.connection.connection.peer}/0"
     known = consumption.members.get(id) if consumption else None

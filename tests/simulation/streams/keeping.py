@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 from quire.broker.streams.stream import Stream
 from quire.clock import Clock
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.log import Record, StreamLog
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.setup import StreamSetup
 from tests.simulation.streams.work import Place
 
@@ -34,15 +33,7 @@ class Pinned(NamedTuple):
 
 
 class Keeping:
-    """Sees that retention keeps what it has to keep.
-
-    Args:
-        setup: the policy.
-        clock: the time.
-
-    Attributes:
-        pins: by name.
-    """
+    """Sees that retention keeps what it has to keep."""
 
     def __init__(self, setup: StreamSetup, clock: Clock) -> None:
         self.pins: dict[str, Pinned] = {}
@@ -76,11 +67,7 @@ class Keeping:
                 self.pins[name] = was
 
     def crash(self, stream: Stream, durable: int) -> None:
-        """The broker starts again: pins that were durable are there.
-
-        Raises:
-            Broken: one is not.
-        """
+        """The broker starts again: pins that were durable are there."""
         for name, pin in list(self.pins.items()):
             known = stream.pins.by_name.get(name)
             if known is None or known.until != pin.until or pin.first not in known.offsets.values():
@@ -89,16 +76,7 @@ class Keeping:
                 del self.pins[name]
 
     def check(self, log: StreamLog, went: list[Record], groups: list[Consumption]) -> None:
-        """Were records to go?
-
-        Args:
-            log: what is there.
-            went: what is not there any more.
-            groups: all groups.
-
-        Raises:
-            Broken: they were not.
-        """
+        """Were records to go?"""
         size = sum([record.size for records in log.records for record in records.values()])
         size += sum([record.size for record in went])
         if self._is_too_much(size):  # what was due once and had to stay goes later

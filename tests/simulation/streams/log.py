@@ -5,11 +5,9 @@ from typing import NamedTuple
 from quire.broker.streams.stream import Stream
 from quire.store.base import Store
 from quire.store.positions import timestamp_of
-from tests.simulation.promises import Broken, Outcome
-from tests.simulation.streams.rules import Rule
-
-ALL = 1 << 30
-"""More than there ever is."""
+from tests.simulation.checks import ALL
+from tests.simulation.rules import Broken, Rule
+from tests.simulation.sent import Sent
 
 
 class Draft(NamedTuple):
@@ -35,40 +33,20 @@ class Draft(NamedTuple):
         return {name: value for name, value in headers.items() if value}
 
 
-class Sent:
-    """One message as its sender knows it.
-
-    Args:
-        name: what its body begins with; unique.
-        draft: what was sent.
-        partitions: how many partitions there were; 0 if that is not known.
+class StreamSent(Sent):
+    """One message of the world of streams.
 
     Attributes:
-        name: as given.
-        draft: as given.
-        partitions: as given.
-        receipted: whether its receipt has come.
-        outcome: what becomes of the transaction it was sent in, if it was.
         record: where it is, or was, in the stream; None while it was not seen there.
     """
 
-    __slots__ = ("draft", "name", "outcome", "partitions", "receipted", "record")
+    __slots__ = ("draft", "partitions", "record")
 
     def __init__(self, name: str, draft: Draft, partitions: int) -> None:
-        self.name = name
+        super().__init__(name)
         self.draft = draft
         self.partitions = partitions
-        self.receipted = False
-        self.outcome: Outcome | None = None
         self.record: Record | None = None
-
-    def __repr__(self) -> str:
-        return self.name
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether its sender knows that it was taken."""
-        return self.receipted or (self.outcome is not None and self.outcome.done is True)
 
 
 class Record:
@@ -86,7 +64,7 @@ class Record:
 
     __slots__ = ("is_gone", "is_leaving", "offset", "partition", "sent", "size", "time_ms")
 
-    def __init__(self, sent: Sent, partition: int, offset: int, time_ms: int, size: int) -> None:
+    def __init__(self, sent: StreamSent, partition: int, offset: int, time_ms: int, size: int) -> None:
         self.sent = sent
         self.partition = partition
         self.offset = offset
@@ -104,33 +82,16 @@ class Record:
 
 
 class StreamLog:
-    """All messages, and all records.
-
-    Attributes:
-        sent: all messages, by name.
-        records: by partition and offset, those that are in the store.
-        end: by partition, the highest offset that was seen.
-    """
+    """All messages, and all records."""
 
     def __init__(self) -> None:
-        self.sent: dict[str, Sent] = {}
+        self.sent: dict[str, StreamSent] = {}
         self.records: list[dict[int, Record]] = []
         self.end: list[int] = []
         self._keys: dict[tuple[str, int], int] = {}
 
     def look(self, store: Store, stream: Stream) -> list[Record]:
-        """See what the store has now.
-
-        Args:
-            store: not to be counted as the broker's reads.
-            stream: the stream, as the broker has it.
-
-        Returns:
-            The records that were there and are gone.
-
-        Raises:
-            Broken: something is there that should not be.
-        """
+        """See what the store has now."""
         lanes = stream.stored.lanes
         if len(self.records) < len(lanes):
             self.records += [{} for _ in lanes[len(self.records) :]]
@@ -178,11 +139,7 @@ class StreamLog:
                 sent.outcome.decide(False, f"{sent} is not in the stream")
 
     def check_nothing_lost(self) -> None:
-        """Was everything taken that was confirmed?
-
-        Raises:
-            Broken: a message is missing.
-        """
+        """Was everything taken that was confirmed?"""
         for sent in self.sent.values():
             if sent.confirmed and sent.record is None:
                 raise Broken(Rule.LOST, f"{sent} was confirmed and never was in the stream")

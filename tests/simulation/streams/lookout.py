@@ -5,12 +5,11 @@ from collections.abc import Collection
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_definition import Order
 from quire.testing.stepped import Frame
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.claims import hand_over, in_flight
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import EPSILON, FOREVER, RETRIES, Grip, Key, Membership
 from tests.simulation.streams.log import StreamLog
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Work
 
 RETRY_SHARE = 5
@@ -21,12 +20,7 @@ SLACK = 0.3
 
 
 class Lookout:
-    """Watches one group.
-
-    Args:
-        consumption: the model of the group.
-        log: the stream.
-    """
+    """Watches one group."""
 
     def __init__(self, consumption: Consumption, log: StreamLog) -> None:
         self._consumption = consumption
@@ -37,11 +31,7 @@ class Lookout:
         self._came: list[tuple[Work, bool]] = []
 
     def crash(self, durable: int) -> None:
-        """The broker starts again: what it knows of owners may be older.
-
-        Args:
-            durable: the moment up to which it knows everything.
-        """
+        """The broker starts again: what it knows of owners may be older."""
         self._owners = {epoch: owner for epoch, owner in self._owners.items() if owner[1] <= durable}
         self._highest.clear()
         self._newest.clear()
@@ -53,17 +43,7 @@ class Lookout:
     # What is taken.
 
     def look(self, group: Group, now: float, now_ms: int, revoke_timeout: float) -> None:
-        """See what members have lost since the last look, and why.
-
-        Args:
-            group: the group, as the broker has it.
-            now: the time, in seconds.
-            now_ms: the time, in milliseconds since the epoch.
-            revoke_timeout: how long a member may finish with a partition, in seconds.
-
-        Raises:
-            Broken: there is no cause.
-        """
+        """See what members have lost since the last look, and why."""
         for member in list(self._consumption.members.values()):
             table = in_flight(group, member)
             ended = [grip for key, grip in member.grips.items() if key not in table]
@@ -109,11 +89,7 @@ class Lookout:
             member.revoked[partition] = known.get(partition, now + revoke_timeout)
 
     def check_owners(self, group: Group) -> None:
-        """No partition has two owners.
-
-        Raises:
-            Broken: one has.
-        """
+        """No partition has two owners."""
         for partition in range(len(group.partitions)):
             owners = group.coordinator.owners(partition)
             if len(owners) > 1 and not self._consumption.is_shared:
@@ -125,20 +101,7 @@ class Lookout:
     # What is given.
 
     def deliver(self, member: Membership, frame: Frame, now: float, now_ms: int) -> Grip:
-        """A message was written to a member.
-
-        Args:
-            member: who.
-            frame: the message.
-            now: the time, in seconds.
-            now_ms: the time, in milliseconds since the epoch.
-
-        Returns:
-            What it has now, unless it acknowledges by being written to.
-
-        Raises:
-            Broken: it should not have been.
-        """
+        """A message was written to a member."""
         name = frame.body[: frame.body.index(b";")].decode()
         sequence, lane, rest = frame.headers["ack"].split(".")
         key = (RETRIES if lane == "r" else int(lane), int(sequence))
@@ -162,11 +125,7 @@ class Lookout:
         return grip
 
     def check_order(self) -> None:
-        """All that came in this step is known: was it in order?
-
-        Raises:
-            Broken: it was not.
-        """
+        """All that came in this step is known: was it in order?"""
         came, self._came = self._came, []
         for work, is_done in came:
             self._consumption.check_order(work, is_done=is_done)

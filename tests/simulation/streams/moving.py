@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Literal
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.group_changes import PartitionChange, reset, shift
 from quire.broker.streams.offsets import Start, StartKind
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.log import Record
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Place, State
 
 if TYPE_CHECKING:
@@ -18,18 +17,7 @@ To = Literal["earliest", "latest", "offset", "shift"]
 
 
 def move(world: "StreamWorld", consumption: Consumption, to: To, value: int, partition: int | None) -> None:
-    """Move a group.
-
-    Args:
-        world: everything.
-        consumption: the group.
-        to: where to.
-        value: the offset, or by how many offsets it is shifted.
-        partition: the only partition that this is about; None for all.
-
-    Raises:
-        Broken: what was told of it is wrong.
-    """
+    """Move a group."""
     group = world.group(consumption)
     told = _changes(group, to, value, partition, dry_run=True)
     done = _changes(group, to, value, partition, dry_run=False)

@@ -1,19 +1,13 @@
-"""What a history of streams begins with: the broker's limits, its groups, and how small its steps are."""
+"""What a history of streams begins with: the broker's limits and its groups."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
-from unittest.mock import patch
 
 from msgspec import Struct
 
 from quire.broker.streams.groups.group_definition import Order
 from quire.settings import Settings
-from tests.simulation.setup import small_steps as small_steps_of_queues
+from tests.simulation.history import Setup
 from tests.unit.broker.harness import settings
-
-HOLES = 5
-"""With so many holes in its ack set, a group is given nothing new."""
 
 
 class GroupSetup(Struct, frozen=True, omit_defaults=True):
@@ -32,7 +26,7 @@ class GroupSetup(Struct, frozen=True, omit_defaults=True):
     start: Literal["earliest", "latest"] = "earliest"
 
 
-class StreamSetup(Struct, frozen=True, omit_defaults=True, tag_field="world", tag="streams"):
+class StreamSetup(Setup, frozen=True, tag_field="world", tag="streams"):
     """What a history begins with.
 
     Attributes:
@@ -98,20 +92,3 @@ class StreamSetup(Struct, frozen=True, omit_defaults=True, tag_field="world", ta
                 "revoke_timeout": self.revoke_timeout,
             },
         )
-
-
-@contextmanager
-def small_steps() -> Iterator[None]:
-    """Make the broker's steps so small that a short history crosses them."""
-    with (
-        small_steps_of_queues(),
-        patch("quire.broker.queues.lane_subscription.HOLES_LIMIT", HOLES),
-        patch("quire.broker.queues.subscription_lane.SCAN_LIMIT", 4),
-        patch("quire.broker.streams.groups.group_partition.EARLY_HOLES", 3),
-        patch("quire.broker.streams.groups.retry_purge.STEP", 2),
-        patch("quire.broker.streams.groups.retry_records.LINKS_AT_ONCE", 3),
-        patch("quire.broker.streams.groups.group_removal.STEP", 3),
-        patch("quire.broker.streams.retention.STEP", 3),
-        patch("quire.cursors.ack_set.PAGE_RANGES", 3),
-    ):
-        yield

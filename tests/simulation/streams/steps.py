@@ -1,10 +1,8 @@
 """The steps that a history of streams is made of. Without anything to act on, each of them does nothing."""
 
-from typing import Literal
-
 from quire.broker.streams.groups.retry_ladder import level_ms
 from quire.errors import StoreError
-from tests.simulation.broker_steps import Crash, Fail, Finish, Run, Step, Turn, Wait
+from tests.simulation.steps import CommonStep, Step
 from tests.simulation.streams.hands import AckMode
 from tests.simulation.streams.joining import Claim, Wish
 from tests.simulation.streams.log import Draft
@@ -176,71 +174,6 @@ class Stray(Step, frozen=True):
             client.stray(self.pick, reject=self.reject)
 
 
-class Begin(Step, frozen=True):
-    """A client begins a transaction.
-
-    Attributes:
-        client: who.
-    """
-
-    client: str
-
-    def act(self, world: StreamWorld) -> None:
-        """Begin."""
-        world.client(self.client).begin()
-
-
-class End(Step, frozen=True):
-    """A client ends its transaction.
-
-    Attributes:
-        client: who.
-        commit: whether it commits; it aborts otherwise.
-    """
-
-    client: str
-    commit: bool = True
-
-    def act(self, world: StreamWorld) -> None:
-        """End."""
-        if client := world.clients.get(self.client):
-            client.end(commit=self.commit)
-
-
-class Leave(Step, frozen=True):
-    """A client goes.
-
-    Attributes:
-        client: who.
-        how: without a word, with one, or only as a member.
-    """
-
-    client: str
-    how: Literal["vanish", "disconnect", "unsubscribe"] = "vanish"
-
-    def act(self, world: StreamWorld) -> None:
-        """Go."""
-        if client := world.clients.get(self.client):
-            client.leave(self.how)
-
-
-class Read(Step, frozen=True):
-    """A client's connection takes output, or takes none.
-
-    Attributes:
-        client: who.
-        on: whether it does.
-    """
-
-    client: str
-    on: bool = True
-
-    def act(self, world: StreamWorld) -> None:
-        """Take output or not."""
-        if client := world.clients.get(self.client):
-            client.read(on=self.on)
-
-
 class Grow(Step, frozen=True):
     """The stream gets one more partition."""
 
@@ -309,7 +242,4 @@ class Stop(Step, frozen=True):
         world.stop()
 
 
-AnyStep = (
-    Send | Join | Settle | Reject | Extend | Stray | Begin | End | Leave | Read | Grow | Pin | Move | Stop
-    | Turn | Finish | Run | Wait | Fail | Crash
-)  # fmt: skip
+AnyStep = Send | Join | Settle | Reject | Extend | Stray | Grow | Pin | Move | Stop | CommonStep

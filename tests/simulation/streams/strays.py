@@ -4,21 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from quire.broker.streams.groups.group import Group
-from tests.simulation.promises import Broken
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Key, Membership
 from tests.simulation.streams.log import StreamLog
-from tests.simulation.streams.rules import Rule
 from tests.simulation.streams.work import Place, State, Work
 
 
 class Strays:
-    """Says what must become of them, and sees that it does.
-
-    Args:
-        log: the stream.
-        find: finds a group, as the broker has it.
-    """
+    """Says what must become of them, and sees that it does."""
 
     def __init__(self, log: StreamLog, find: Callable[[Consumption], Group]) -> None:
         self._log = log
@@ -32,16 +26,6 @@ class Strays:
 
         Late, it counts if nobody has the message and it would be delivered again. Stale, it does not, and fenced
         neither: of an assignment that has ended.
-
-        Args:
-            consumption: the group.
-            member: who says so.
-            key: where it came from.
-            ack: its id.
-            reject: whether it is rejected.
-
-        Raises:
-            Broken: something else became of it.
         """
         group = self._find(consumption)
         child = group.members[member.id].children.get(key[0])

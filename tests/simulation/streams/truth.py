@@ -10,25 +10,14 @@ from quire.broker.streams.groups.retry_records import origin_of
 from quire.cursors.ack_set import AckSet
 from quire.store.base import Delivery, LaneState, Store
 from quire.store.marks import walk_marks
-from tests.simulation.promises import Broken
-from tests.simulation.streams.log import ALL, Record
-from tests.simulation.streams.rules import Rule
+from tests.simulation.checks import ALL
+from tests.simulation.rules import Broken, Rule
+from tests.simulation.streams.log import Record
 from tests.simulation.streams.work import Place, State
 
 
 class Truth:
-    """What the store has of one group.
-
-    Args:
-        store: not to be counted as the broker's reads.
-        number: the group's number in the store.
-        definition: what the store says that it is.
-
-    Attributes:
-        finished: by partition, what is finished.
-        links: by partition and offset, the state of each retry; without those that an operator has given up.
-        is_purging: whether there are such.
-    """
+    """What the store has of one group."""
 
     def __init__(self, store: Store, number: int, definition: GroupDefinition) -> None:
         self.finished: list[AckSet] = []
@@ -65,11 +54,7 @@ class Truth:
                 self.links.setdefault(place, []).append(state)
 
     def state_of(self, record: Record) -> State:
-        """Where a message stands.
-
-        Raises:
-            Broken: it makes no sense.
-        """
+        """Where a message stands."""
         place, letters = record.place, self._letters[record.sent.name]
         is_finished = record.partition < len(self.finished) and record.offset in self.finished[record.partition]
         links, delivery = self.links.get(place, []), self._deliveries.get(place)
@@ -83,14 +68,7 @@ class Truth:
         return State(Place.WAITING, *(delivery[:3] if delivery else (0, 0, 0)), letters)
 
     def check_nothing_else(self, known: set[tuple[int, int]]) -> None:
-        """It says something only of records that are there.
-
-        Args:
-            known: their places.
-
-        Raises:
-            Broken: it says something of another.
-        """
+        """It says something only of records that are there."""
         if lost := self.links.keys() - known:
             raise Broken(Rule.RETENTION, f"{self._name} needs the records {sorted(lost)} for retries, they are gone")
         if left := self._deliveries.keys() - known:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.simulation.promises import Outcome
+from tests.simulation.sent import Outcome
 from tests.simulation.streams.log import Record
 
 if TYPE_CHECKING:
@@ -53,21 +53,7 @@ PASSED: States = frozenset({State(Place.DONE)})
 
 
 class Work:
-    """One message for one group.
-
-    What is known may leave more than one state: after a crash it is one of those that it had since the last moment
-    that is durable; and of two things that were due at one time, either may have come first.
-
-    Args:
-        record: the message.
-        states: where it stands at first.
-
-    Attributes:
-        record: as given.
-        holder: in whose hands it is.
-        written: how often it was written to a member.
-        outcome: what becomes of the last transaction that it was acknowledged in.
-    """
+    """One message for one group."""
 
     __slots__ = ("_trail", "holder", "outcome", "record", "written")
 
@@ -94,12 +80,7 @@ class Work:
         return any([state.is_open for state in self.possible])
 
     def change(self, moment: int, change: Callable[[State], Iterable[State]]) -> None:
-        """Something happens to it.
-
-        Args:
-            moment: its number.
-            change: what becomes of a state; more than one if that is not known.
-        """
+        """Something happens to it."""
         self._trail.append((moment, frozenset([new for state in self.possible for new in change(state)])))
 
     def narrow(self, holds: Callable[[State], bool]) -> bool:
@@ -111,11 +92,7 @@ class Work:
         return bool(left)
 
     def after_crash(self, durable: int) -> States:
-        """The states it may have in the store.
-
-        Args:
-            durable: up to which moment everything is.
-        """
+        """The states it may have in the store."""
         last = max([index for index, (moment, _) in enumerate(self._trail) if moment <= durable], default=0)
         return frozenset().union(*[states for _, states in self._trail[last:]])
 

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.stream import Stream
 from quire.errors import BrokerStopping
+from quire.testing.stepped import SteppedClient
 from tests.simulation.checks import check_links
-from tests.simulation.life import Life, Note
-from tests.simulation.promises import Broken
+from tests.simulation.client import Note
+from tests.simulation.life import Life
+from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.checks import check_counts, check_going_on, check_hands, check_memory
 from tests.simulation.streams.client import Acknowledged, StreamClient
 from tests.simulation.streams.consumption import Consumption
@@ -16,7 +18,7 @@ from tests.simulation.streams.joining import Wish, join
 from tests.simulation.streams.keeping import Keeping
 from tests.simulation.streams.log import Record, StreamLog
 from tests.simulation.streams.lookout import Lookout
-from tests.simulation.streams.rules import Moments, Rule
+from tests.simulation.streams.moments import Moments
 from tests.simulation.streams.setup import GroupSetup, StreamSetup
 from tests.simulation.streams.strays import Strays
 from tests.simulation.streams.truth import Truth, truths
@@ -26,29 +28,12 @@ ROUNDS = 60
 """In so many rounds of taking everything there is, and of waiting a second, everything is finished."""
 
 
-class StreamWorld(Life):
-    """Everything that a step may act on.
-
-    Args:
-        setup: what it begins with.
-        note: writes down what happens.
-
-    Attributes:
-        setup: as given.
-        clients: those that are connected, by name.
-        log: what was sent, and what is in the stream.
-        moments: counts what happens.
-        groups: the models of the groups, by name; of readers too.
-        life: how often the broker was started again.
-        commits: the commits of transactions that may still fail, each with the number of the broker's commit.
-        strays: acknowledgements of what members do not have.
-        keeping: sees that retention removes what is due, and nothing else.
-    """
+class StreamWorld(Life[StreamClient]):
+    """Everything that a step may act on."""
 
     def __init__(self, setup: StreamSetup, note: Note = lambda text: None) -> None:
         super().__init__(setup.settings(), note)
         self.setup = setup
-        self.clients: dict[str, StreamClient] = {}
         self.log = StreamLog()
         self.moments = Moments()
         self.groups: dict[str, Consumption] = {}
@@ -146,15 +131,8 @@ class StreamWorld(Life):
 
     # What steps do.
 
-    def client(self, name: str) -> StreamClient:
-        """A client; it connects if it is not connected."""
-        client = self.clients.get(name)
-        if client is None or client.is_gone:
-            if client is not None:
-                client.listen()
-                client.closed()
-            client = self.clients[name] = StreamClient(name, self.stepped.connect(), self)
-        return client
+    def _new_client(self, name: str, connection: SteppedClient) -> StreamClient:
+        return StreamClient(name, connection, self)
 
     def join(self, client: StreamClient, wish: Wish) -> None:
         """A client becomes a member of a group, or a reader."""
@@ -231,11 +209,9 @@ class StreamWorld(Life):
     def died(self) -> None:
         """The broker is dead: clients have what was written to them, and no connection."""
         self.look_at_log()
-        for client in self.clients.values():
-            client.die()
+        super().died()
         for lookout in self._lookouts.values():
             lookout.check_order()
-        self.clients.clear()
 
     def started(self) -> None:
         """A new broker is there: everything is as it was at some moment since the last durable one."""
@@ -286,20 +262,6 @@ class StreamWorld(Life):
 
     # The end.
 
-    def settle_down(self) -> None:
-        """Let everybody finish, consume everything, and look at what is left."""
-        self.note("settling down")
-        self.points.arm(0)
-        self.store.mend()
-        self.spool_store.mend()
-        for client in self.clients.values():
-            client.read(on=True)
-        self.pass_time()
-        self._finish_members()
-        self._drain()
-        self.log.check_nothing_lost()
-        self._leave()
-
     def _take_everything(self, is_done: Callable[[], bool]) -> None:
         """Let all members acknowledge all they get, until there is nothing more, or only what waits for its time."""
         for _ in range(ROUNDS):
@@ -317,23 +279,15 @@ class StreamWorld(Life):
             for work in c.works(p) if work.may_be_open
         ]  # fmt: skip
 
-    def _finish_members(self) -> None:
-        """Those that are there take what they get; then they go, and nobody is awaited any more."""
-        while any([client.settle_all() for client in self.clients.values()]):
-            self.rest_now()
-        for client in list(self.clients.values()):
-            client.leave("disconnect")
-        self.pass_time()
-
     def _drain(self) -> None:
         """A member for each group takes everything."""
         for name, consumption in self.groups.items():
             self.join(self.client(f"drain-{name}"), Wish(name, order=consumption.of.order, color=consumption.of.color))
             self.rest_now()
         self._take_everything(lambda: not self._left())
-        for client in list(self.clients.values()):
-            client.leave("disconnect")
-        self.pass_time()
+        self._everybody_leaves()
+        self.log.check_nothing_lost()
+        self._leave()
 
     def _leave(self) -> None:
         """Nobody is there: remove the groups and the stream, and see that nothing remains of them."""
@@ -359,4 +313,4 @@ class StreamWorld(Life):
                 raise Broken(Rule.LEFT, f"the stream is deleted, and there are {kinds} and {marks}")
             counted = sum([queue.bytes for queue in broker.queues.values()])
             if broker.core.stored_bytes != counted:
-                raise Broken(Rule.LAG, f"the broker counts {broker.core.stored_bytes} bytes, its queues {counted}")
+                raise Broken(Rule.COUNT, f"the broker counts {broker.core.stored_bytes} bytes, its queues {counted}")

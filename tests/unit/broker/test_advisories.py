@@ -106,14 +106,6 @@ def test_consumers_come_and_go() -> None:
     }  # fmt: skip
 
 
-def test_producers_come_and_go() -> None:
-    stepped = telling()
-    heard = listener(stepped, "Producer.Queue.q")
-    stepped.broker.advisories.producer_started(heard, queue("q"), 3)
-    stepped.broker.advisories.producer_stopped(heard, queue("q"), 2)
-    assert [headers["producerCount"] for headers, _ in told(stepped, heard)] == ["3", "2"]
-
-
 def test_a_slow_consumer() -> None:
     stepped = telling()
     heard = listener(stepped, "SlowConsumer.Topic.t")
@@ -234,7 +226,6 @@ def test_a_wildcard_subscription_hears_of_topics_that_were_not_there() -> None:
     [
         lambda stepped, heard, name: stepped.broker.advisories.consumer_started(heard.subscribe(name), 1),
         lambda stepped, heard, name: stepped.broker.advisories.destination_created(topic(name)),
-        lambda stepped, heard, name: stepped.broker.advisories.producer_started(heard, topic(name), 1),
     ],
 )
 def test_nothing_is_told_of_advisory_topics(happens: Callable[[SteppedBroker, Recipient, str], None]) -> None:

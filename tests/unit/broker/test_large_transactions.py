@@ -49,6 +49,7 @@ def is_half_found(stepped: SteppedBroker, receiver: SteppedClient) -> bool:
     return bool(stepped.is_turn_wanted and receiver.connection.paused)
 
 
+@pytest.mark.slow
 def test_a_turn_reads_a_bounded_number_of_links_and_no_bodies_and_all_is_in_one_commit() -> None:
     count = 5 * RUN
     store = CountingStore()

@@ -34,8 +34,6 @@ def test_the_list_says_everything_about_a_message() -> None:
     assert (scheduled.left, scheduled.timing.period, scheduled.timing.cron) == (4, 500, "")
     assert (scheduled.priority, scheduled.persistent, scheduled.time_to_live) == (7, False, 700)
     assert scheduled.size == rig.schedule.bytes
-    assert scheduled.next_times(9) == [rig.now + 500 * n for n in (2, 3, 4, 5)]
-    assert scheduled.next_times(1) == [rig.now + 1000]
 
 
 def test_an_empty_schedule_has_an_empty_list() -> None:

@@ -60,6 +60,7 @@ def test_what_comes_and_goes_meanwhile_is_consumed_or_not_made_again() -> None:
     assert b"new" in client.messages()
 
 
+@pytest.mark.slow
 def test_it_comes_while_the_store_refuses_commits() -> None:
     stepped = many()
     stepped.connect().send("other", b"")
@@ -71,6 +72,7 @@ def test_it_comes_while_the_store_refuses_commits() -> None:
     assert client.receipts() == ["there"]
 
 
+@pytest.mark.slow
 def test_one_that_ends_before_it_was_there_has_its_receipt_and_leaves_nothing() -> None:
     stepped = many()
     client = subscribed(stepped)
@@ -80,6 +82,7 @@ def test_one_that_ends_before_it_was_there_has_its_receipt_and_leaves_nothing() 
     assert (consumers(stepped), stepped.broker.core.leaving) == (0, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaving", ["unsubscribe", "vanish"])
 def test_it_goes_in_steps_and_what_it_had_comes_before_anything_later(leaving: str) -> None:
     stepped = many(each=3)
@@ -114,6 +117,7 @@ def test_one_connection_may_end_it_and_begin_it_again() -> None:
     assert consumers(stepped) == MANY
 
 
+@pytest.mark.slow
 def test_a_queue_that_it_is_about_to_leave_can_be_deleted_by_force() -> None:
     stepped = many()
     subscribed(stepped)
@@ -125,6 +129,7 @@ def test_a_queue_that_it_is_about_to_leave_can_be_deleted_by_force() -> None:
     assert consumers(stepped) == 0
 
 
+@pytest.mark.slow
 def test_a_clean_stop_waits_for_it() -> None:
     stepped = many(each=2)
     before = subscribed(stepped, MANY)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.server.stomp import consumer_maker
+from quire.server.stomp import consumer_table
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, drain, is_flagged, numbers, settings
 
@@ -307,7 +307,7 @@ def test_what_cannot_be_subscribed_to_is_refused_and_leaves_no_consumer(
 
 
 def test_more_queues_than_a_connection_may_consume_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_maker, "MAX_CONSUMERS", 2)
+    monkeypatch.setattr(consumer_table, "MAX_CONSUMERS", 2)
     stepped = sent("a.1", "a.2", "a.3", "b.1", "b.2")
     first, second = subscribed(stepped, "a.*"), subscribed(stepped, "b.*")
     assert first.errors() == ["limit-exceeded"]

@@ -18,10 +18,10 @@ Run = Callable[..., Result]
 
 
 class FakeService(ModuleType):
-    """Stands for ``quire.server.service``: remembers what it was to run."""
+    """Stands for ``quire.server.process``: remembers what it was to run."""
 
     def __init__(self) -> None:
-        super().__init__("quire.server.service")
+        super().__init__("quire.server.process")
         self.started: list[tuple[Settings, bool]] = []
         self.reload: Callable[[], Settings] = Settings
         self.result: int | Exception = 0
@@ -39,7 +39,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     fake = FakeService()
     console = ModuleType("quire.http.http_api")
     vars(console)["HttpApi"] = object
-    monkeypatch.setitem(sys.modules, "quire.server.service", fake)
+    monkeypatch.setitem(sys.modules, "quire.server.process", fake)
     monkeypatch.setitem(sys.modules, "quire.http.http_api", console)
     return fake
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.cli import output as output_module
-from quire.cli.output import FORMATS, Column, Output, printable, printable_lines, readable
+from quire.cli.output import FORMATS, Column, Output, columns, printable, printable_lines, readable
 from quire.errors import ERRORS, UnknownDestination
 
 ROWS = [
@@ -14,6 +14,13 @@ ROWS = [
     {"name": 'a, "b"', "bytes": 0, "blocked": {"cause": "memory", "age_seconds": 12.0}},
 ]
 COLUMNS = [Column("name", "Queue"), Column("bytes", "Bytes"), Column("blocked", "Blocked")]
+
+
+def test_columns_have_their_keys_as_headings_unless_they_say_otherwise() -> None:
+    assert columns("in_flight", "name:Queue", "body::60", "age_seconds:Age:4") == [
+        Column("in_flight", "In flight"), Column("name", "Queue"), Column("body", "Body", 60),
+        Column("age_seconds", "Age", 4),
+    ]  # fmt: skip
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> str:

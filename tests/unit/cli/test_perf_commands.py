@@ -1,19 +1,15 @@
-"""``quire perf``: what the options mean. The brokers and the measurement are stand-ins."""
+"""``quire perf``: what the options mean. The broker and the measurement are stand-ins."""
 
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
 
 import pytest
 from click.testing import Result
 
 from quire.cli.perf import commands
 from quire.cli.perf.crew import Counts, Tick
-from quire.cli.perf.findings import Finding, at_most
 from quire.cli.perf.load import Load, Target
 from quire.cli.perf.measure import Figures
-from quire.errors import BrokerUnreachable
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]
@@ -92,101 +88,3 @@ def test_the_scenario_stands_without_options(measurement: FakeMeasurement, run: 
 def test_wrong_options_are_usage_errors(measurement: FakeMeasurement, run: Run, arguments: list[str]) -> None:
     assert run("perf", "run", *arguments).exit_code == 2
     assert not hasattr(measurement, "load")
-
-
-class FakeOwnBroker:
-    """Stands for a scenario's broker: remembers how it was started."""
-
-    flags: Mapping[str, str]
-    directory: Path
-    is_running = False
-
-    def make(self, directory: Path, flags: Mapping[str, str], environment: Mapping[str, str] | None) -> Self:
-        self.directory, self.flags = directory, flags
-        return self
-
-    def __enter__(self) -> Self:
-        self.is_running = True
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.is_running = False
-
-
-@pytest.fixture
-def own_broker(monkeypatch: pytest.MonkeyPatch) -> FakeOwnBroker:
-    fake = FakeOwnBroker()
-    monkeypatch.setattr(commands, "OwnBroker", fake.make)
-    monkeypatch.setattr(commands, "unwind_on_sigterm", lambda: None)
-    return fake
-
-
-class FakeScenario:
-    """Stands for a scenario: finds what it was told to find."""
-
-    ENVIRONMENT: ClassVar = {"NAME": "value"}
-    finding: Finding | Exception
-    load: Load
-
-    def __call__(self, broker: object, load: Load, *rest: Any) -> Self:
-        self.load = load
-        return self
-
-    def run(self) -> list[Finding]:
-        if isinstance(self.finding, Exception):
-            raise self.finding
-        return [self.finding]
-
-
-@pytest.fixture
-def scenario(monkeypatch: pytest.MonkeyPatch) -> FakeScenario:
-    fake = FakeScenario()
-    for name in ("Depth", "Hostile", "Reconnect"):
-        monkeypatch.setattr(commands, name, fake)
-    return fake
-
-
-@pytest.mark.parametrize(
-    ("name", "messages", "limit"),
-    [("reconnect", 200_000, "16000000"), ("depth", 1_000_000, "64000000"), ("hostile", 100_000, "64000000")],
-)
-def test_a_scenario_has_a_broker_of_its_own(
-    own_broker: FakeOwnBroker, scenario: FakeScenario, run: Run, name: str, messages: int, limit: str
-) -> None:
-    scenario.finding = at_most("missing", 0, 0)
-    result = run("perf", "scenario", name, "--output", "json")
-    assert result.exit_code == 0
-    assert own_broker.flags == {"memory-limit": limit}
-    assert scenario.load.messages == messages
-    assert not own_broker.is_running
-    assert not own_broker.directory.exists()
-
-
-def test_a_broken_promise_is_a_failure(own_broker: FakeOwnBroker, scenario: FakeScenario, run: Run) -> None:
-    scenario.finding = at_most("missing", 1, 0)
-    result = run("perf", "scenario", "reconnect", "--store", "memory:", "--messages", "2000", "--memory-limit", "1MB")
-    assert result.exit_code == 1
-    assert "missing  1         at most 0  no" in result.stdout
-    assert own_broker.flags == {"memory-limit": "1000000", "store": "memory:"}
-
-
-def test_a_broker_that_fails_is_an_error_and_its_data_goes(
-    own_broker: FakeOwnBroker, scenario: FakeScenario, run: Run
-) -> None:
-    scenario.finding = BrokerUnreachable("the broker closed the connection")
-    result = run("perf", "scenario", "depth")
-    assert result.exit_code == 5
-    assert not own_broker.is_running
-    assert not own_broker.directory.exists()
-
-
-def test_keep_leaves_the_data(own_broker: FakeOwnBroker, scenario: FakeScenario, run: Run) -> None:
-    scenario.finding = at_most("missing", 0, 0)
-    result = run("perf", "scenario", "hostile", "--keep")
-    assert f"the broker's data and log are in {own_broker.directory}" in result.stderr
-    own_broker.directory.rmdir()
-
-
-def test_numbers_must_fit_into_a_body(own_broker: FakeOwnBroker, scenario: FakeScenario, run: Run) -> None:
-    assert run("perf", "scenario", "reconnect", "--size", "11").exit_code == 2
-    assert not hasattr(own_broker, "flags")

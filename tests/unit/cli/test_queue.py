@@ -173,6 +173,11 @@ def test_destruction_is_asked_about_on_a_terminal(
     assert len(broker.calls) == 2
 
 
+def test_braces_in_a_name_are_only_a_name(broker: FakeBroker, run: Run) -> None:
+    broker.answer("POST", "/queues/%7Bit%7D/pause", {})
+    assert run("queue", "pause", "{it}").stdout == "paused {it}\n"
+
+
 def test_browse_goes_on_from_page_to_page_until_the_end(broker: FakeBroker, run: Run) -> None:
     broker.answer_in_turn(
         "GET",

@@ -10,7 +10,7 @@ from click.testing import Result
 
 from quire.cli import store as module
 from quire.store.filelock import FileLock
-from quire.store.maintenance.store_maintenance import writing
+from quire.store.maintenance.open_store import open_for_writing
 from tests.samples import make_version_1 as sample
 from tests.unit.store.maintained import LEFT, fill, lines
 from tests.unit.store.tampering import tampering_for
@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for variable in ("QUIRE_STORE__URL", "QUIRE_STORE__DATA"):
         monkeypatch.delenv(variable, raising=False)
     place = Place(request.param, tmp_path)
-    with writing(place.url, create=True) as opened:
+    with open_for_writing(place.url, create=True) as opened:
         fill(opened.store)
     return place
 

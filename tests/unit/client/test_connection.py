@@ -17,6 +17,7 @@ from quire.errors import (
 from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.encoder import encode_frame, error_frame
 from quire.protocols.stomp.versions import Version
+from tests.fuzz.stomp_decoder import decode
 
 
 class ScriptedBroker:
@@ -41,7 +42,7 @@ class ScriptedBroker:
     def sendall(self, data: bytes) -> None:
         if self.broken:
             raise BrokenPipeError(32, "Broken pipe")
-        for head, receipt, body in self._decoder.receive(data):
+        for head, receipt, body in decode(self._decoder, data):
             self.sent.append((head.command, head.headers, body))
             self.unread += self.answer(head.command, receipt)
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_LOGGED = re.compile(r'(?:\bevent\(|\._tell\(|\.audit\(|\.total\([^"]*)\s*"([a-z]+\.[a-z-]+)"')
+_LOGGED = re.compile(r'(?:\bevent|\._tell|\.audit|\.changed|\.removed|\.transferred|\.total)\(\s*"([a-z]+\.[a-z-]+)"')
 
 
 def test_page_names_every_event() -> None:

@@ -171,6 +171,12 @@ def test_document_refers_to_nothing_that_is_missing(api: Api) -> None:
     assert {reference.rpartition("/")[2] for reference in references} <= set(document["components"]["schemas"])
 
 
+def test_document_says_what_each_field_of_a_queue_means(api: Api) -> None:
+    fields = api.call("GET", "/openapi.json").json()["components"]["schemas"]["QueueStatus"]["properties"]
+    assert fields["in_flight"] == {"type": "integer", "description": "Messages that consumers have."}
+    assert all("description" in field for field in fields.values())
+
+
 def test_document_has_parameters_and_bodies(api: Api) -> None:
     paths = api.call("GET", "/openapi.json").json()["paths"]
     browse = paths["/api/v1/queues/{name}/messages"]["get"]["parameters"]
@@ -204,7 +210,7 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
     query = {"producer": "p"} if row.query is StageQuery else {}
     sent = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
-    api.application.bulk = Running("memory:", api.stepped.settings)
+    api.application.doors.bulk = Running("memory:", api.stepped.settings)
     answer = api.call(row.method, path, params=query, **sent)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)
@@ -218,7 +224,7 @@ def test_page_names_every_endpoint() -> None:
 
 
 def test_a_bulk_server_that_listens_everywhere_is_where_the_broker_was_reached(api: Api) -> None:
-    api.application.bulk = running = Running("memory:", api.stepped.settings)
+    api.application.doors.bulk = running = Running("memory:", api.stepped.settings)
     answer = api.call("POST", "/bulk").json()
     assert answer == {"url": "http://127.0.0.1:8162", "token": running.token}
 

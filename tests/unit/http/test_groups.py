@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quire.errors import StoreFull
-from quire.http import group_metrics
+from quire.http import resource_metrics
 from quire.testing.stepped import Frame, SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.broker.streams.member_rig import Member, StreamRig, by_offset, numbers
@@ -298,7 +298,7 @@ def test_what_is_not_known_has_no_sample() -> None:
 
 
 def test_metrics_are_of_so_many_groups(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_metrics, "GROUPS_SHOWN", 2)
+    monkeypatch.setattr(resource_metrics, "GROUPS_SHOWN", 2)
     for name in ("a", "b"):
         groups.post("clone", to=name)
     samples = scraped(groups)

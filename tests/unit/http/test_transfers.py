@@ -182,3 +182,10 @@ def test_transfer_that_is_refused_is_not_logged(api: Api, caplog: pytest.LogCapt
         assert api.error("POST", "/queues/q/move", json={"to": "r", "ids": ["none"]}) == (404, "unknown-message")
         assert api.error("POST", "/queues/q/move", json={"to": "q"})[0] == 400
     assert caplog.records == []
+
+
+def test_braces_in_names_stand_in_the_log_as_they_are(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    fill(api, 1, "{x}")
+    with caplog.at_level("INFO", "quire"):
+        assert api.call("POST", "/queues/%7Bx%7D/move", json={"to": "{y}"}).json()["moved"] == 1
+    assert caplog.records[-1].getMessage().startswith("messages of queue {x} were moved to {y}: 1 messages, by ")

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import pytest
 
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError
-from quire.protocols.stomp.decoder import Decoder, Event, Limits
-from quire.protocols.stomp.frames import ACK_RUN, CLIENT_COMMANDS, SERVER_COMMANDS
+from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
+from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, AckRun
 from quire.protocols.stomp.versions import Version
-from tests.fuzz.stomp_decoder import Frame, frames_of
+from tests.fuzz.stomp_decoder import Frame, decode, fault_of, frames_of
 
 LIMITS = Limits(max_headers=3, max_line=120, max_body=50)
 
@@ -250,12 +250,13 @@ def decoder_for(vector: Vector) -> Decoder:
 
 def assert_decoded(vector: Vector, decoder: Decoder, events: list[Event]) -> None:
     assert frames_of(events) == vector.frames
+    fault = fault_of(decoder)
     if vector.error is None:
-        assert decoder.error is None
+        assert fault is None
     else:
-        assert type(decoder.error) is vector.error
-        assert vector.words in str(decoder.error)
-        assert decoder.receive(b"BEGIN\n\n\0" + b"ERROR\n\n\0") == []
+        assert type(fault) is vector.error
+        assert vector.words in str(fault)
+        assert decode(decoder, b"BEGIN\n\n\0" + b"ERROR\n\n\0") == []
     assert decoder.buffered == 0
 
 
@@ -263,24 +264,24 @@ def assert_decoded(vector: Vector, decoder: Decoder, events: list[Event]) -> Non
 class TestGoldenVectors:
     def test_whole(self, vector: Vector) -> None:
         decoder = decoder_for(vector)
-        assert_decoded(vector, decoder, decoder.receive(vector.stream))
+        assert_decoded(vector, decoder, decode(decoder, vector.stream))
 
     def test_cut_in_two_anywhere(self, vector: Vector) -> None:
         for cut in range(len(vector.stream) + 1):
             decoder = decoder_for(vector)
-            events = decoder.receive(vector.stream[:cut]) + decoder.receive(vector.stream[cut:])
+            events = decode(decoder, vector.stream[:cut]) + decode(decoder, vector.stream[cut:])
             assert_decoded(vector, decoder, events)
 
     def test_octet_by_octet(self, vector: Vector) -> None:
         decoder = decoder_for(vector)
-        events = [event for octet in vector.stream for event in decoder.receive(bytes([octet]))]
+        events = [event for octet in vector.stream for event in decode(decoder, bytes([octet]))]
         assert_decoded(vector, decoder, events)
 
     def test_behind_other_frames(self, vector: Vector) -> None:
         """Known heads and positions other than 0 change nothing."""
         other = b"ERROR\nk:v\n\n\0\n" if vector.commands is SERVER_COMMANDS else b"SEND\nk:v\nreceipt:1\n\n\0\n" * 3
         decoder = decoder_for(vector)
-        events = decoder.receive(other + vector.stream)
+        events = decode(decoder, other + vector.stream)
         assert_decoded(vector, decoder, events[other.count(b"\0") :])
 
 
@@ -290,10 +291,10 @@ def ack(number: int, end: bytes = b"") -> bytes:
 
 def ids_of_runs(stream: bytes) -> list[object]:
     decoder = Decoder(LIMITS)
-    events = decoder.receive(stream)
-    assert decoder.error is None
+    events = decode(decoder, stream)
+    assert fault_of(decoder) is None
     assert not decoder.buffered
-    return [body for head, _, body in events if head is ACK_RUN]
+    return [head.ids for head, _, _ in events if isinstance(head, AckRun)]
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n\n"])
@@ -316,10 +317,11 @@ def test_a_run_has_a_limit() -> None:
 def test_an_ack_with_a_receipt_right_behind_an_ack_is_a_frame_of_its_own() -> None:
     """Possessive quantifiers, as Python before 3.11.5 has them, take half of it into the run."""
     decoder = Decoder(LIMITS)
-    events = decoder.receive(b"ACK\nid:1\n\n\0ACK\nid:2\nreceipt:r\n\n\0")
-    assert decoder.error is None
-    run, (head, receipt, _) = events
-    assert run == (ACK_RUN, None, [b"1"])
+    events = decode(decoder, b"ACK\nid:1\n\n\0ACK\nid:2\nreceipt:r\n\n\0")
+    assert fault_of(decoder) is None
+    (run, _, _), (head, receipt, _) = events
+    assert isinstance(run, AckRun)
+    assert run.ids == [b"1"]
     assert (head.command, head.headers, receipt) == (b"ACK", {"id": "2"}, b"r")
 
 
@@ -327,7 +329,8 @@ def test_acks_of_1_1_do_not_come_as_runs() -> None:
     """There an id does not say which message is meant, so the session must see the headers."""
     decoder = Decoder(LIMITS)
     decoder.version = Version.V1_1
-    assert ACK_RUN not in [head for head, _, _ in decoder.receive(b"ACK\nid:1\n\n\0ACK\nid:2\n\n\0")]
+    events = decode(decoder, b"ACK\nid:1\n\n\0ACK\nid:2\n\n\0")
+    assert [head.headers for head, _, _ in events] == [{"id": "1"}, {"id": "2"}]
 
 
 @pytest.mark.parametrize("end", [b"", b"\n\0"])
@@ -336,55 +339,87 @@ def test_a_head_of_many_lines_has_a_limit(end: bytes, size: int) -> None:
     decoder = Decoder(Limits(max_headers=100, max_line=20, max_body=50))
     stream = b"SEND\n" + b"a:1234567\n" * 16 + end
     for start in range(0, len(stream), size):
-        assert decoder.receive(stream[start : start + size]) == []
-    assert isinstance(decoder.error, LimitExceeded)
-    assert decoder.error.data == {"max_head": 160}
+        assert decode(decoder, stream[start : start + size]) == []
+    fault = fault_of(decoder)
+    assert isinstance(fault, LimitExceeded)
+    assert fault.data == {"max_head": 160}
 
 
 @pytest.mark.parametrize("lines", ["a:b\nreceipt:%d", "receipt:%d\na:b", "receipt:%d\r\na:b"])
 def test_sends_that_differ_in_receipt_and_body_share_their_head(lines: str) -> None:
     stream = "".join(f"SEND\n{lines % number}\n\n{number}\0" for number in range(4)).encode()
-    heads = [head for head, _, _ in Decoder(LIMITS).receive(stream)]
+    heads = [head for head, _, _ in decode(Decoder(LIMITS), stream)]
     assert heads == [heads[0]] * 4
 
 
 def test_headers_have_the_first_of_a_repeated_header() -> None:
-    [(head, _, _)] = Decoder(LIMITS).receive(b"SEND\na:1\nb:2\na:3\n\n\0")
+    [(head, _, _)] = decode(Decoder(LIMITS), b"SEND\na:1\nb:2\na:3\n\n\0")
     assert head.headers == {"a": "1", "b": "2"}
 
 
 def test_another_version_reads_a_known_head_anew() -> None:
     decoder = Decoder(LIMITS)
-    [(head, _, _)] = decoder.receive(b"SEND\na:\\c\n\n\0")
+    [(head, _, _)] = decode(decoder, b"SEND\na:\\c\n\n\0")
     decoder.version = Version.V1_0
-    [(head_of_1_0, _, _)] = decoder.receive(b"SEND\na:\\c\n\n\0")
+    [(head_of_1_0, _, _)] = decode(decoder, b"SEND\na:\\c\n\n\0")
     assert (head.headers["a"], head_of_1_0.headers["a"]) == (":", "\\c")
 
 
 def test_connect_and_connected_set_the_version() -> None:
     decoder, client = Decoder(LIMITS), Decoder(LIMITS, SERVER_COMMANDS)
-    decoder.receive(b"CONNECT\naccept-version:1.0,1.1\n\n\0")
-    client.receive(b"CONNECTED\nversion:1.1\n\n\0")
+    decode(decoder, b"CONNECT\naccept-version:1.0,1.1\n\n\0")
+    decode(client, b"CONNECTED\nversion:1.1\n\n\0")
     assert decoder.version is client.version is Version.V1_1
 
 
 def test_a_stream_of_ever_new_heads_is_not_remembered() -> None:
     decoder = Decoder(Limits())
     for number in range(1000):
-        decoder.receive(b"SEND\na:%d\n\n\0" % number)
+        decode(decoder, b"SEND\na:%d\n\n\0" % number)
     assert len(decoder._heads) <= 64
+
+
+def test_events_come_in_batches() -> None:
+    decoder = Decoder(LIMITS)
+    decoder.receive(b"".join([b"SEND\n\n%d\0" % number for number in range(2 * BATCH + 1)]) + b"SEND\n\nx")
+    assert [len(decoder.next_events()) for _ in range(4)] == [BATCH, BATCH, 1, 0]
+    decoder.receive(b"y\0" * 2)
+    assert [body for _, _, body in decoder.next_events()] == [b"xy"]
+
+
+def test_octets_that_come_before_all_are_decoded_are_decoded_behind_them() -> None:
+    decoder = Decoder(LIMITS)
+    bodies = [b"%d" % number for number in range(2 * BATCH)]
+    stream = b"".join([b"SEND\n\n" + body + b"\0" for body in bodies])
+    decoder.receive(stream[: len(stream) - 9])
+    events = decoder.next_events()
+    decoder.receive(stream[len(stream) - 9 :])
+    while more := decoder.next_events():
+        events += more
+    assert [body for _, _, body in events] == bodies
+
+
+def test_a_fault_is_raised_once_what_came_before_it_is_handed_out() -> None:
+    decoder = Decoder(LIMITS)
+    decoder.receive(b"SEND\n\n1\0WRONG\n\n\0")
+    assert [body for _, _, body in decoder.next_events()] == [b"1"]
+    for _ in range(2):
+        with pytest.raises(ProtocolViolation, match="WRONG"):
+            decoder.next_events()
+        decoder.receive(b"SEND\n\n2\0")
 
 
 def test_faults_carry_data() -> None:
     decoder = Decoder(LIMITS)
-    decoder.receive(b"SEND\na:b\nc\n\n\0")
-    assert decoder.error is not None
-    assert decoder.error.data == {"command": "SEND", "line": 3}
+    decode(decoder, b"SEND\na:b\nc\n\n\0")
+    fault = fault_of(decoder)
+    assert fault is not None
+    assert fault.data == {"command": "SEND", "line": 3}
 
 
 def test_a_body_that_comes_in_many_chunks_is_whole() -> None:
     body = bytes(range(256)) * 4000
     decoder = Decoder(Limits())
     stream = b"SEND\ncontent-length:%d\n\n" % len(body) + body + b"\0"
-    events = [event for start in range(0, len(stream), 1000) for event in decoder.receive(stream[start : start + 1000])]
+    events = [event for start in range(0, len(stream), 1000) for event in decode(decoder, stream[start : start + 1000])]
     assert [event[2] for event in events] == [body]

@@ -7,6 +7,7 @@ from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.encoder import content_for, encode_frame, encode_receipts, error_frame
 from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.protocols.stomp.versions import Version
+from tests.fuzz.stomp_decoder import decode, fault_of
 
 V1_0, V1_1, V1_2 = Version
 
@@ -84,7 +85,7 @@ def test_content_without_escapes_is_passed_on_as_it_is(version: Version) -> None
 def test_error_frame() -> None:
     error = ProtocolViolation("line one: bad\nline two")
     frame = error_frame(error, V1_2, b"r\\c7")
-    [(head, _, body)] = Decoder(Limits(), SERVER_COMMANDS).receive(frame)
+    [(head, _, body)] = decode(Decoder(Limits(), SERVER_COMMANDS), frame)
     assert head.headers == {
         "receipt-id": "r:7",
         "message": "protocol-violation: line one: bad line two",
@@ -99,8 +100,8 @@ def test_error_frame() -> None:
 def test_error_frame_of_any_text_in_any_version(version: Version) -> None:
     decoder = Decoder(Limits(), SERVER_COMMANDS)
     decoder.version = version
-    [(head, _, _)] = decoder.receive(error_frame(ProtocolViolation("\\x\r\n:" * 200), version, None))
-    assert decoder.error is None
+    [(head, _, _)] = decode(decoder, error_frame(ProtocolViolation("\\x\r\n:" * 200), version, None))
+    assert fault_of(decoder) is None
     assert "receipt-id" not in head.headers
 
 

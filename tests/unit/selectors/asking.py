@@ -1,13 +1,25 @@
 """How the tests of selectors ask: about headers with types, or about a message."""
 
+from collections.abc import Callable
+
 from quire.message import Message, header_lines
 from quire.selectors import Selector
+from quire.selectors.compiler import Compiler
+from quire.selectors.parser import parse
 from quire.selectors.values import Value
+
+Lookup = Callable[[str], Value]
+"""Gives the value of a header by its name; None if there is no such header."""
+
+
+def evaluate(text: str, lookup: Lookup) -> bool | None:
+    """What a selector says of headers that have types: TRUE, FALSE, or None for UNKNOWN."""
+    return Compiler[Lookup](lambda name: lambda lookup: lookup(name)).condition(parse(text))(lookup)
 
 
 def ask(text: str, **headers: Value) -> bool | None:
     """What a selector says of headers that have types."""
-    return Selector(text).evaluate(headers.get)
+    return evaluate(text, headers.get)
 
 
 def message_of(

@@ -4,7 +4,7 @@ import pytest
 
 from quire.message import Message, header_lines
 from quire.selectors import Selector
-from tests.unit.selectors.asking import ask_message, message_of
+from tests.unit.selectors.asking import ask_message, evaluate, message_of
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_a_name_that_no_message_can_have_is_null() -> None:
 
 
 def test_typed_headers_and_those_of_a_message_are_asked_of_one_selector() -> None:
-    one = Selector("price > 5")
-    assert one.evaluate({"price": 17}.get) is True
-    assert one.matches(message_of({"price": "17"})) is True
-    assert one.evaluate({"price": 3.5}.get) is False
-    assert one.evaluate(lambda name: None) is None
+    text = "price > 5"
+    assert evaluate(text, {"price": 17}.get) is True
+    assert Selector(text).matches(message_of({"price": "17"})) is True
+    assert evaluate(text, {"price": 3.5}.get) is False
+    assert evaluate(text, lambda name: None) is None
 
 
 def test_a_thousand_headers_do_no_harm() -> None:

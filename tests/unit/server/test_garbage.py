@@ -11,6 +11,8 @@ from quire.scheduler import Scheduler
 from quire.server import garbage
 from quire.server.garbage import PERIOD, GarbageCollection
 
+pytestmark = pytest.mark.slow  # it looks at all objects of the test run
+
 
 class Node:
     """Part of a cycle."""
@@ -45,6 +47,7 @@ def rig() -> Iterator[Rig]:
     rig.collection.stop()
     assert gc.get_threshold() != garbage.THRESHOLDS
     assert gc.get_freeze_count() == 0
+    gc.freeze()  # as tests/conftest.py has it
 
 
 def test_what_has_survived_is_not_looked_at_again(rig: Rig) -> None:

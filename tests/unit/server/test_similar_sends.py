@@ -27,7 +27,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return route_of(*arguments)
 
     monkeypatch.setattr("quire.protocols.stomp.decoder.parse_head", parse)
-    monkeypatch.setattr("quire.server.stomp.stomp_session.route_of", route)
+    monkeypatch.setattr("quire.server.stomp.stomp_sends.route_of", route)
     return calls
 
 

@@ -6,8 +6,8 @@ from quire.message import Message
 from quire.store.base import Delivery, Store, StoredDestination, WriteBatch
 from quire.store.maintenance.export import export
 from quire.store.maintenance.findings import Finding, Problem, RepairReport
+from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.repair import repair
-from quire.store.maintenance.store_maintenance import reading, writing
 from quire.store.maintenance.verify import verify
 
 REMOVED = {3, 4, 25, 40}
@@ -42,7 +42,7 @@ def fill(store: Store) -> None:
 
 def findings(url: str) -> list[Finding]:
     """What verify finds."""
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         return list(verify(opened.store, opened.maintenance))
 
 
@@ -53,13 +53,13 @@ def problems(url: str) -> set[tuple[Problem, int]]:
 
 def lines(url: str) -> list[str]:
     """The store's export."""
-    with reading(url) as opened:
-        return list(export(opened))
+    with open_for_reading(url) as opened:
+        return list(export(opened.store))
 
 
 def mend(url: str, damaged: Path | None = None) -> RepairReport:
     """Repair the store, and verify that nothing is left."""
-    with writing(url) as opened:
+    with open_for_writing(url) as opened:
         report = repair(opened, damaged or Path("/nonexistent/damaged"))
     assert findings(url) == []
     return report
@@ -67,5 +67,5 @@ def mend(url: str, damaged: Path | None = None) -> RepairReport:
 
 def sequences(url: str) -> list[int]:
     """The sequences of lane 1."""
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         return [link.sequence for link in opened.store.links(1, 0, 1000)]

@@ -12,11 +12,11 @@ from quire.clock import SystemClock
 from quire.store.base import Delivery, LaneState, Sync
 from quire.store.lmdb_lane import LANE, STATE, Databases, pack_delivery
 from quire.store.maintenance.lmdb_pages import PagePair, pack_entries, page_pairs
-from quire.store.maintenance.store_maintenance import store_path
 from quire.store.pages import KEY
 from quire.store.sql.postgresql import Postgresql
 from quire.store.sql.sqlite import Sqlite
 from quire.store.sql.tables import deliveries, destinations, lanes, links, records
+from quire.store.urls import store_path
 
 
 class LmdbTampering:

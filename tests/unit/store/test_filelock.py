@@ -26,9 +26,9 @@ def test_one_holder_at_a_time(path: Path) -> None:
     first, second = FileLock(path), FileLock(path)
     assert first.acquire("one")
     assert not second.acquire("two")
-    assert (first.held, second.held) == (True, False)
+    assert (first.is_ours, second.is_ours) == (True, False)
     first.release()
-    assert not first.held
+    assert not first.is_ours
     assert second.acquire("two")
 
 
@@ -66,9 +66,9 @@ def test_lock_on_a_replaced_file_is_lost(path: Path) -> None:
     first, second = FileLock(path), FileLock(path)
     first.acquire("one")
     path.unlink()
-    assert not first.held
+    assert not first.is_ours
     assert second.acquire("two")
-    assert (first.held, first.acquire("one"), second.held) == (False, False, True)
+    assert (first.is_ours, first.acquire("one"), second.is_ours) == (False, False, True)
 
 
 def test_missing_directory_is_an_error(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from quire.errors import InvalidArgument
 from quire.store.base import WriteBatch
 from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.lines import dump
+from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.restore import restore
-from quire.store.maintenance.store_maintenance import reading, writing
 from quire.store.marks import walk_marks
 from quire.testing.faults import FaultyStore
 from tests.unit.store.maintained import fill, findings, lines, mend
@@ -25,21 +25,21 @@ MARKS = {
 @pytest.fixture(params=["lmdb", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     url = f"{request.param}://{tmp_path}/store"
-    with writing(url, create=True) as opened:
+    with open_for_writing(url, create=True) as opened:
         fill(opened.store)
         opened.store.apply(WriteBatch(marks={**MARKS, "transaction": None}))
     return url
 
 
 def marks(url: str) -> dict[str, bytes]:
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         return dict(walk_marks(opened.store))
 
 
 @pytest.mark.parametrize("scheme", ["lmdb", "sqlite"])
 def test_export_and_import(url: str, tmp_path: Path, scheme: str) -> None:
     imported = f"{scheme}://{tmp_path}/imported"
-    with writing(imported, create=True) as opened:
+    with open_for_writing(imported, create=True) as opened:
         import_lines(opened.store, lines(url))
     assert marks(imported) == MARKS
     assert findings(imported) == []
@@ -48,7 +48,7 @@ def test_export_and_import(url: str, tmp_path: Path, scheme: str) -> None:
 def test_large_marks_are_imported_a_few_at_a_time(tmp_path: Path) -> None:
     exported = [dump({"type": "quire-export", "version": 1})]
     exported += [dump({"type": "mark", "key": f"xa/{number}", "value": "QUJD" * (1 << 19)}) for number in range(7)]
-    with writing(f"lmdb://{tmp_path}/store", create=True) as opened:
+    with open_for_writing(f"lmdb://{tmp_path}/store", create=True) as opened:
         store = FaultyStore(opened.store)
         import_lines(store, exported)
         assert store.commits == 3
@@ -57,7 +57,7 @@ def test_large_marks_are_imported_a_few_at_a_time(tmp_path: Path) -> None:
 
 def test_an_import_replaces_no_mark(url: str) -> None:
     exported = [dump({"type": "quire-export", "version": 1}), dump({"type": "mark", "key": "xa/none", "value": ""})]
-    with writing(url) as opened:
+    with open_for_writing(url) as opened:
         import_lines(opened.store, exported)
         with pytest.raises(InvalidArgument, match="xa/none"):
             import_lines(opened.store, [exported[0], exported[1].replace('""', '"AAAA"')])
@@ -65,7 +65,7 @@ def test_an_import_replaces_no_mark(url: str) -> None:
 
 
 def test_backup_and_restore(url: str, tmp_path: Path) -> None:
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         opened.maintenance.backup(tmp_path / "backup")
     restored = f"{url.partition(':')[0]}://{tmp_path}/restored"
     restore(restored, tmp_path / "backup")
@@ -73,7 +73,7 @@ def test_backup_and_restore(url: str, tmp_path: Path) -> None:
 
 
 def test_compact(url: str) -> None:
-    with writing(url) as opened:
+    with open_for_writing(url) as opened:
         opened.maintenance.compact()
     assert marks(url) == MARKS
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.store.lmdb_lane import LANE
+from quire.store.maintenance.open_store import open_for_writing
 from quire.store.maintenance.repair import repair
-from quire.store.maintenance.store_maintenance import writing
 from quire.store.pages import KEY
 from tests.unit.store.maintained import LEFT, fill, findings, sequences
 from tests.unit.store.tampering import LmdbTampering, SqlTampering, page_of
@@ -17,13 +17,13 @@ FIELDS = ("previous", "next", "size", "checksum")
 
 
 def made(url: str) -> str:
-    with writing(url, create=True) as opened:
+    with open_for_writing(url, create=True) as opened:
         fill(opened.store)
     return url
 
 
 def mended(url: str, place: Path) -> None:
-    with writing(url) as opened:
+    with open_for_writing(url) as opened:
         repair(opened, place / "damaged.ndjson")
     assert findings(url) == []
 

@@ -7,7 +7,7 @@ import pytest
 from quire.store.base import Delivery, LaneState
 from quire.store.lmdb_lane import EXPIRATION, LANE
 from quire.store.maintenance.findings import Problem, RepairReport
-from quire.store.maintenance.store_maintenance import reading, writing
+from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.verify import verify
 from quire.store.memory import MemoryStore
 from quire.store.pages import KEY, RECORD
@@ -31,7 +31,7 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 def filled(url: str) -> str:
-    with writing(url, create=True) as opened:
+    with open_for_writing(url, create=True) as opened:
         fill(opened.store)
     return url
 
@@ -52,7 +52,7 @@ def test_verify_needs_nothing_but_the_spi() -> None:
 
 def test_progress_counts_every_record(url: str) -> None:
     checked: list[int] = []
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         assert list(verify(opened.store, opened.maintenance, checked.append)) == []
     assert sum(checked) == len(LEFT)
 
@@ -121,7 +121,7 @@ def test_a_lane_without_a_destination_becomes_a_queue(url: str) -> None:
     tampering_for(url).lose_destination()
     assert problems(url) == {(Problem.STRAY_LANE, 0)}
     assert mend(url) == RepairReport(adopted=1)
-    with reading(url) as opened:
+    with open_for_reading(url) as opened:
         (recovered,) = [found for found in opened.store.destinations() if 1 in found.lanes]
     assert (recovered.kind, recovered.name) == ("queue", "Recovered.1")
 
@@ -157,7 +157,7 @@ def test_a_lost_links_page_comes_back_from_the_records(lmdb_url: str, tmp_path: 
     report = mend(lmdb_url)
     assert (report.restored, report.lost, report.damaged) == (20, 0, 0)
     assert sequences(lmdb_url) == sorted({*LEFT, 3, 4})
-    with reading(lmdb_url) as opened:
+    with open_for_reading(lmdb_url) as opened:
         messages, _ = opened.store.page(1, 0, 10**9, 1000)
         states = dict(opened.store.deliveries(1, 0, 1000))
     assert all(found.redelivered for found in messages if found.sequence <= 20)
@@ -178,7 +178,7 @@ def test_an_unreadable_state_is_made_again(lmdb_url: str, tmp_path: Path) -> Non
         txn.put(LANE.pack(1), b"?", db=dbs.lanes)
     assert problems(lmdb_url) == {(Problem.UNREADABLE, 0)}
     assert mend(lmdb_url).lanes == 1
-    with reading(lmdb_url) as opened:
+    with open_for_reading(lmdb_url) as opened:
         state = opened.store.lane_state(1)
     assert state == LaneState(1, 39, len(LEFT), sum(message(n).size for n in LEFT), 40, dispatch_mark=39)
 

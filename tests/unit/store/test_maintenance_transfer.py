@@ -11,7 +11,8 @@ from quire.message import Message
 from quire.store.base import Delivery, StoredDestination, WriteBatch
 from quire.store.maintenance.importer import import_lines
 from quire.store.maintenance.lines import dump, load, message_line, read_message
-from quire.store.maintenance.store_maintenance import writing
+from quire.store.maintenance.open_store import open_for_writing
+from quire.store.marks import walk_producers
 from quire.store.memory import MemoryStore
 from tests.unit.store.maintained import LEFT, fill, findings, lines
 
@@ -28,10 +29,10 @@ def opened_memory() -> MemoryStore:
 @pytest.mark.parametrize(("source", "target"), [("lmdb", "sqlite"), ("sqlite", "lmdb")])
 def test_an_export_imported_elsewhere_exports_the_same(tmp_path: Path, source: str, target: str) -> None:
     old, new = f"{source}://{tmp_path}/old", f"{target}://{tmp_path}/new"
-    with writing(old, create=True) as opened:
+    with open_for_writing(old, create=True) as opened:
         fill(opened.store)
     exported = lines(old)
-    with writing(new, create=True) as opened:
+    with open_for_writing(new, create=True) as opened:
         report = import_lines(opened.store, exported)
     assert report.messages == len(LEFT)
     assert report.destinations == 2
@@ -41,11 +42,11 @@ def test_an_export_imported_elsewhere_exports_the_same(tmp_path: Path, source: s
 
 def test_an_import_comes_beside_what_is_there(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path}/store"
-    with writing(url, create=True) as opened:
+    with open_for_writing(url, create=True) as opened:
         fill(opened.store)
     renamed = [line.replace('"name":"orders"', '"name":"orders-2"') for line in lines(url)]
     renamed = [line.replace('"name":"empty"', '"name":"empty-2"') for line in renamed]
-    with writing(url) as opened:
+    with open_for_writing(url) as opened:
         import_lines(opened.store, renamed)
         found = [(owner.id, owner.name, owner.lanes) for owner in opened.store.destinations()]
         assert opened.store.lane_state(3) == opened.store.lane_state(1)
@@ -123,11 +124,11 @@ def test_any_history_survives_the_way_through_three_stores(
 ) -> None:
     place = tmp_path_factory.mktemp("history")
     urls = [f"lmdb://{place}/1", f"sqlite://{place}/2", f"lmdb://{place}/3"]
-    with writing(urls[0], create=True) as opened:
+    with open_for_writing(urls[0], create=True) as opened:
         for batch in histories(data):
             opened.store.apply(batch)
     for old, new in pairwise(urls):
-        with writing(new, create=True) as opened:
+        with open_for_writing(new, create=True) as opened:
             import_lines(opened.store, lines(old))
     assert findings(urls[2]) == []
     assert lines(urls[0]) == lines(urls[1]) == lines(urls[2])
@@ -151,3 +152,10 @@ def histories(data: st.DataObject) -> list[WriteBatch]:
             part.removals += data.draw(st.lists(sequences, max_size=10), "removals")
         batches.append(batch)
     return batches
+
+
+def test_long_producer_ids_are_walked_to_the_end(tmp_path: Path) -> None:
+    ids = {f"{'p' * 600}{number}": number for number in range(9)}
+    with open_for_writing(f"lmdb://{tmp_path}/store", create=True) as opened:
+        opened.store.apply(WriteBatch(producers={**ids, "short": 9}))
+        assert sorted(number for _, number in walk_producers(opened.store, 2)) == list(range(10))

@@ -213,7 +213,7 @@ def test_the_index_of_expirations_is_read_on_from_an_entry_not_from_its_head(sto
     def note(_connection: Any, _cursor: Any, text: str, values: Any, *_: Any) -> None:
         statements.append((text, values))
 
-    event.listen(store._backend.reader, "before_cursor_execute", note)
+    event.listen(store.backend.reader, "before_cursor_execute", note)
     assert store.expired(5000, 5, Expiration(1990, 1, 1990)) == [(at, 1, at) for at in range(1991, 1996)]
     ((text, values),) = [(text, values) for text, values in statements if "expiration" in text]
     work = 0

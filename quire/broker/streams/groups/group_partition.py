@@ -77,14 +77,13 @@ class GroupPartition(LaneSubscription):
         group: as given.
         partition: as given.
         timed_out: how many leases ended because their time was up.
-        retried: how many messages failed and were put into the retry lane.
         lost: how many messages retention let go before the group had finished them.
     """
 
     def __init__(self, group: PartitionGroup, partition: Partition, finished: AckSet, progress: Progress) -> None:
         self.group = group
         self.partition = partition
-        self.timed_out = self.retried = self.lost = 0
+        self.timed_out = self.lost = 0
         self._written: Progress | None = None
         core, order = partition.core, group.definition.order
         partition.start_after(finished.highest)
@@ -220,7 +219,6 @@ class GroupPartition(LaneSubscription):
             delay = self.redelivery_delay_ms(message) if delay_ms is None else delay_ms
             state = Delivery(message.deliveries, message.failures, now + delay, cause)
             retries.relocate(self.partition.lane, message, state)
-        self.retried += len(waiting)
         self.redelivered += len(relocated)
         if self.ledger is not None:
             self.ledger.came_back(relocated)

@@ -105,7 +105,6 @@ class RetryQueue(LaneDispatch):
         name: the retry lane's name.
         marks: the marks of what is in it.
         timed_out: how many leases ended because their time was up.
-        cancelled: how many retries were not needed after all.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class RetryQueue(LaneDispatch):
         self.group = group
         self.stored = stored
         self.name = stored.name
-        self.timed_out = self.cancelled = 0
+        self.timed_out = 0
         self._settled = settled
         self.marks = RetryMarks(core.store, group.number)
         self._bytes_key = f"{prefix_of(group.number)}retry-bytes"
@@ -280,7 +279,6 @@ class RetryQueue(LaneDispatch):
         if not self._is_waiting(retry):
             return False
         self._cancelled[sequence] = retry
-        self.cancelled += 1
         self.core.list_part(self._open)
         return True
 

@@ -65,6 +65,7 @@ def test_a_group_with_a_selector_gets_what_it_wants() -> None:
     assert (drain(member), rig.lag, used(rig)) == (["2.0", "4.0", "6.0"], 0, 0)
 
 
+@pytest.mark.slow
 def test_retries_that_are_too_many_for_one_step_are_all_gone() -> None:
     rig = StreamRig(stream_prefetch=5000, max_in_flight=5000)
     member = rig.member()
@@ -76,6 +77,7 @@ def test_retries_that_are_too_many_for_one_step_are_all_gone() -> None:
     assert (waiting(rig), rig.lag, marks(rig, "purge")) == (0, 2500, [])
 
 
+@pytest.mark.slow
 def test_a_crash_on_the_way_brings_no_retry_back() -> None:
     rig = StreamRig(stream_prefetch=5000, max_in_flight=5000)
     member = rig.member()
@@ -92,6 +94,7 @@ def test_a_crash_on_the_way_brings_no_retry_back() -> None:
     assert (again.take(), waiting(rig), rig.lag, marks(rig, "purge")) == ([], 0, 0, [])
 
 
+@pytest.mark.slow
 def test_what_fails_while_old_retries_go_is_tried_again() -> None:
     rig = StreamRig(stream_prefetch=5000, max_in_flight=5000)
     member = rig.member()

@@ -1,6 +1,6 @@
 """Where partitions begin and end, where a time is in them, and where a consumer starts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from quire.message import Message
 from quire.store.base import Page, Store, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
-from quire.store.positions import Extent, extents, offset_at, timestamp_of
+from quire.store.positions import Extent, extent, offset_at, timestamp_of
 from quire.testing.faults import tear
 
 LANE = 3
@@ -55,30 +55,18 @@ def store() -> CountingStore:
 
 
 def test_a_lane_that_was_never_used_begins_and_ends_at_the_first_offset(store: CountingStore) -> None:
-    assert extents(store, [LANE]) == [Extent(1, 1, 0, 0)]
+    assert extent(store, LANE) == Extent(1, 1, 0, 0)
 
 
 def test_the_earliest_is_the_first_record_and_the_end_is_behind_the_last_one(store: CountingStore) -> None:
     put(store, {1: 10, 2: 11, 5: 12}, gone=(1,))
     size = record(2, 11).size
-    assert extents(store, [LANE]) == [Extent(2, 6, 2, 2 * size)]
+    assert extent(store, LANE) == Extent(2, 6, 2, 2 * size)
 
 
 def test_a_lane_whose_records_are_all_gone_is_empty_at_its_end(store: CountingStore) -> None:
     put(store, {1: 10, 2: 11}, gone=(1, 2))
-    assert extents(store, [LANE]) == [Extent(3, 3, 0, 0)]
-
-
-def test_a_commit_while_lanes_are_looked_at_is_not_seen(store: CountingStore) -> None:
-    put(store, {1: 10}, lane=3)
-    put(store, {1: 10}, lane=4)
-
-    def lanes() -> Iterator[int]:
-        yield 3
-        put(store, {2: 11}, lane=4)
-        yield 4
-
-    assert [found.end for found in extents(store, lanes())] == [2, 2]
+    assert extent(store, LANE) == Extent(3, 3, 0, 0)
 
 
 # By time.

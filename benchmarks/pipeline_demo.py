@@ -1,0 +1,78 @@
+"""``make pipeline-demo``: orders through a consumer that comes and goes, and the audit of what the ledger says of it.
+
+A broker of its own is started, with the ledger on. The scenario ``reconnect`` sends orders of a shop that does not
+exist, while a consumer leaves again and again without a word. Then the pipeline ``audit`` reads the ledger from the
+broker, and its verdict stands beside that of the scenario, which has counted for itself.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import click
+
+from benchmarks.load import NUMBER_DIGITS
+from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
+from benchmarks.sample_data import KINDS, SampleData
+from benchmarks.scenarios.findings import report
+from benchmarks.scenarios.reconnect import Reconnect
+from quire.cli.output import Output
+from quire.cli.perf.live import LiveFigures
+from quire.cli.perf.load import Load
+from quire.clock import SystemClock
+from quire.spark.pipelines.audit import AuditOptions, run
+from quire.spark.pipelines.audit_printing import print_report
+from quire.spark.pipelines.audit_report import Expectations, Verdict
+from quire.spark.pipelines.command import console, start_session
+from quire.spark.pipelines.place import Place
+
+MEMORY_LIMIT = 16_000_000
+"""How much memory the broker has for messages, in bytes: a fraction of what is sent."""
+
+ENVIRONMENT = {**Reconnect.ENVIRONMENT, "QUIRE_POLICY__LEDGER": "true"}
+
+
+@cache
+def _shop() -> SampleData:
+    return SampleData()
+
+
+@dataclass(frozen=True, slots=True)
+class Orders(Load):
+    """A load of orders; each begins with its number, for the scenario to count by."""
+
+    def frames(self, first: int, count: int, last: int, now: float) -> Iterator[bytes]:
+        """SEND frames, as ``Load.frames``."""
+        data = _shop()
+        head = f"SEND\ndestination:/queue/{self.queue}\npersistent:true\n".encode()
+        for number in range(first, first + count):
+            body = b"%0*d " % (NUMBER_DIGITS, number) + data.message(number * len(KINDS)).body
+            receipt = b"receipt:%d\n" % number if self.receipts or number == last else b""
+            yield b"%bcontent-length:%d\n%b\n%b\0" % (head, len(body), receipt, body)
+
+
+@click.command()
+@click.option("--messages", type=click.IntRange(1000), default=200_000, show_default=True, help="How many orders.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Decides when the consumer leaves.")
+@click.pass_context
+def demo(context: click.Context, messages: int, seed: int) -> None:
+    """Send orders to a consumer that comes and goes, and audit the ledger."""
+    unwind_on_sigterm()
+    output = Output("table")
+    flags = {"memory-limit": str(MEMORY_LIMIT)}
+    with temporary_directory() as directory, OwnBroker(directory, flags, ENVIRONMENT) as broker:
+        with LiveFigures(output, SystemClock()) as live:
+            scenario = Reconnect(broker, live, MEMORY_LIMIT, messages, 1024, seed)
+            scenario.load = Orders(messages, queue="orders")
+            findings = scenario.run()
+        counted = report(output, findings)
+        spark = start_session("pipeline demo", 2, "1g")
+        audited = run(spark, Place(url=broker.api.url), AuditOptions(Expectations(drained=True)))
+        print_report(audited, console())
+        spark.stop()
+    context.exit(counted or int(audited.verdict is Verdict.NOT_OK))
+
+
+if __name__ == "__main__":
+    sys.exit(demo())

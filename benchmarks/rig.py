@@ -1,0 +1,209 @@
+"""A broker for a measurement: a process with its data in a directory, that can be killed and started again."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from quire.cli.api import Api, path, queue_path
+from quire.cli.perf.load import Target
+from quire.client.connection import connect
+from quire.clock import SystemClock
+from quire.errors import BrokerUnreachable
+from quire.settings import broker_file, split_address
+
+START_LIMIT = 60.0
+"""How long it may take to start or to stop, in seconds."""
+STORES = {"lmdb": "lmdb://%s/store", "sqlite": "sqlite:///%s/store.db"}
+"""Stores in the broker's directory, by what ``store`` may be instead of a URL."""
+
+_LOOK_INTERVAL = 0.002
+_PROGRAM = "from quire.cli.main import main; main()"
+_RSS_ANON = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
+
+
+class OwnBroker:
+    """A broker process. As a context manager it is started, and killed at the end.
+
+    Args:
+        directory: where it keeps its data and its log.
+        flags: of ``quire broker start``, without the dashes: ``{"memory-limit": "16MB"}``.
+        environment: settings that have no flag, as environment variables.
+
+    Attributes:
+        command: how it is started.
+        target: its STOMP port.
+        api: its HTTP API.
+    """
+
+    target: Target
+    api: Api
+
+    def __init__(self, directory: Path, flags: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
+        self._log = directory / "broker.log"
+        self._facts = broker_file(str(directory / "data"))
+        given = {"data": str(directory / "data"), "stomp": "127.0.0.1:0", "http": "127.0.0.1:0", **flags}
+        if given.get("store") in STORES:
+            given["store"] = STORES[given["store"]] % directory
+        options = [part for name, value in given.items() for part in (f"--{name}", value)]
+        self.command = [sys.executable, "-c", _PROGRAM, "broker", "start", *options]
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        """What it has logged."""
+        return self._log.read_text("utf-8", "replace")
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with self._log.open("ab") as log:
+            process = self._process = subprocess.Popen(
+                self.command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = SystemClock().monotonic() + START_LIMIT
+        while not (facts := self._read_facts(process.pid)):
+            if process.poll() is not None or SystemClock().monotonic() > deadline:
+                raise BrokerUnreachable(f"the broker did not start:\n{self.log[-2000:]}")
+            time.sleep(_LOOK_INTERVAL)
+        self.target = Target(*split_address(facts["stomp"]))
+        self.api = Api(f"http://{facts['http']}")
+
+    def kill(self) -> None:
+        """End it as a power cut would: without a word."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def restart(self) -> float:
+        """Kill it and start it again; after how many seconds a client was connected."""
+        self.kill()
+        clock = SystemClock()
+        began = clock.monotonic()
+        self.start()
+        connect(self.target.host, self.target.port).close()
+        return clock.monotonic() - began
+
+    def rss_anon(self) -> int:
+        """The memory that is the process's own, in bytes: pages of its store's file do not count."""
+        found = _RSS_ANON.search(self._proc("status"))
+        if found is None:
+            raise BrokerUnreachable("cannot read the memory of the broker: it has ended")
+        return int(found.group(1)) * 1024
+
+    def cpu_seconds(self) -> float:
+        """How much time its threads have spent on processors, in seconds."""
+        # The name of the process, in brackets, may have spaces; utime and stime are the 12th and 13th field behind it.
+        user, system = self._proc("stat").rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def memory_peak(self) -> int:
+        """The most bytes of messages that were resident at once."""
+        peak: int = self.api.call("GET", "/broker")["memory"]["peak"]
+        return peak
+
+    def depth(self, queue: str) -> int:
+        """How many messages a queue has."""
+        depth: int = self.api.call("GET", queue_path(queue))["depth"]
+        return depth
+
+    def lag(self, stream: str, group: str) -> int:
+        """How many messages of a stream a consumer group has not finished."""
+        lag: int = self.api.call("GET", path("groups", stream, group, "lag"))["lag"]
+        return lag
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _read_facts(self, pid: int) -> dict[str, Any] | None:
+        """What the process writes when it listens; one that was killed has left its own behind."""
+        try:
+            facts: dict[str, Any] = json.loads(self._facts.read_text())
+        except FileNotFoundError:
+            return None
+        return facts if facts["pid"] == pid else None
+
+    def _proc(self, name: str) -> str:
+        assert self._process
+        try:
+            return Path(f"/proc/{self._process.pid}/{name}").read_text()
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot read the broker's {name}: it has ended, or this is no Linux") from error
+
+
+class MemoryWatch:
+    """The most memory a broker's process takes, in bytes: ``peak``.
+
+    It is looked at whenever ``look`` is called, or by a thread while this is a context manager.
+    """
+
+    INTERVAL = 0.1
+    THREAD_INTERVAL = 0.01
+
+    def __init__(self, broker: OwnBroker) -> None:
+        self.peak = 0
+        self._broker = broker
+        self._clock = SystemClock()
+        self._next = 0.0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def look(self) -> None:
+        """Look, unless it was a moment ago."""
+        now = self._clock.monotonic()
+        if now >= self._next:
+            self._next = now + self.INTERVAL
+            self.peak = max(self.peak, self._broker.rss_anon())
+
+    def _watch(self) -> None:
+        while True:
+            self.peak = max(self.peak, self._broker.rss_anon())
+            if self._done.wait(self.THREAD_INTERVAL):
+                return
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def unwind_on_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does: what it has started and written goes with it."""
+    signal.signal(signal.SIGTERM, _exit)
+
+
+@contextmanager
+def temporary_directory(keep: bool = False) -> Iterator[Path]:
+    """A directory for a broker, left there afterwards if it is to be kept."""
+    directory = Path(tempfile.mkdtemp(prefix="quire-benchmark-"))
+    try:
+        yield directory
+    finally:
+        if not keep:
+            shutil.rmtree(directory)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,112 @@
+"""The process of a broker: its event loop, its signals, and what it says of itself."""
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from quire import __version__
+from quire.logs import configure, event
+from quire.server.service import HttpServer, Service, telling_of_files
+from quire.settings import Settings, broker_file, store_url
+from quire.store.base import Store, Sync
+from quire.store.urls import store_for_url
+
+
+def run(
+    settings: Settings, *, standby: bool, http: HttpServer | None = None,
+    wrap: Callable[[Store], Store] | None = None, reload: Callable[[], Settings] | None = None,
+) -> int:  # fmt: skip
+    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies again."""
+    configure(settings.log.format, settings.log.level)
+    _allow_connections()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        store = store_for_url(store_url(settings), Sync(settings.store.sync))
+        runner.run(_main(Service(settings, wrap(store) if wrap else store, http, reload=reload), standby))
+    return 0
+
+
+async def _main(service: Service, standby: bool) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.ask_stop)
+    try:
+        with telling_of_files():
+            await service.take_store(standby=standby)
+            if service.is_stopping:
+                return
+            file = broker_file(service.settings.store.data)
+            await service.start(lambda: _announce(service, file))
+            if hasattr(signal, "SIGHUP"):
+                loop.add_signal_handler(signal.SIGHUP, service.reload)
+        try:
+            await service.wait()
+        finally:
+            await service.stop()
+            file.unlink(missing_ok=True)
+            event("broker.stopped", "Stopped. Everything confirmed is on disk.")
+    finally:
+        service.store.close()
+
+
+def _announce(service: Service, file: Path) -> None:
+    """Say where it listens, to people and in a file that the command line reads."""
+    pid, stomp, http = os.getpid(), service.stomp_address, service.http_address
+    try:
+        _write(file, json.dumps({"pid": pid, "stomp": stomp, "http": http}))
+    except OSError as error:
+        text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
+        event("broker.unannounced", text, logging.WARNING, path=str(file))
+    broker = service.broker
+    messages = sum([queue.depth for queue in broker.queues.values()])
+    event(
+        "broker.started",
+        f"Quire {__version__} is running.\n"
+        f"  STOMP  {stomp}\n"
+        f"  HTTP   http://{http}\n"
+        f"  store  {service.store_url} ({len(broker.queues)} queues, {messages} messages)\n"
+        "Ctrl-C stops it.",
+        version=__version__,
+        store=service.store_url,
+        queues=len(broker.queues),
+        messages=messages,
+        pid=pid,
+        stomp=stomp,
+        http=http,
+    )
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file that others see whole or not at all. The one before goes first: its space may be the only one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    fresh = file.with_suffix(".new")
+    try:
+        fresh.write_text(text)
+        fresh.replace(file)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _allow_connections() -> None:
+    """Raise the soft limit of open files to the hard one: each connection is a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop: that of uvloop where it exists."""
+    if sys.platform == "win32":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,36 @@
+"""Browsers of a queue."""
+
+from quire.broker.core.subscription import Subscription
+from quire.broker.queues.queue_browser import Browser
+from quire.broker.routing.addresses import Address, Scope
+from quire.errors import InvalidDestination
+from quire.server.stomp.message_frames import marker
+from quire.server.stomp.single_consumer import SingleConsumer
+
+
+class BrowserConsumer(SingleConsumer):
+    """A browser: it is shown messages and takes none."""
+
+    not_rejectable = "a browser's messages cannot be rejected: they are still in their queue"
+
+    def _subscribed(self, address: Address) -> Subscription:
+        if address.scope is not Scope.COMMON:
+            raise InvalidDestination(
+                f"{str(address)[:100]!r} is a temporary queue: it cannot be browsed", destination=str(address)[:100]
+            )
+        queue, request = self._broker.queue(address.name), self._request
+        browser = Browser(
+            queue, self._session, id=request.id, number=self._number(), ack=request.ack, ended=self._ended,
+            prefetch=queue.policy.queue_browser_prefetch if request.prefetch is None else request.prefetch,
+            selector=request.selector,
+        )  # fmt: skip
+        self._enter(browser.subscription, str(address))
+        self._broker.core.after_commit(browser.begin)  # by then everything is in the queue that was sent before
+        return browser.subscription
+
+    def _ended(self, damaged: int) -> None:
+        headers = b"browser:end\n" + (b"damaged:%d\n" % damaged if damaged else b"")
+        self._session.write(marker(self._subscription, headers, self._session.version))
+
+    def _tell_gone(self, subscription: Subscription) -> None:
+        """It was no consumer of the queue."""

@@ -1,0 +1,92 @@
+"""What the SEND frames of one connection mean, by their heads: read once, and looked up from then on."""
+
+from quire.broker.broker import Broker
+from quire.broker.core.flow import HoldCause
+from quire.broker.routing.route import Route, route_of
+from quire.errors import TransactionTooLarge
+from quire.protocols.stomp.frames import Head
+from quire.server.stomp.client_session import ClientSession
+from quire.server.stomp.route_pattern import RoutePattern
+from quire.server.stomp.stomp_transactions import StompTransactions
+
+MAX_ROUTES = 128
+"""How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
+
+
+class StompSends:
+    """The SEND frames of a session."""
+
+    def __init__(self, broker: Broker, session: ClientSession, transactions: StompTransactions) -> None:
+        self.routes: dict[Head, Route] = {}  # of plain messages, by heads that were seen before
+        self._broker = broker
+        self._session = session
+        self._transactions = transactions
+        self._patterns: dict[Head | None, RoutePattern | None] = {}
+        self.version = broker.destinations.version  # of the destinations, when the first of the routes was found
+
+    def forget(self) -> None:
+        """Forget all routes: destinations have come or gone since they were found, or there are too many."""
+        self.routes.clear()
+        self._patterns.clear()
+        self.version = self._broker.destinations.version
+
+    def send(self, head: Head, body: bytes | bytearray) -> bool:
+        """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
+        broker = self._broker
+        route = route_of(broker.routing, head.headers, self._session.temporaries)
+        if self.must_wait(route):
+            return False
+        stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
+        content = b"".join((broker.core.id_prefix, b"%d" % broker.core.next_message_id(), stamp, route.lines, body))
+        if route.transaction is not None:
+            self._transactions.named(route.transaction).send(route, content)
+            return True
+        broker.core.sent(self._session)  # with a duplicate too: what it repeats may be in a commit that fails
+        if route.producer is not None and not broker.producers.take(route.producer, route.producer_sequence):
+            return True
+        route.target.send(content, route.expiration, route.priority, route.persistent)
+        if route.producer is None:
+            if len(self.routes) >= MAX_ROUTES:
+                self.forget()
+            if head.base is None:
+                self.routes[head] = route
+            elif head.base not in self._patterns:
+                self._learn(head.base)
+        return True
+
+    def _learn(self, base: Head) -> None:
+        """Others may come that are like a head, as one just did."""
+        if len(self._patterns) >= MAX_ROUTES:
+            self._patterns.clear()
+        route = route_of(self._broker.routing, base.headers, self._session.temporaries)
+        self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
+
+    def send_like(self, head: Head, stamp: bytes, body: bytes | bytearray) -> bool:
+        """A SEND whose head is like another one; False if it has to be read in full."""
+        pattern = self._patterns.get(head.base)
+        if pattern is None:
+            return False
+        route, broker = pattern.route, self._broker
+        target = pattern.target(head, broker.routing)
+        lines, expiration = pattern.lines(head), pattern.expiration(head)
+        if target is None or lines is None or expiration is None:
+            return False
+        content = b"".join((broker.core.id_prefix, b"%d" % broker.core.next_message_id(), stamp, lines, body))
+        target.send(content, expiration, route.priority, route.persistent)
+        return True
+
+    def must_wait(self, route: Route) -> bool:
+        """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
+        broker = self._broker
+        if route.stored and broker.core.store_error is not None:
+            raise broker.core.store_error
+        cause = broker.core.hold_cause(stored=route.stored)
+        if cause is None:
+            return False
+        limit = broker.core.settings.store.limit
+        if cause is HoldCause.STORE and route.transaction is not None and broker.core.transaction_bytes >= limit:
+            # Consumers cannot make room, and this producer's COMMIT would wait behind its SEND.
+            text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
+            raise TransactionTooLarge(text, limit=limit)
+        broker.core.flow.hold(self._session, cause, route.destination.removeprefix("/queue/"))
+        return True

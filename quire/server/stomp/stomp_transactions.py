@@ -1,0 +1,82 @@
+"""The local transactions of one STOMP connection, by name: BEGIN, COMMIT, ABORT."""
+
+from functools import partial
+
+from quire.broker.broker import Broker
+from quire.broker.transactions.rolled_back import RolledBack
+from quire.broker.transactions.transaction import Transaction
+from quire.errors import LimitExceeded, StoreError, UnknownTransaction
+from quire.protocols.stomp.frames import Head
+from quire.server.stomp.client_session import ClientSession
+
+MAX_TRANSACTIONS = 1000
+"""How many transactions a connection may have open."""
+
+
+class StompTransactions:
+    """The transactions of a session."""
+
+    def __init__(self, broker: Broker, session: ClientSession, rolled_back: RolledBack) -> None:
+        self._broker = broker
+        self._session = session
+        self._rolled_back = rolled_back
+        self._open: dict[str, Transaction] = {}
+
+    def of(self, head: Head) -> Transaction | None:
+        """The transaction that a frame is part of; None if it is part of none."""
+        name = head.headers.get("transaction")
+        return None if name is None else self.named(name)
+
+    def named(self, name: str) -> Transaction:
+        """Raises UnknownTransaction if there is none of a name."""
+        try:
+            return self._open[name]
+        except KeyError:
+            raise UnknownTransaction(f"there is no transaction {name[:60]!r}", transaction=name[:60]) from None
+
+    def begin(self, head: Head) -> None:
+        """A BEGIN frame."""
+        name = head.headers["transaction"]
+        if len(self._open) >= MAX_TRANSACTIONS:
+            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
+        if name in self._open:
+            raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
+        self._open[name] = self._broker.begin_transaction()
+
+    def must_gather(self, head: Head) -> bool:
+        """Whether a COMMIT has to wait until what it is about is found: it is much, and found in steps."""
+        transaction = self.named(head.headers["transaction"])
+        if not transaction.gather():
+            return False
+        self._broker.core.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
+        return True
+
+    def _gather(self, transaction: Transaction) -> bool:
+        if not self._session.held:  # the connection is gone, and the transaction with it
+            return False
+        try:
+            if transaction.gather():
+                return True
+        except StoreError:  # the COMMIT, which tries it again, fails as others do
+            pass
+        self._session.resume()
+        return False
+
+    def commit(self, head: Head) -> None:
+        """A COMMIT frame."""
+        name = head.headers["transaction"]
+        self.named(name).commit()
+        del self._open[name]
+        self._broker.core.sent(self._session)
+
+    def abort(self, head: Head) -> None:
+        """An ABORT frame."""
+        name = head.headers["transaction"]
+        self._rolled_back.note(self.named(name).roll_back())
+        del self._open[name]
+
+    def leave(self) -> None:
+        """The connection ends: what was acknowledged in them is in flight as before."""
+        for transaction in self._open.values():
+            transaction.abandon()
+        self._open.clear()

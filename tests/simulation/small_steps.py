@@ -1,0 +1,38 @@
+"""The broker's steps, so small that a short history crosses them: dispatch marks, pages, slices, output, sweeps."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+HOLES = 5
+"""With so many holes in its ack set, a group is given nothing new."""
+
+STEPS = {
+    "quire.testing.stepped.MAX_STEPS": 1000,
+    "quire.broker.queues.dispatch_mark.STEP": 8,
+    "quire.broker.queues.dispatcher.SLICE": 2,
+    "quire.broker.queues.selective_dispatch.SCAN_LIMIT": 6,
+    "quire.broker.queues.selective_dispatch.RUN": 4,
+    "quire.broker.queues.selective_dispatch.RECALL_LIMIT": 2,
+    "quire.broker.queues.queue_lane.RECALL_LIMIT": 2,
+    "quire.cursors.queue_cursor.PAGE_LIMIT": 3,
+    "quire.cursors.queue_cursor.WINDOW_LIMIT": 12,
+    "quire.server.stomp.stomp_session.OUTPUT_LIMIT": 2000,
+    "quire.broker.queues.lane_subscription.HOLES_LIMIT": HOLES,
+    "quire.broker.queues.subscription_lane.SCAN_LIMIT": 4,
+    "quire.broker.streams.groups.group_partition.EARLY_HOLES": 3,
+    "quire.broker.streams.groups.retry_purge.STEP": 2,
+    "quire.broker.streams.groups.retry_records.LINKS_AT_ONCE": 3,
+    "quire.broker.streams.groups.group_removal.STEP": 3,
+    "quire.broker.streams.retention.STEP": 3,
+    "quire.cursors.ack_set.PAGE_RANGES": 3,
+}
+
+
+@contextmanager
+def small_steps() -> Iterator[None]:
+    """Make them so small."""
+    with ExitStack() as stack:
+        for name, size in STEPS.items():
+            stack.enter_context(patch(name, size))
+        yield
