@@ -11,7 +11,6 @@ from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.browsing import BrowsedMessage, described, read
 from quire.broker.queues.lane_dispatch import LaneDispatch
-from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
 from quire.broker.streams.groups.group import Group

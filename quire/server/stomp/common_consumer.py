@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.topics.topic import Topic
 from quire.destination import DestinationKind
 from quire.errors import InvalidHeader, UnknownMessage
@@ -30,7 +30,7 @@ class CommonConsumer(StompConsumer):
     # Its subscriptions of the core.
 
     def _of_queue(
-        self, queue: Queue, destination: str, kind: Callable[..., Subscription] = Subscription
+        self, queue: LaneDispatch, destination: str, kind: Callable[..., Subscription] = Subscription
     ) -> Subscription:
         request = self._request
         subscription = kind(

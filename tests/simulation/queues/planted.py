@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quire.broker.broker import Broker
+from quire.broker.core.core import Core
 from quire.broker.core.flow import ProducerFlow
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.producer_ids import ProducerIds
@@ -79,9 +79,9 @@ def _(right: Method) -> Method:
 # Commits.
 
 
-@_bug("a receipt comes before its commit is durable", Broker, "confirm")
+@_bug("a receipt comes before its commit is durable", Core, "confirm")
 def _(right: Method) -> Method:
-    def confirm(self: Broker, session: Session, receipts: list[bytes]) -> None:
+    def confirm(self: Core, session: Session, receipts: list[bytes]) -> None:
         session.confirmed(receipts)
 
     return confirm
@@ -89,8 +89,8 @@ def _(right: Method) -> Method:
 
 @_bug("the dispatch mark is not written ahead", DispatchMark, "reach")
 def _(right: Method) -> Method:
-    def reach(self: DispatchMark, sequence: int) -> bool:
-        wants: bool = right(self, sequence)
+    def reach(self: DispatchMark, sequence: int, window: int) -> bool:
+        wants: bool = right(self, sequence, window)
         self.stored = max(self.stored, sequence)
         return wants
 
@@ -111,9 +111,9 @@ def _(right: Method) -> Method:
     return lambda self, batch, following: None
 
 
-@_bug("a numbered send is taken twice", Broker, "take_producer_sequence")
+@_bug("a numbered send is taken twice", ProducerIds, "take")
 def _(right: Method) -> Method:
-    def take(self: Broker, producer: str, sequence: int) -> bool:
+    def take(self: ProducerIds, producer: str, sequence: int) -> bool:
         right(self, producer, sequence)
         return True
 
