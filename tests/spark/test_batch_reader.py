@@ -85,7 +85,7 @@ def test_a_store_is_read_while_its_broker_has_its_lock_and_goes_on_writing(url: 
         reader = BatchReader(options(url), ["offset"])
         (task,) = reader.partitions()
         remove(store, 2, [1])
-        with pytest.raises(DataLost, match=r"offsets 1 to 1 of partition 1 .* Retention has passed it"):
+        with pytest.raises(DataLost, match=r"offsets 1 to 1 of partition 1 .* Retention removed it"):
             list(reader.read(task))
         lenient = BatchReader(options(url, failOnDataLoss="false"), ["offset"])
         assert sum(len(batch) for batch in lenient.read(task)) == 39
@@ -171,7 +171,7 @@ def failure(kind: type[QuireError], url: str, **given: str) -> str:
 def test_a_store_that_is_not_there_is_not_made(url: str, tmp_path: Path) -> None:
     text = failure(StoreUnreachable, url)
     assert "there is no store at " in text
-    assert text.endswith("Check the store's address and that its server runs. [store-unreachable]")
+    assert text.endswith("Check the store's URL, and that its server runs. [store-unreachable]")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -196,7 +196,7 @@ def set_format(file: Path, version: int) -> None:
 
 def test_a_newer_store_needs_its_version_of_quire(sqlite_file: Path) -> None:
     set_format(sqlite_file, 99)
-    assert "was written by a newer Quire: start that version" in failure(StoreTooNew, f"sqlite://{sqlite_file}")
+    assert "A newer version of Quire wrote this store: start that version." in failure(StoreTooNew, f"sqlite://{sqlite_file}")
 
 
 def test_an_older_store_is_to_be_migrated(sqlite_file: Path) -> None:

@@ -215,7 +215,7 @@ def test_a_newer_store_is_explained(spark: SparkSession, tmp_path: Path) -> None
         fill(store, CONTENTS)
     with closing(sqlite3.connect(tmp_path / "store")) as connection, connection:
         connection.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
-    with pytest.raises(Exception, match="written by a newer Quire: start that version"):
+    with pytest.raises(Exception, match="A newer version of Quire wrote this store: start that version"):
         load(spark, url).count()
 
 

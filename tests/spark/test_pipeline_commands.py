@@ -151,7 +151,7 @@ def test_what_spark_was_told_is_what_the_user_is_told(run: Run, tmp_path: Path) 
     assert result.exit_code == 5
     assert result.stderr.splitlines()[-2:] == [
         f"error: there is no store at {url}",
-        "what to do: Check the store's address and that its server runs. (store-unreachable)",
+        "what to do: Check the store's URL, and that its server runs. (store-unreachable)",
     ]
 
 
