@@ -196,7 +196,9 @@ def set_format(file: Path, version: int) -> None:
 
 def test_a_newer_store_needs_its_version_of_quire(sqlite_file: Path) -> None:
     set_format(sqlite_file, 99)
-    assert "A newer version of Quire wrote this store: start that version." in failure(StoreTooNew, f"sqlite://{sqlite_file}")
+    assert "A newer version of Quire wrote this store: start that version." in failure(
+        StoreTooNew, f"sqlite://{sqlite_file}"
+    )
 
 
 def test_an_older_store_is_to_be_migrated(sqlite_file: Path) -> None:
