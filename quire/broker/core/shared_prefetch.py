@@ -148,6 +148,7 @@ class SharedPrefetch:
         """A child is there no more: what it had in flight is not in flight any more."""
         self._waiting.pop(child, None)
         self._extension -= self._extended.pop(child, 0)
+        child.extended.clear()  # a transaction that ends later does not count it again
         for key in [key for key in self._in_flight if key[0] is child]:
             del self._in_flight[key]
         self.wake()
