@@ -97,7 +97,7 @@ class Broker:
         self.staged = StagedWrites(core, self.routing, self.producers)
 
     def _turns(self, call_later: Callable[[float], None] | None) -> Turns:
-        return Turns(self.core, self.ledger, self.producers, self.failure, call_later)
+        return Turns(self.core, self.ledger, self.producers, self.failure, self.disks, call_later)
 
     @property
     def queues(self) -> dict[str, Queue]:

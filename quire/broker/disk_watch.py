@@ -12,6 +12,8 @@ from quire.store.disk import Disk
 INTERVAL = 0.25
 """How often a disk is looked at, in seconds."""
 
+_WRITTEN_SHARE = 8  # of the limit: a fast producer fills a small disk between two looks
+
 
 class DiskWatch:
     """The disks that a broker watches; none until ``watch``.
@@ -26,12 +28,20 @@ class DiskWatch:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._failing: set[HoldCause] = set()
+        self._written = 0
         self.disks: Mapping[HoldCause, Disk] = {}
 
     def watch(self, disks: Mapping[HoldCause, Disk]) -> None:
         """Look at disks from now on."""
         self.disks = disks
         self._look()
+
+    def written(self, size: int) -> None:
+        """A commit has stored messages of so many bytes: the disks are looked at early when that adds up."""
+        self._written += size
+        limit = min([disk.limit for disk in self.disks.values()], default=self._written)
+        if self._written * _WRITTEN_SHARE > limit:
+            self._look_at_all()
 
     def release(self) -> bool:
         """A commit found no space: give reserves back, so that the next one can remove what is acknowledged.
@@ -52,9 +62,13 @@ class DiskWatch:
         return has_more
 
     def _look(self) -> None:
+        self._look_at_all()
+        self._core.scheduler.call_later(INTERVAL, self._look)
+
+    def _look_at_all(self) -> None:
+        self._written = 0
         for cause in self.disks:
             self._look_at(cause, refills=self._core.store_error is None)
-        self._core.scheduler.call_later(INTERVAL, self._look)
 
     def _look_at(self, cause: HoldCause, *, refills: bool) -> None:
         disk = self.disks[cause]

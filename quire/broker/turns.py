@@ -9,6 +9,7 @@ from collections.abc import Callable
 from quire.broker.core.announcement import Announcement
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
+from quire.broker.disk_watch import DiskWatch
 from quire.broker.ledger.ledger import Ledger
 from quire.broker.pacing import CommitPacing
 from quire.broker.producer_ids import ProducerIds
@@ -26,6 +27,7 @@ class Turns:
         ledger: says what becomes of messages.
         producers: those that number their sends.
         failure: what becomes of commits that the store refuses.
+        disks: told how much was written.
         call_later: asks for a ``turn`` in so many seconds; without it commits never linger.
     """
 
@@ -33,12 +35,13 @@ class Turns:
 
     def __init__(
         self, core: Core, ledger: Ledger, producers: ProducerIds, failure: StoreFailure,
-        call_later: Callable[[float], None] | None,
+        disks: DiskWatch, call_later: Callable[[float], None] | None,
     ) -> None:  # fmt: skip
         self._core = core
         self._ledger = ledger
         self._producers = producers
         self._failure = failure
+        self._disks = disks
         self._call_later = call_later
         self._pacing = CommitPacing(core.clock, lingers=call_later is not None)
         self._is_planned = False
@@ -153,10 +156,11 @@ class Turns:
             self._fail(self._close_commit()[0], error, announcement)
 
     def _complete(self, commit: Commit, announcement: Announcement) -> None:
-        """A commit is done: tell all whom it concerns. Nothing here reads the store."""
+        """A commit is done: tell all whom it concerns. What it tells needs no read of the store."""
         core = self._core
         core.commits_done = commit.number
         self._pacing.ended(commit)
+        self._disks.written(commit.size)
         for owner, part in list(commit.parts.items()):
             announcement.tell(owner.committed, part)
         for session, receipts in commit.receipts:

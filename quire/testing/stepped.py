@@ -285,7 +285,7 @@ class _StrictBroker(Broker):
         super().__init__(*arguments)
 
     def _turns(self, call_later: Callable[[float], None] | None) -> Turns:
-        turns = _StrictTurns(self.core, self.ledger, self.producers, self.failure, call_later)
+        turns = _StrictTurns(self.core, self.ledger, self.producers, self.failure, self.disks, call_later)
         turns.no_reads = self._no_reads
         return turns
 

@@ -89,6 +89,17 @@ def test_a_producer_is_held_while_the_disk_is_low_and_goes_on_when_there_is_room
     assert events(caplog) == ["disk.low", "disk.recovered"]
 
 
+def test_a_disk_is_looked_at_early_when_much_was_written(rig: Rig) -> None:
+    producer = rig.stepped.connect()
+    rig.store.free = 0
+    producer.send("q", bytes(LIMIT // 16))
+    rig.stepped.run()
+    assert rig.broker.core.low_disks == set()
+    producer.send("q", bytes(LIMIT // 8))
+    rig.stepped.run()
+    assert rig.broker.core.low_disks == {HoldCause.STORE_DISK}
+
+
 def test_a_producer_that_is_held_too_long_gets_an_error(rig: Rig) -> None:
     rig.store.free = 0
     rig.look()
