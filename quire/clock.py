@@ -50,11 +50,7 @@ class ManualClock:
         return self._elapsed
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks forward.
-
-        Args:
-            seconds: how far; not negative.
-        """
+        """Move both clocks forward."""
         if seconds < 0:
             raise ValueError("a clock does not go back")
         self._elapsed += seconds

@@ -50,9 +50,6 @@ _FIELDS = (
 class Cron:
     """One entry.
 
-    Args:
-        text: the entry, ``0 12 * * 1-5`` say.
-
     Attributes:
         text: as given, with single blanks.
 
@@ -81,7 +78,6 @@ class Cron:
 
         Args:
             time_ms: after which time, in milliseconds since the epoch.
-            zone: where the entry's times are shown.
 
         Returns:
             The time, a full minute, in milliseconds since the epoch.

@@ -35,29 +35,17 @@ class Destination:
 
 
 def queue(name: str) -> Destination:
-    """The queue of a name.
-
-    Raises:
-        InvalidDestination: as ``checked``.
-    """
+    """The queue of a name."""
     return checked(DestinationKind.QUEUE, name)
 
 
 def topic(name: str) -> Destination:
-    """The topic of a name.
-
-    Raises:
-        InvalidDestination: as ``checked``.
-    """
+    """The topic of a name."""
     return checked(DestinationKind.TOPIC, name)
 
 
 def stream(name: str) -> Destination:
-    """The stream of a name.
-
-    Raises:
-        InvalidDestination: as ``checked``.
-    """
+    """The stream of a name."""
     return checked(DestinationKind.STREAM, name)
 
 
@@ -87,9 +75,6 @@ def is_plain(text: str) -> bool:
 def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
     """Take the prefix from a written destination.
 
-    Args:
-        text: ``topic://prices``, ``queue://orders`` or ``stream://events``; ``orders`` has no prefix.
-
     Returns:
         The kind that the prefix says, or None without one, and the rest.
 
@@ -107,15 +92,7 @@ def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
 
 
 def written(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> Destination:
-    """The destination that somebody wrote.
-
-    Args:
-        text: ``orders``, ``queue://orders`` or ``/queue/orders``; topics and streams likewise.
-        kind: what a plain name is.
-
-    Raises:
-        InvalidDestination: as ``checked``, or there is another prefix.
-    """
+    """The destination that somebody wrote."""
     for known in DestinationKind:
         if text.startswith(f"/{known}/"):
             return checked(known, text.removeprefix(f"/{known}/"))

@@ -23,9 +23,6 @@ class Pattern:
         specificity: sorts patterns, the most specific one first: part by part from the left, a literal part before
             ``*`` before ``>``; of two that are alike so far, the one that ends first; at last the text. So the order is
             total, and of two different patterns that match the same name, one comes first by its wildcards alone.
-
-    Raises:
-        InvalidDestination: the text is no pattern.
     """
 
     text: str

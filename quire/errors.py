@@ -85,10 +85,6 @@ ERRORS: dict[str, ErrorEntry] = {
 class QuireError(Exception):
     """The root of Quire's errors.
 
-    Args:
-        text: what went wrong, for people.
-        **data: what it went wrong with; part of every machine-readable answer.
-
     Attributes:
         code: the stable code, a key of ``ERRORS``.
         data: the keyword arguments.

@@ -147,11 +147,7 @@ _decoder = msgspec.msgpack.Decoder(list[Run])
 
 
 def decode_block(body: bytes) -> list[Run]:
-    """The runs of a block.
-
-    Raises:
-        ValueError: it is no block.
-    """
+    """The runs of a block."""
     try:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:

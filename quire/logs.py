@@ -13,14 +13,7 @@ _LOGGER = logging.getLogger("quire")
 
 
 def event(name: str, text: str, level: int = logging.INFO, **data: Any) -> None:
-    """Log something that happened.
-
-    Args:
-        name: the event's stable name, ``queue.created`` say.
-        text: what happened, for people.
-        level: of the standard library's ``logging``.
-        **data: what it happened to.
-    """
+    """Log something that happened."""
     _LOGGER.log(level, text, extra={"event": name, "data": data})
 
 
@@ -53,12 +46,7 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(form: str, level: str) -> None:
-    """Send the log to standard error.
-
-    Args:
-        form: ``text``, ``json``, or ``auto``: text on a terminal.
-        level: the least severe level written.
-    """
+    """Send the log to standard error."""
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter() if text else JsonFormatter())

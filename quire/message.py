@@ -19,11 +19,7 @@ def escape(text: bytes) -> bytes:
 
 
 def unescape(text: bytes) -> bytes:
-    r"""Undo ``escape``.
-
-    Raises:
-        ValueError: the text has an escape other than ``\r``, ``\n``, ``\c`` or ``\\``.
-    """
+    r"""Undo ``escape``."""
     if b"\\" not in text:
         return text
     if b"\\\\" not in text and text.count(b"\\") == text.count(b"\\c"):  # ids with colons, the usual case
@@ -88,9 +84,6 @@ class Message:
     def header(self, name: bytes) -> str | None:
         """One header, unescaped, without looking at the others.
 
-        Args:
-            name: as the content has it, escaped.
-
         Returns:
             Its value; None if the message has no such header.
         """
@@ -128,15 +121,7 @@ def header_lines(headers: dict[str, str]) -> bytes:
 
 
 def with_headers(content: bytes, added: dict[str, str]) -> bytes:
-    """Content with headers added or replaced, the body untouched (a dead letter's cause, say).
-
-    Args:
-        content: a message's content.
-        added: headers, unescaped. ``message-id`` and ``timestamp`` keep their place.
-
-    Returns:
-        The new content.
-    """
+    """Content with headers added or replaced, the body untouched (a dead letter's cause, say)."""
     end = content.index(b"\n\n")
     names = {escape(name.encode()) for name in added}
     kept = [line for line in content[:end].split(b"\n") if line.partition(b":")[0] not in names]

@@ -26,11 +26,7 @@ class Timer:
 
 
 class Scheduler:
-    """Makes calls at their deadlines, in order.
-
-    Args:
-        clock: whose ``monotonic`` the deadlines are on.
-    """
+    """Makes calls at their deadlines, in order."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,10 +38,6 @@ class Scheduler:
 
         Args:
             delay: seconds from now.
-            callback: what to call.
-
-        Returns:
-            The timer, to cancel it.
         """
         timer = Timer(self._clock.monotonic() + delay, callback)
         heapq.heappush(self._heap, (timer.deadline, next(self._order), timer))
@@ -64,11 +56,7 @@ class Scheduler:
             callback()
 
     def take_due(self, now: float) -> Callable[[], None] | None:
-        """The next call whose deadline has come, to be made by the caller; None if there is none.
-
-        Args:
-            now: the time, on the clock's monotonic time.
-        """
+        """The next call whose deadline has come, to be made by the caller; None if there is none."""
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)[2]
             callback, timer.callback = timer.callback, None

@@ -42,14 +42,8 @@ def parse_number(text: str) -> int | None:
 def parse_size(text: str | int) -> int:
     """Read a size.
 
-    Args:
-        text: ``1024``, ``64MB`` (powers of 1000), ``64MiB`` (powers of 1024), case ignored.
-
     Returns:
         Bytes.
-
-    Raises:
-        ValueError: it is no size.
     """
     found = _SIZE.fullmatch(str(text))
     if not found:
@@ -67,9 +61,6 @@ def parse_duration(text: str | float) -> float:
 
     Returns:
         Seconds.
-
-    Raises:
-        ValueError: it is no duration.
     """
     found = _DURATION.fullmatch(str(text))
     if not found:
@@ -78,17 +69,7 @@ def parse_duration(text: str | float) -> float:
 
 
 def parse_time(text: str) -> int:
-    """Read a time.
-
-    Args:
-        text: milliseconds since the epoch, or ISO 8601 (without a zone it is UTC).
-
-    Returns:
-        Milliseconds since the epoch.
-
-    Raises:
-        ValueError: it is no time.
-    """
+    """Read a time."""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
         return int(text)
     try:
@@ -104,9 +85,6 @@ def format_size(size: float) -> str:
 
     Args:
         size: bytes.
-
-    Returns:
-        Three digits and a unit of 1024, ``64.0 MiB`` say.
     """
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:

@@ -47,20 +47,14 @@ def acknowledge(
     what is so whatever becomes of the transaction; they take effect at once.
 
     Args:
-        subscription: whose messages.
-        type: what is said of them.
         first: the first sequence of the range; None for the first that is in flight, or with INDIVIDUAL for ``last``.
         last: the last one, in the order they were given out.
         count: how many messages the client says there are; None if it does not say. In a transaction it is not checked
             (nor does ActiveMQ): messages that were acknowledged in it before may lie between.
-        transaction: the transaction it is part of.
-        cause: of a POISON one, for the dead letter.
 
     Raises:
         UnknownMessage: an end of the range is not in flight.
         InvalidArgument: the range is not what the client says, or a POISON one is in a transaction.
-        TransactionTimedOut: the transaction was open for too long.
-        TransactionTooLarge: the transaction has too many messages.
     """
     if type is AckType.POISON and transaction is not None:
         raise InvalidArgument("POISON cannot be part of a transaction: send it outside of it", argument="type")
@@ -146,14 +140,8 @@ class Pull:
     Whoever made it cancels it when the consumer goes or pulls again.
 
     Args:
-        core: the core.
-        subscription: the consumer; its prefetch is 0.
-        quantity: how many messages it wants.
         timeout_ms: how long it waits for the first one, in milliseconds; 0 for ever, -1 not at all. When the time is up
             and nothing came, its session is told. What has not come then does not come any more.
-
-    Raises:
-        InvalidArgument: the consumer has a prefetch, or an argument is out of its range.
     """
 
     def __init__(self, core: Core, subscription: Subscription, quantity: int = 1, timeout_ms: int = 0) -> None:

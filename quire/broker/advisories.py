@@ -24,11 +24,7 @@ _KINDS = {DestinationKind.QUEUE: "Queue", DestinationKind.TOPIC: "Topic", Destin
 
 
 class Advisories:
-    """Sends advisories: one method for each kind of event. With nobody listening, a call costs next to nothing.
-
-    Args:
-        core: the core.
-    """
+    """Sends advisories: one method for each kind of event. With nobody listening, a call costs next to nothing."""
 
     def __init__(self, core: Core, destinations: Destinations) -> None:
         self._core = core
@@ -73,12 +69,7 @@ class Advisories:
             self._send(name, {}, {"event": event, "destination": str(destination)})
 
     def consumer_started(self, subscription: "Subscription", consumers: int) -> None:
-        """A consumer came.
-
-        Args:
-            subscription: the consumer.
-            consumers: how many its destination has now.
-        """
+        """A consumer came."""
         self._consumer("started", subscription, consumers)
 
     def consumer_stopped(self, subscription: "Subscription", consumers: int) -> None:
@@ -104,9 +95,6 @@ class Advisories:
         """A limit is reached (policy ``advisory_when_full``).
 
         Args:
-            destination: where messages wait for it.
-            policy: what applies there.
-            usage: which limit.
             used: how many bytes are in use.
         """
         if policy.advisory_when_full and (name := self._name("FULL", destination)):
@@ -133,26 +121,12 @@ class Advisories:
     def dead_lettered(
         self, destination: Destination, policy: Policy, message: Message, letters: Destination, cause: str
     ) -> None:
-        """A message became a dead letter (policy ``advisory_for_dead_letters``).
-
-        Args:
-            destination: where it was.
-            policy: what applies there.
-            message: the message.
-            letters: where it is now.
-            cause: why.
-        """
+        """A message became a dead letter (policy ``advisory_for_dead_letters``)."""
         if policy.advisory_for_dead_letters and (name := self._name("MessageDLQd", destination)):
             self._send_about(name, destination, message, {}, {"deadLetterDestination": str(letters), "cause": cause})
 
     def message_discarded(self, subscription: "Subscription", message: Message, discarded: int) -> None:
-        """A message was discarded for a slow subscription (policy ``advisory_for_discarding_messages``).
-
-        Args:
-            subscription: whose it was.
-            message: the message.
-            discarded: how many it has lost so far, this one included.
-        """
+        """A message was discarded for a slow subscription (policy ``advisory_for_discarding_messages``)."""
         source = subscription.source
         asked_for = source.policy.advisory_for_discarding_messages
         if asked_for and (name := self._name("MessageDiscarded", source.destination)):

@@ -38,12 +38,6 @@ class Broker:
     """The broker.
 
     Args:
-        settings: the settings.
-        store: open, and locked by this process.
-        spool: for non-persistent messages that find no memory.
-        clock: the time.
-        scheduler: timers, on the same clock.
-        call_soon: asks the owner of the event loop to call ``turns.turn`` soon; asked once a turn at the most.
         call_later: asks for a ``turns.planned_turn`` in so many seconds; without it commits never linger.
 
     Attributes:
@@ -129,10 +123,8 @@ class Broker:
         return self.destinations.stream(name)
 
     def target(self, destination: str) -> Target:
-        """Where a message goes that is sent to a destination, as a destination header says it: ``/queue/a,/topic/b``.
-
-        Raises:
-            InvalidDestination: it is no destination that can be sent to.
+        """Where a message goes that is sent to a destination, as a destination header says it:
+        ``/queue/a,/topic/b``.
         """
         return self.routing.target(destination)
 

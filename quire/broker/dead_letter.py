@@ -53,8 +53,6 @@ def needs_expired(core: Core, origin: Origin, *, persistent: bool) -> bool:
     """Whether the contents of expired messages are needed: for dead letters, or for advisories that somebody hears.
 
     Args:
-        core: the core.
-        origin: where they are.
         persistent: whether they are persistent.
     """
     policy = origin.policy
@@ -70,11 +68,6 @@ def send_dead_letters(
     """Make the dead letters of messages that are being removed, in the same commit.
 
     Args:
-        core: the core.
-        origin: where they are; its policy says what becomes of them.
-        messages: what is being removed.
-        reason: ``expired`` or ``failed``.
-        cause: for the dead letters' header.
         subscriber: whose they are, if they are of a durable subscription.
     """
     policy = origin.policy
@@ -113,8 +106,6 @@ def dead_letter_destination(origin: Destination, policy: Policy, subscriber: str
     name may not. Then they go to the shared queue.
 
     Args:
-        origin: the queue or topic.
-        policy: what applies to it.
         subscriber: the client id and name of a durable subscription, joined by a dot; empty for others.
     """
     shared = Destination(DestinationKind.QUEUE, policy.dead_letter_queue)
@@ -141,13 +132,7 @@ def is_dead_letter_queue(destination: Destination, policy: Policy) -> bool:
 
 
 def dead_letter(message: Message, origin: Destination, cause: str) -> bytes:
-    """The content of a message's dead letter.
-
-    Args:
-        message: the message.
-        origin: the queue or topic it was in.
-        cause: why it could not be delivered.
-    """
+    """The content of a message's dead letter."""
     added = {ORIGIN: f"/{origin.kind}/{origin.name}", CAUSE: cause}
     if message.expiration:
         added[EXPIRATION] = str(message.expiration)

@@ -34,9 +34,6 @@ MAX_PARTITIONS = 1000
 class Destinations:
     """All destinations.
 
-    Args:
-        core: the core.
-
     Attributes:
         queues: by name.
         topics: by name.
@@ -148,7 +145,6 @@ class Destinations:
         """The names of all destinations of a kind, in order; meanwhile some may go.
 
         Args:
-            kind: of which kind.
             after: only names behind this one.
         """
         if self._names_version != self.version:
@@ -177,7 +173,6 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
-            TooManyDestinations: there are too many.
         """
         destination = queue_destination(name)
         self._core.limits.check_destinations()
@@ -216,7 +211,6 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
-            TooManyDestinations: there are too many.
         """
         destination = topic_destination(name)
         self._core.limits.check_destinations()
@@ -247,13 +241,11 @@ class Destinations:
         """Make a stream that is not there.
 
         Args:
-            name: its name.
             partitions: how many partitions it has; None for what the policy says.
 
         Raises:
             InvalidDestination: it cannot be a name.
             InvalidArgument: a stream cannot have so many partitions.
-            TooManyDestinations: there are too many.
         """
         destination = stream_destination(name)
         policy = self._core.settings.policies.of(destination)
@@ -269,13 +261,8 @@ class Destinations:
     def add_partitions(self, stream: Stream, count: int) -> None:
         """Give a stream more partitions.
 
-        Args:
-            stream: which.
-            count: how many it is to have in all.
-
         Raises:
             InvalidArgument: it has more already, or cannot have so many.
-            TooManyDestinations: there are too many.
             TooManySubscriptions: its groups would have too many.
         """
         known = len(stream.partitions)
@@ -301,11 +288,8 @@ class Destinations:
             call(destination)
 
     def remove_stored(self, stored: StoredDestination, count: int) -> None:
-        """Remove a destination from the store: with the open commit if it is small, in steps that begin there if not.
-
-        Args:
-            stored: the destination as the store has it. Nobody can reach it any more.
-            count: about how many messages it has.
+        """Remove a destination from the store: with the open commit if it is small, in steps that begin there if
+        not.
         """
         spooled = [lane for lane in stored.lanes if not self._core.spool.is_empty(lane)]
         if count <= AT_ONCE and not spooled:

@@ -18,9 +18,6 @@ _WRITTEN_SHARE = 8  # of the limit: a fast producer fills a small disk between t
 class DiskWatch:
     """The disks that a broker watches; none until ``watch``.
 
-    Args:
-        core: the core.
-
     Attributes:
         disks: by the cause for which producers are held when they are low.
     """

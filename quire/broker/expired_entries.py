@@ -20,10 +20,6 @@ class ExpiredEntries:
     each sweep, a sweep begins where the last one ended. Now and then one begins at the head: what stayed may be free
     now, and what came late is there.
 
-    Args:
-        source: the store or the spool.
-        clock: the time.
-
     Attributes:
         stayed: how many have stayed since the index was read from its head; set by those who remove the others.
     """

@@ -50,11 +50,7 @@ class Cost(NamedTuple):
 
 
 class ExpiredMessages:
-    """Removes expired messages. Each removal is whole: between two of them a commit may lie.
-
-    Args:
-        core: the core.
-    """
+    """Removes expired messages. Each removal is whole: between two of them a commit may lie."""
 
     def __init__(self, core: Core, destinations: Destinations, temporaries: Temporaries) -> None:
         self._core = core
@@ -68,8 +64,6 @@ class ExpiredMessages:
         """Remove records of a lane that have expired, but for those in flight.
 
         Args:
-            lane: the lane's id, or that of its part in the spool.
-            sequences: which, in ascending order.
             persistent: whether they are in the store; otherwise they are in the spool.
 
         Yields:

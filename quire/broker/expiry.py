@@ -26,11 +26,7 @@ GATHERED = 20_000
 
 
 class Expiry:
-    """Sweeps all queues and topics every ``broker.expiry_interval``.
-
-    Args:
-        core: the core.
-    """
+    """Sweeps all queues and topics every ``broker.expiry_interval``."""
 
     def __init__(self, core: Core, messages: ExpiredMessages) -> None:
         self._core = core

@@ -16,11 +16,7 @@ CHECK_PERIOD = 5.0
 
 
 class IdleDestinations:
-    """Looks at destinations every five seconds; only while a policy asks for it.
-
-    Args:
-        core: the core.
-    """
+    """Looks at destinations every five seconds; only while a policy asks for it."""
 
     def __init__(self, core: Core, destinations: Destinations) -> None:
         self._core = core

@@ -15,9 +15,6 @@ class LaneRemoval:
     """One removal. It begins after the open commit, so that it sees all that was sent before.
 
     Args:
-        core: the core.
-        lanes: the lanes' ids.
-        name: what the work is, for the log.
         done: called when nothing is left.
     """
 

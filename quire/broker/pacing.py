@@ -23,7 +23,6 @@ class CommitPacing:
     """Decides when the open commit begins.
 
     Args:
-        clock: the time.
         lingers: whether it ever waits; a test that steps commits by hand does not want that.
     """
 
@@ -44,9 +43,6 @@ class CommitPacing:
 
     def delay(self, commit: Commit) -> float:
         """How long the open commit has to wait before it begins.
-
-        Args:
-            commit: the open commit; it has something in it.
 
         Returns:
             Seconds; 0 if it begins now.

@@ -53,9 +53,6 @@ class _Known:
 class ProducerIds:
     """All producers that a broker knows.
 
-    Args:
-        core: the core.
-
     Attributes:
         limit: how many may be known.
         forgotten: how many were forgotten since the start, for their number or their age.
@@ -86,12 +83,7 @@ class ProducerIds:
     # Sends.
 
     def take(self, id: str, sequence: int) -> bool:
-        """Whether a numbered send is new; sends up to the highest number taken are duplicates.
-
-        Args:
-            id: the producer's.
-            sequence: the number of its send, ascending.
-        """
+        """Whether a numbered send is new; sends up to the highest number taken are duplicates."""
         is_new = sequence > self.sequence(id)
         known = self._known.get(id)
         if known is None:
@@ -123,12 +115,7 @@ class ProducerIds:
         return known.sequence
 
     def failed(self, batch: WriteBatch, following: WriteBatch) -> None:
-        """A commit failed: the store is asked again which numbers it has; who is forgotten stays so.
-
-        Args:
-            batch: of the commit that failed.
-            following: of the open one.
-        """
+        """A commit failed: the store is asked again which numbers it has; who is forgotten stays so."""
         for known in self._known.values():
             known.sequence = None
         for id, sequence in batch.producers.items():
@@ -153,7 +140,6 @@ class ProducerIds:
 
         Args:
             after: only those behind this id.
-            limit: how many at the most.
         """
         ids = heapq.nsmallest(limit, [id for id in self._known if id > after])
         return [ProducerStatus(id, self.sequence(id), self._known[id].last_sent) for id in ids]

@@ -17,9 +17,6 @@ class SlowConsumers:
     A consumer is slow while it has no credit and messages wait. Its policy says whether it is ended: after it was slow
     for a time, or too often (``abort``), or when it has not acknowledged anything for a time (``abort-slow-ack``).
 
-    Args:
-        core: the core.
-
     Attributes:
         aborted: how many were ended.
     """

@@ -18,11 +18,7 @@ PROBE_INTERVAL = 1.0
 
 
 class StoreFailure:
-    """The failures of the store of a broker.
-
-    Args:
-        core: the core.
-    """
+    """The failures of the store of a broker."""
 
     def __init__(self, core: Core, release_disks: Callable[[], bool]) -> None:
         self.errors = 0
@@ -69,14 +65,7 @@ class StoreFailure:
         self._core.refuse(None)
 
     def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:
-        """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later.
-
-        Args:
-            commit: the one that failed.
-            following: the open one.
-            error: why it failed.
-            announcement: tells those whom it concerns.
-        """
+        """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later."""
         restored = {id(message) for t in commit.transactions for _, messages in t.settled for message in messages}
         for transaction in commit.transactions:
             for queue, messages in transaction.settled:

@@ -23,11 +23,6 @@ class Turns:
     """The turns of one broker.
 
     Args:
-        core: the core.
-        ledger: says what becomes of messages.
-        producers: those that number their sends.
-        failure: what becomes of commits that the store refuses.
-        disks: told how much was written.
         call_later: asks for a ``turn`` in so many seconds; without it commits never linger.
     """
 

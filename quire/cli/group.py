@@ -67,16 +67,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what it means, and
 def _change(
     verb: str, help: str, question: str, done: Callable[[dict[str, Any]], str], shown: Sequence[Column], *params: Param
 ) -> None:
-    """Add a verb that shows first what it means, and asks.
-
-    Args:
-        verb: its name, in the path too.
-        help: what it does.
-        question: what is asked; what the user gave may stand in it.
-        done: makes a sentence for people of what the user gave and the result.
-        shown: the columns of what it means.
-        params: arguments and options, which are sent.
-    """
+    """Add a verb that shows first what it means, and asks."""
 
     def change(api: Api, output: Output, /, stream: str, name: str, dry_run: bool, yes: bool, **body: Any) -> None:
         where, given = _path(stream, name, verb), {"stream": stream, "name": name, **body}

@@ -51,10 +51,6 @@ class Resource(click.Group):
     """The verbs of one kind of thing.
 
     Args:
-        name: the noun.
-        help: what its verbs do.
-        plural: where the API has things of this kind.
-        arguments: what one of them is named by.
         place: from these, and parts that follow, to the path of one; by default they stand one after the other.
         title: one of them for people, with the arguments; by default the only argument.
     """
@@ -107,15 +103,8 @@ class Resource(click.Group):
         """Add a verb that is one request.
 
         Args:
-            name: the verb.
-            method: of HTTP.
-            help: what it does.
-            done: what it has done, for people; ``{it}`` and what the user gave may stand in it.
-            rest: what follows in the path; what the user gave may stand in it.
             ask: what is asked before.
             force: what the option ``--force`` is for, if there is one.
-            params: more arguments and options.
-            body: which of these are sent.
         """
         options = [click.option("--force", is_flag=True, help=force)] if force else []
         options += [YES] if ask else []

@@ -45,11 +45,7 @@ Condition = Callable[[Subject], bool | None]
 
 
 class Compiler(Generic[Subject]):
-    """Makes closures over one kind of subject.
-
-    Args:
-        reader: how to read a header of any subject, by the header's name.
-    """
+    """Makes closures over one kind of subject."""
 
     def __init__(self, reader: Callable[[str], Operand[Subject]]) -> None:
         self._reader = cache(reader)

@@ -77,11 +77,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> list[Token]:
-    """The tokens of a selector; the last one is its end.
-
-    Raises:
-        InvalidSelector: the text is longer than ``MAX_LENGTH``, or has what is no token.
-    """
+    """The tokens of a selector; the last one is its end."""
     if len(text) > MAX_LENGTH:
         what = f"the selector has {len(text)} characters: {MAX_LENGTH} are the limit"
         raise InvalidSelector(what, selector=text[:60], position=MAX_LENGTH + 1)
@@ -100,13 +96,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def invalid(text: str, position: int, what: str) -> InvalidSelector:
-    """The error about a place in a selector.
-
-    Args:
-        text: the selector.
-        position: the place, from 0; the error counts from 1.
-        what: what is wrong, and what to write instead.
-    """
+    """The error about a place in a selector."""
     near = text[max(position - 30, 0) : position + 30]
     where = f"at character {position + 1}, near {near!r}" if position < len(text) else f"at the end of {near!r}"
     return InvalidSelector(f"{what} ({where})", selector=text, position=position + 1)

@@ -16,7 +16,6 @@ def like_expression(pattern: str, escape: str | None) -> re.Pattern[str]:
     """Compile a pattern.
 
     Args:
-        pattern: ``%`` stands for any text, ``_`` for any character.
         escape: takes the meaning from the character after it; None for no such character.
 
     Returns:

@@ -17,9 +17,6 @@ CACHED_LENGTH = 500
 class Selector:
     """A selector, ready to be asked.
 
-    Args:
-        text: the selector.
-
     Attributes:
         text: as given.
 
@@ -42,11 +39,7 @@ class Selector:
 
 
 def selector(text: str) -> Selector:
-    """The selector of a text. The last ``CACHED`` of them are at hand.
-
-    Raises:
-        InvalidSelector: as ``Selector``.
-    """
+    """The selector of a text. The last ``CACHED`` of them are at hand."""
     return _cached(text) if len(text) <= CACHED_LENGTH else Selector(text)
 
 

@@ -46,11 +46,7 @@ def parse(text: str) -> Expression:
 
 
 class _Parser:
-    """Reads one selector.
-
-    Args:
-        text: the selector.
-    """
+    """Reads one selector."""
 
     def __init__(self, text: str) -> None:
         self._text = text

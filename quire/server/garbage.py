@@ -24,12 +24,7 @@ THRESHOLDS = (5000, 10, 2)
 
 
 class GarbageCollection:
-    """The collector's settings while a broker runs.
-
-    Args:
-        scheduler: for the look once a minute.
-        ended: says how many connections and destinations have ended so far.
-    """
+    """The collector's settings while a broker runs."""
 
     def __init__(self, scheduler: Scheduler, ended: Callable[[], int]) -> None:
         self._scheduler = scheduler

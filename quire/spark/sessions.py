@@ -29,15 +29,11 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     """Make the data source known to a session, which finds it by itself too where ``pyspark_quire`` is installed.
 
     Args:
-        spark: the session.
         push_filters: whether filters on destination, partition, offset, time, priority and message id decide on what
             is read. Then use each DataFrame that ``load`` gives in one query, and there once: Spark 4.3 keeps the
             filters of its last use and applies them to the others as well, which gives wrong rows without a word. The
             options ``subscribe``, ``assign``, ``startingOffsets``, ``startingTimestamp`` and so on narrow a read
             without that.
-
-    Raises:
-        UnsupportedEnvironment: Spark or its Java is too old.
     """
     _check_spark(spark.version)
     _check_java(_java_of(spark))
@@ -47,17 +43,7 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
 
 
 def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, **settings: str) -> SparkSession:
-    """A session of this machine's own, with the data source registered.
-
-    Args:
-        cores: how many tasks run at once.
-        memory: the most that Java takes for its heap, as Spark writes it.
-        push_filters: as ``register``.
-        **settings: Spark's settings, with two underscores for each dot: ``spark__sql__shuffle__partitions="4"``.
-
-    Raises:
-        UnsupportedEnvironment: Java is missing or too old, or Spark is too old.
-    """
+    """A session of this machine's own, with the data source registered."""
     _check_spark(pyspark.__version__)
     _check_java(_installed_java())
     # Or Spark's workers run the first python3 on the PATH, which may be one without Quire.

@@ -18,8 +18,6 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS, *, readonly: bool = False)
     """Make the store a URL names, without opening it. Only the back end in use is imported.
 
     Args:
-        url: ``lmdb:///dir`` or ``sqlite:///file`` (absolute paths), ``memory:``, or ``postgresql://...`` as PostgreSQL
-            and SQLAlchemy take it; ``postgres:`` and ``postgresql+psycopg:`` mean the same.
         sync: when commits are on disk.
         readonly: an LMDB store makes and changes nothing when it is opened; the others need no such care.
 

@@ -60,18 +60,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RowReader:
-    """Understands rows. Their destinations are created if they are not there.
-
-    Args:
-        limits: those of STOMP clients.
-        streams: where streams are.
-        routing: finds targets.
-        columns: what was handed in.
-
-    Raises:
-        InvalidArgument: a column has another length than the others.
-        LimitExceeded: there are too many rows.
-    """
+    """Understands rows. Their destinations are created if they are not there."""
 
     def __init__(self, limits: StompSettings, streams: Destinations, routing: Routing, columns: Columns) -> None:
         self._limits = limits
@@ -98,14 +87,8 @@ class RowReader:
     def steps(self, size: int) -> Iterator[list[Row]]:
         """All rows, some at a time.
 
-        Args:
-            size: how many.
-
         Raises:
-            InvalidDestination: a row goes nowhere.
             InvalidHeader: a header cannot be sent or read, or a partition is not there.
-            InvalidArgument: a row for something else than a stream has a partition.
-            LimitExceeded: headers are larger than STOMP clients may send.
         """
         if self._is_plain and self._count:
             first = self._row(*next(self._rows))

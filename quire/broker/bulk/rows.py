@@ -42,9 +42,6 @@ def send(core: Core, rows: list[Row], targets: list[Target], *, decided: bool = 
     """Send rows in order, in the open commit.
 
     Args:
-        core: the core.
-        rows: understood and checked.
-        targets: where each of them goes.
         decided: whether they are sent for certain: if the commit fails, they are in the next one. Otherwise they are
             refused then.
     """
@@ -59,12 +56,7 @@ def send(core: Core, rows: list[Row], targets: list[Target], *, decided: bool = 
 
 
 def check_room(core: Core) -> None:
-    """See that there is room for persistent messages.
-
-    Raises:
-        StoreError: the store takes no writes.
-        ProducerHeld: the store's limit is reached, or its disk is nearly full.
-    """
+    """See that there is room for persistent messages."""
     if core.store_error is not None:
         raise core.store_error
     if cause := core.hold_cause(stored=True):

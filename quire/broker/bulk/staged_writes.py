@@ -111,9 +111,6 @@ class WritePart:
 class StagedWrites:
     """All staged rows of a broker.
 
-    Args:
-        core: the core.
-
     Attributes:
         stages: what is staged, by id.
         bytes: what all of it takes in the store.
@@ -158,20 +155,7 @@ class StagedWrites:
     # Staging.
 
     def stage(self, producer: str, rows: list[Row]) -> str:
-        """Store rows with the open commit, out of everybody's sight.
-
-        Args:
-            producer: whose they are.
-            rows: understood and checked.
-
-        Returns:
-            The id by which they are committed.
-
-        Raises:
-            StoreError: the store takes no writes.
-            ProducerHeld: the store's limit is reached.
-            LimitExceeded: too much is staged that waits for its commit.
-        """
+        """Store rows with the open commit, out of everybody's sight."""
         check_room(self._core)
         if len(self.stages) >= MAX_STAGES:
             raise LimitExceeded(
@@ -191,11 +175,7 @@ class StagedWrites:
         """Throw staged rows away with the open commit. What is decided stays, and so does what is others'.
 
         Args:
-            producer: whose.
             ids: which; None for all of the producer's.
-
-        Returns:
-            How many rows.
         """
         wanted = [id for id, stage in self.stages.items() if stage.producer == producer] if ids is None else ids
         rows = 0
@@ -212,11 +192,6 @@ class StagedWrites:
         """Decide that staged rows are written, with the open commit. All else that the producer staged is thrown away.
 
         If the commit fails, nothing is decided.
-
-        Args:
-            producer: whose.
-            sequence: the producer's number of this commit, ascending.
-            ids: what is written, in order.
 
         Returns:
             How many rows; None if there was a commit with this number or a higher one: then nothing is written, and
@@ -248,7 +223,6 @@ class StagedWrites:
         """Be told when everything that is decided for a producer is in its destinations, and durable.
 
         Args:
-            producer: whose.
             done: called at once if nothing is under way.
         """
         for decision in reversed(self._decisions):

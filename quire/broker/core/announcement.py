@@ -18,10 +18,6 @@ class Announcement:
             self._failures.append(failure)
 
     def end(self) -> None:
-        """Everybody is told.
-
-        Raises:
-            ExceptionGroup: some have failed.
-        """
+        """Everybody is told."""
         if self._failures:
             raise ExceptionGroup("not everybody took what has become of a commit", self._failures)

@@ -55,7 +55,6 @@ class Owner(Protocol):
         """A commit failed, nothing of it is stored.
 
         Args:
-            part: what it had of this owner.
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
         ...

@@ -35,14 +35,6 @@ OPEN_PARTS = 1000
 class Core:
     """The core.
 
-    Args:
-        settings: the settings.
-        store: open, and locked by this process.
-        spool: for non-persistent messages that find no memory.
-        clock: the time.
-        scheduler: timers, on the same clock.
-        call_soon: asks the owner of the event loop for a turn; asked once a turn at the most.
-
     Attributes:
         memory: the root of the memory tree.
         meter: measures how long the event loop is busy.

@@ -23,10 +23,7 @@ class DestinationLedger:
     """Notes events of one destination. A call is about many messages, and costs little more than for a single one.
 
     Args:
-        ledger: where they go.
-        destination: of the messages: ``queue://orders``.
         subscriber: the durable subscription or the consumer group; empty if it is about the destination itself.
-        lane: the partition of a stream.
     """
 
     def __init__(self, ledger: LedgerLane, destination: str, subscriber: str = "", lane: int = 0) -> None:
@@ -48,11 +45,7 @@ class DestinationLedger:
             senders.append((name, 1))
 
     def committing(self, messages: list[Message]) -> list[Run]:
-        """The open commit ends; what it says is true once it is done.
-
-        Args:
-            messages: what was sent to the destination in it.
-        """
+        """The open commit ends; what it says is true once it is done."""
         senders, self._senders = self._senders, []
         if sum([count for _, count in senders]) != len(messages):
             senders = [("", len(messages))]

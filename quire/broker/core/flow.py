@@ -48,8 +48,6 @@ class ProducerFlow:
     """The held producers.
 
     Args:
-        clock: for ages.
-        scheduler: for the limit of a wait.
         limit: seconds a producer may be held.
         over: says whether a limit is exceeded now.
     """

@@ -14,9 +14,6 @@ from quire.settings.keys import BrokerSettings
 class Limits:
     """The limits of one broker.
 
-    Args:
-        settings: what they are.
-
     Attributes:
         max_destinations: how many destinations there may be.
         max_subscriptions: how many durable subscriptions, and groups by partition.

@@ -71,9 +71,7 @@ class Target(Protocol):
         """Take a message.
 
         Args:
-            content: header lines and body (``quire.message``).
             expiration: milliseconds since the epoch; 0 for never.
-            priority: 0 to 9.
             persistent: whether it must survive the broker.
         """
         ...

@@ -89,10 +89,6 @@ class SharedPrefetch:
     A child that finds no credit waits. When there is some again, children get it in the order they have waited: what is
     done for an acknowledgement does not grow with their number.
 
-    Args:
-        core: the core.
-        prefetch: how many messages they may have.
-
     Attributes:
         prefetch: as given.
     """

@@ -43,14 +43,7 @@ class Commits(Protocol):
 
 
 class Steps:
-    """All work in steps of a broker, each piece in its turn.
-
-    Args:
-        clock: the time.
-        scheduler: for what is tried again.
-        meter: measures what takes long.
-        commits: the commits between two steps.
-    """
+    """All work in steps of a broker, each piece in its turn."""
 
     def __init__(self, clock: Clock, scheduler: Scheduler, meter: TurnMeter, commits: Commits) -> None:
         self._clock = clock
@@ -67,7 +60,6 @@ class Steps:
 
         Args:
             step: takes one step. What it does goes into the open commit, and the next step comes after that commit.
-            name: what the work is, for the log: ``the removal of expired messages`` say.
             stores: whether the next step has to see what the last one has stored. Otherwise it need not wait for the
                 commit, and it is taken while the store refuses commits too.
         """

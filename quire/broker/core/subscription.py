@@ -29,13 +29,7 @@ class Session(ABC):
 
     @abstractmethod
     def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
-        """Write messages to the consumer. They are in the subscription's in-flight table already.
-
-        Args:
-            subscription: the consumer.
-            messages: in order.
-            extra: header lines for each of them, as content has them.
-        """
+        """Write messages to the consumer. They are in the subscription's in-flight table already."""
 
     @abstractmethod
     def nothing_came(self, subscription: "Subscription") -> None:
@@ -159,12 +153,6 @@ class Subscription:
     """A consumer.
 
     Args:
-        session: the session it belongs to.
-        source: what it consumes: a queue, a durable subscription, its own part of a topic.
-        id: its name, unique in the session.
-        number: its number in the session, for acknowledgement ids.
-        ack: how it acknowledges.
-        prefetch: how many messages it may have in flight; with 0 it gets what it pulls.
         priority: consumers with a higher one are served first.
         exclusive: whether it wants all messages for itself.
         selector: which messages it wants; None for all.
@@ -225,11 +213,7 @@ class Subscription:
         return False
 
     def take(self, sequences: list[int]) -> list[Message]:
-        """Take settled messages out of the in-flight table.
-
-        Returns:
-            Those that were in it.
-        """
+        """Take settled messages out of the in-flight table."""
         pop = self.in_flight.pop
         messages = [pop(sequence, None) for sequence in sequences]
         if self.extended:
@@ -242,11 +226,7 @@ class Subscription:
             self.departure.finish()
 
     def extend(self, sequences: Iterable[int]) -> None:
-        """Messages take no credit for now.
-
-        Args:
-            sequences: in flight.
-        """
+        """Messages take no credit for now."""
         self.extended.update(sequences)
         self.source.wake()
 

@@ -38,11 +38,6 @@ class Creditor(Protocol):
 class TurnDispatch:
     """Dispatch, a turn at a time.
 
-    Args:
-        meter: measures what takes long.
-        memory: the root of the memory tree.
-        ask_turn: asks for another turn.
-
     Attributes:
         ready: what may have something to dispatch.
         with_credit: the subscriptions to several destinations that may have credit for those that wait for it.

@@ -24,9 +24,6 @@ class TurnMeter:
 
     A turn has one part or several. It costs two readings of the clock, and one more for each further part.
 
-    Args:
-        clock: the time.
-
     Attributes:
         counts: how many turns each bucket has: those up to its bound, and above the one before it.
         seconds: what all turns took together.
@@ -56,11 +53,7 @@ class TurnMeter:
         """A part of the turn is done.
 
         Args:
-            what: what it was, ``dispatch of`` say.
             of: what it was about; it is written only if the turn was long.
-
-        Returns:
-            The time now, on the monotonic clock.
         """
         now = self.now()
         took = now - self.latest

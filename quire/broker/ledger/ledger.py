@@ -22,11 +22,7 @@ PATIENCE = 1.0
 
 
 class Ledger:
-    """The ledger of a broker.
-
-    Args:
-        core: the core.
-    """
+    """The ledger of a broker."""
 
     def __init__(self, core: Core, destinations: Destinations) -> None:
         self._core = core
@@ -37,13 +33,7 @@ class Ledger:
         self._partition: Partition | None = None
 
     def of(self, destination: Destination, *, subscriber: str = "", lane: int = 0) -> DestinationLedger | None:
-        """What is to be told of a destination; None if its policy does not ask for it, or it is the ledger itself.
-
-        Args:
-            destination: the destination.
-            subscriber: the durable subscription or consumer group it is about.
-            lane: the partition of a stream.
-        """
+        """What is to be told of a destination; None if its policy does not ask for it, or it is the ledger itself."""
         if not self._core.settings.policies.of(destination).ledger or destination.name == STREAM:
             return None
         self._is_asked_for = True
@@ -66,11 +56,7 @@ class Ledger:
             self._core.hurry()
 
     def write(self, parts: Mapping[Owner, Part]) -> None:
-        """The open commit ends: add a block that says what it will have done, and what happened since the last one.
-
-        Args:
-            parts: what the commit has.
-        """
+        """The open commit ends: add a block that says what it will have done, and what happened since the last one."""
         committed: list[Run] = []
         for owner, part in parts.items() if self._is_asked_for else ():
             if owner.ledger is not None and part.appends:

@@ -24,10 +24,7 @@ class AckSetSettlement:
     """Messages that are settled join an ack set. It and the delivery states are marks of the store.
 
     Args:
-        holder: whose records they are.
         lanes: what the subscription has of the lanes, those of higher priority first.
-        keys: the keys of its marks.
-        finished: the ack set.
     """
 
     charge: Callable[[int], None] = staticmethod(charged_elsewhere)

@@ -77,10 +77,7 @@ def entries(core: Core, queue: "LaneDispatch", start: int, limit: int, *, in_fli
     """What a queue has from a sequence on, in order. Bodies are not read: a size is known without.
 
     Args:
-        core: the core.
-        queue: its queue.
         start: the first sequence wanted; it need not be there.
-        limit: how many at the most.
         in_flight: whether those are wanted that consumers have; without, only stored ones of them are there.
     """
     sources = [iter(queue.unstored_from(start, limit, in_flight=in_flight))]
@@ -110,11 +107,8 @@ def read(core: Core, queue: "LaneDispatch", start: int, byte_budget: int, limit:
     """Read messages of a queue from a sequence on, in order, in flight or not.
 
     Args:
-        core: the core.
-        queue: its queue.
         start: the first sequence wanted; it need not be there.
         byte_budget: how many bytes they may be charged together; the first one is read whatever its size.
-        limit: how many at the most.
 
     Raises:
         StoreCorrupt: the first one is damaged. A damaged record further on ends the read before it.

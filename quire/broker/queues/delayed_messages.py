@@ -48,7 +48,6 @@ class DelayedMessages:
         """A message waits until its ``not_before``.
 
         Args:
-            message: set aside by the cursor.
             group: its message group, if it has one.
         """
         entry = self._entries[message.sequence] = (message.not_before, message.sequence, message.size)
@@ -69,7 +68,6 @@ class DelayedMessages:
 
         Args:
             now_ms: the time, in milliseconds since the epoch.
-            limit: how many at the most.
             unsettled: those of which the store does not know yet why they wait; the first of them ends it.
         """
         found: list[Entry] = []
@@ -89,11 +87,7 @@ class DelayedMessages:
         self._tidy()
 
     def discard(self, sequences: set[int]) -> list[Message]:
-        """Drop messages that are removed.
-
-        Returns:
-            Those that were nowhere but in memory.
-        """
+        """Drop messages that are removed."""
         gone = [sequence for sequence in sequences if sequence in self._entries]
         for sequence in gone:
             self._leave(sequence)
@@ -105,11 +99,7 @@ class DelayedMessages:
         return set(self._entries)
 
     def clear(self) -> list[Message]:
-        """Forget all.
-
-        Returns:
-            Those that were nowhere but in memory.
-        """
+        """Forget all."""
         kept = list(self.kept.values())
         for table in (self.kept, self._entries, self._by_time, self._by_sequence, self._groups, self._group_of):
             table.clear()

@@ -11,10 +11,6 @@ class Departure:
     """The end of one consumer. Until it is gone its queue gives out nothing: what comes back comes before later ones.
 
     Args:
-        core: the core.
-        queue: what it consumes.
-        subscription: the consumer.
-        cause: why it goes.
         gone: called when it is gone.
         lost: whether it vanished without a word.
     """

@@ -9,11 +9,7 @@ STEP = 4096
 
 
 class DispatchMark:
-    """One lane's mark: what is stored, what is on its way there, and what is wanted.
-
-    Args:
-        stored: the mark the store has.
-    """
+    """One lane's mark: what is stored, what is on its way there, and what is wanted."""
 
     __slots__ = ("_asked", "_reached", "_start", "_wanted", "stored")
 
@@ -26,7 +22,6 @@ class DispatchMark:
         """A message is about to be dispatched. It may be, if its sequence is not above ``stored``.
 
         Args:
-            sequence: of the message.
             window: how many messages the consumers may have in flight, all together. The mark runs ahead by so many,
                 or by as many as were dispatched since the last commit; by twice that if dispatch waits for the mark.
 

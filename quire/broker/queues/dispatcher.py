@@ -20,11 +20,6 @@ SLICE = 64
 class Dispatcher:
     """The dispatch of one queue.
 
-    Args:
-        core: the core.
-        queue: its queue.
-        groups_kind: what keeps account of the message groups.
-
     Attributes:
         gate: whether it may begin.
         groups: who has which message group.

@@ -10,13 +10,7 @@ GAP = 32
 
 
 def found_links(source: StoreReader | Spool, lane: int, sequences: list[int]) -> list[Link]:
-    """The links of those records that are there.
-
-    Args:
-        source: the store or the spool.
-        lane: the lane's id.
-        sequences: which, in ascending order.
-    """
+    """The links of those records that are there."""
     found: list[Link] = []
     for run in _runs(sequences):
         wanted, last = set(run), run[-1]

@@ -38,14 +38,8 @@ class LaneDispatch:
     """The dispatch of some lanes.
 
     Args:
-        core: the core.
-        destination: the address that its messages have.
-        policy: what applies to it.
         ledger: where events of its messages are noted; None if its policy does not ask for it.
         lanes: those of higher priority first.
-        memory: its node of the memory tree.
-        settlement: what settling its messages means to the store.
-        groups_kind: what keeps account of the message groups.
 
     Attributes:
         core: as given.
@@ -164,7 +158,6 @@ class LaneDispatch:
         """A commit failed: what it had is put into the next one.
 
         Args:
-            part: what it had.
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
         following = self._open
@@ -218,13 +211,7 @@ class LaneDispatch:
             self._report(fault)
 
     def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
-        """Give messages to a consumer that has credit for them.
-
-        Args:
-            subscription: the consumer.
-            messages: in order.
-            extra: header lines for each of them.
-        """
+        """Give messages to a consumer that has credit for them."""
         self.dispatched += len(messages)
         if self.ledger is not None:
             self.ledger.dispatched(subscription, messages)
@@ -292,13 +279,7 @@ class LaneDispatch:
         self._release(messages)
 
     def bury(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit.
-
-        Args:
-            messages: in no consumer's in-flight table any more, their memory still reserved.
-            reason: ``expired`` or ``failed``.
-            cause: for the dead letter's header.
-        """
+        """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit."""
         self.let_go(messages)
         self.dispatcher.groups.settled(messages)
         send_dead_letters(self.core, self, self._letters(messages), reason, cause, subscriber=self.subscriber)
@@ -320,11 +301,8 @@ class LaneDispatch:
         """Take messages back that a consumer did not acknowledge; they go out again before later ones, flagged.
 
         Args:
-            messages: out of the in-flight table, in the order they were given out.
             failed: how many of the first of them count as failed deliveries.
-            cause: why they came back.
             at_once: whether those that failed need not wait for the delay of their policy.
-            delay_ms: the delay that the client asked for, instead of the policy's.
         """
         self.redelivered += len(messages)
         if self.ledger is not None:
@@ -382,8 +360,6 @@ class LaneDispatch:
         """A consumer goes; what it had in flight comes back.
 
         Args:
-            subscription: which.
-            cause: why it goes.
             lost: whether it vanished. Then the oldest message it had counts as a failed delivery: it is the one that
                 was being worked on. The others were only waiting.
         """
@@ -440,15 +416,7 @@ class LaneDispatch:
     # Somebody else takes messages out: expiry, purge, move.
 
     def take_out(self, sequences: list[int]) -> list[int]:
-        """Begin to remove messages that are not in flight, without touching the cursor.
-
-        Args:
-            sequences: which.
-
-        Returns:
-            Those of them that may be removed; the others are in flight, or are being removed already. The caller ends
-            with ``removed``.
-        """
+        """Begin to remove messages that are not in flight, without touching the cursor."""
         free = self._discard(sequences)
         if free:
             self._open.excluded.update(free)
@@ -457,9 +425,6 @@ class LaneDispatch:
 
     def hide(self, sequences: list[int]) -> list[int]:
         """Take messages out of where they wait until they are shown, or settled: nobody else may have them.
-
-        Args:
-            sequences: which.
 
         Returns:
             Those of them that are not in flight, and not being removed. They take no memory.
@@ -491,7 +456,6 @@ class LaneDispatch:
         """Those of some sequences that nobody has and that are not being removed; what else is out costs nothing.
 
         Args:
-            sequences: which.
             in_flight: whether those that consumers have count as free.
         """
         last = self.last
@@ -509,7 +473,6 @@ class LaneDispatch:
         """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
 
         Args:
-            messages: which.
             by_operator: whether somebody wanted them to go; otherwise the caller says what became of them.
         """
         if by_operator and self.ledger is not None:
@@ -528,7 +491,6 @@ class LaneDispatch:
 
         Args:
             start: the first sequence wanted; it need not be there.
-            limit: how many at the most.
             in_flight: whether those that consumers have are wanted too.
         """
         found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]

@@ -52,11 +52,7 @@ class LaneKeys(NamedTuple):
 
 
 def read_finished(reader: StoreReader, keys: LaneKeys) -> AckSet:
-    """The ack set of a subscription, from the pages that the store has.
-
-    Raises:
-        StoreCorrupt: a page is missing or damaged.
-    """
+    """The ack set of a subscription, from the pages that the store has."""
     pages = {int(key.removeprefix(keys.pages)): page for key, page in walk_marks(reader, keys.pages)}
     return AckSet.from_pages(pages)
 
@@ -68,13 +64,6 @@ def encode_state(state: Delivery) -> bytes:
 
 class LaneRecords(StoreReader):
     """Reads a topic's lane or a stream's partition for a subscription.
-
-    Args:
-        store: the store.
-        lane: the lane.
-        finished: what the subscription has finished.
-        keys: the keys of its marks.
-        state: what a queue would find in its lane at the start.
 
     Attributes:
         lane: as given.

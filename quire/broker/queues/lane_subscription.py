@@ -59,16 +59,8 @@ class LaneSubscription(LaneDispatch):
     """One subscription to lanes.
 
     Args:
-        core: the core.
-        owner: whose lanes they are.
-        keys: the keys of its marks.
-        finished: what it has finished.
-        found: how many messages it has, and their sizes, as the store has them.
-        dispatch_marks: its dispatch marks, as the store has them, in the order of the owner's lanes.
         selector: which messages it wants; None for all.
-        policy: what applies to it.
         ledger: where events of its messages are noted; None if its policy does not ask for it.
-        groups_kind: what keeps account of the message groups.
         is_stored: whether it is there after a restart.
 
     Attributes:

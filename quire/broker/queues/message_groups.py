@@ -63,9 +63,6 @@ class Group:
 class MessageGroups:
     """The groups of one queue.
 
-    Args:
-        changed: told of every change of who may have a group: its name, and ``bound_to``.
-
     Attributes:
         groups: by name.
     """
@@ -187,9 +184,6 @@ class MessageGroups:
         """Take groups from those that have more than their share: there is somebody new.
 
         Groups without messages in flight change hands at once, and rather than others.
-
-        Args:
-            present: the consumers, the new one among them.
         """
         share = -(-len(self.groups) // len(present))
         surplus = {s: self.count(s) - share for s in present}

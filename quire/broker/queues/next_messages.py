@@ -9,12 +9,7 @@ from quire.message import Message
 
 
 class NextMessages:
-    """The next messages of one queue.
-
-    Args:
-        core: the core.
-        queue: the queue.
-    """
+    """The next messages of one queue."""
 
     def __init__(self, core: Core, queue: Dispatched) -> None:
         self._core = core
@@ -68,10 +63,6 @@ class NextMessages:
 
     def in_time(self, lane: QueueLane, run: list[Message]) -> tuple[list[Message], bool]:
         """Take out of a run what has expired or is to be delivered later, and what such a message holds back.
-
-        Args:
-            lane: the lane.
-            run: messages just taken.
 
         Returns:
             The others, and whether the next ones are held back.

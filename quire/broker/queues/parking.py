@@ -26,9 +26,6 @@ Heap = list[tuple[int, Fifo]]
 class Parking:
     """What is parked in one lane.
 
-    Args:
-        clock: for ages.
-
     Attributes:
         groups: by message group, what waits for the group's owner.
         matched: by the selectors that match it (of consumers that were there), what waits for one of them.
@@ -74,10 +71,7 @@ class Parking:
         """Park a message, in the order of the lane.
 
         Args:
-            message: set aside by the cursor.
             group: its message group, if it has one.
-            takers: who may take it. Behind others of its group it waits for them; of no group, and for no selector
-                that is there, it is unwanted.
         """
         if not message.stored:
             self.kept[message.sequence] = message
@@ -152,11 +146,8 @@ class Parking:
         """Take out the first messages that some consumers may take, in the order of the lane.
 
         Args:
-            owners: the consumers, for their groups.
-            texts: their selectors.
             is_held: whether a message of a group has to wait, whoever owns it; asked with its sequence.
             below: messages from this sequence on are not taken.
-            limit: how many at the most.
 
         Returns:
             What was taken out; ``put_back`` what they cannot be given, ``done`` for each of the others.
@@ -224,19 +215,11 @@ class Parking:
         self._heaps.pop(subscription, None)
 
     def discard(self, sequences: set[int]) -> list[Message]:
-        """Messages are removed. Stored ones stay on the lists, and are not there any more when they are recalled.
-
-        Returns:
-            Those that were nowhere but in memory.
-        """
+        """Messages are removed. Stored ones stay on the lists, and are not there any more when they are recalled."""
         return [self.kept.pop(sequence) for sequence in sequences & self.kept.keys()]
 
     def clear(self) -> list[Message]:
-        """Forget everything.
-
-        Returns:
-            What was nowhere but in memory, in order.
-        """
+        """Forget everything."""
         kept = [self.kept[sequence] for sequence in sorted(self.kept)]
         for table in (self.groups, self.matched, self.kept, self._heaps):
             table.clear()

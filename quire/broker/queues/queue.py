@@ -27,8 +27,6 @@ class Queue(LaneDispatch):
     """One queue.
 
     Args:
-        core: the core.
-        stored: the destination as the store has it.
         new: whether it is made now: then nothing is read, and nothing can fail.
 
     Attributes:
@@ -67,9 +65,7 @@ class Queue(LaneDispatch):
         """Take a message. It is in the queue when the open commit is done.
 
         Args:
-            content: header lines and body (``quire.message``).
             expiration: milliseconds since the epoch; 0 for never.
-            priority: 0 to 9.
             persistent: whether it must survive the broker.
         """
         message = Message(self._next_sequence, content, expiration, priority, persistent)
@@ -88,11 +84,7 @@ class Queue(LaneDispatch):
             self.core.list_part(part)
 
     def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one.
-
-        Returns:
-            The message.
-        """
+        """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
         message = self._open.appends[-1]
         self._open.brought.append(message)
@@ -125,7 +117,6 @@ class Queue(LaneDispatch):
         """A commit failed: what was sent in it is refused, the rest is put into the next commit.
 
         Args:
-            part: this queue's part of it.
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
         self._release([message for message in part.appends if not message.stored])
@@ -139,11 +130,7 @@ class Queue(LaneDispatch):
         self._bring_again(messages)
 
     def _bring_again(self, messages: list[Message]) -> None:
-        """Append messages anew, with what is known of their deliveries.
-
-        Args:
-            messages: not in the queue any more, or not yet: they were brought in a commit that failed.
-        """
+        """Append messages anew, with what is known of their deliveries."""
         for message in messages:
             again = self.bring(message.content, message.expiration, message.priority, message.persistent)
             if message.deliveries:

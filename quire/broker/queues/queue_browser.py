@@ -35,12 +35,7 @@ class Browser:
     """One browser of one queue; the source of its own subscription.
 
     Args:
-        queue: the queue.
-        session: whose it is.
-        id: the subscription's name, unique in the session.
-        number: its number in the session.
         ack: whether messages shown are acknowledged; if they are, the prefetch bounds those that are not yet.
-        prefetch: how many.
         selector: which messages are shown; None for all.
         ended: told when everything was shown, and how many records could not be, because they are damaged.
 

@@ -30,9 +30,6 @@ class QueueLane:
     """One lane: a queue has one, or ten by priority.
 
     Args:
-        core: the core.
-        id: the lane's id in the store.
-        memory: the queue's node of the memory tree, or this lane's own below it.
         priority: of its messages, if the queue has a lane for each.
         state: what the store knows of it; None if it is to be asked.
         reader: reads its stored messages; None for the store.
@@ -81,16 +78,11 @@ class QueueLane:
 
         Args:
             start: the first sequence wanted; it need not be there.
-            limit: how many at the most.
         """
         return self.reader.links(self.id, start, limit)
 
     def without_contents(self, sequences: list[int]) -> list[Message]:
-        """Read messages without their contents; those that are not there are left out.
-
-        Args:
-            sequences: which, in ascending order.
-        """
+        """Read messages without their contents; those that are not there are left out."""
         found = [self._shell(link) for link in found_links(self.reader, self.id, sequences)]
         if not self._spool.is_empty(self.id):
             found += [self._shell(link, persistent=False) for link in found_links(self._spool, self.id, sequences)]
@@ -163,7 +155,6 @@ class QueueLane:
         """Set messages aside until their ``not_before``.
 
         Args:
-            messages: admitted.
             group_header: the header whose value is a message's group; None if there are no groups.
         """
         if not self.delayed:
@@ -184,9 +175,7 @@ class QueueLane:
         """Bring messages back that were set aside, as many of the first as fit.
 
         Args:
-            sequences: which.
             sizes: their sizes in bytes.
-            kept: those that are nowhere but in memory; the ones returned are taken out of it.
 
         Returns:
             The messages that are still there, and how many of the sequences that settles; 0 if memory refuses.
@@ -215,11 +204,7 @@ class QueueLane:
             self.parking.note_unwanted(messages[0].sequence)
 
     def rewind(self, out: set[int]) -> None:
-        """Scan the lane again from its head: a consumer came that may want what the others did not.
-
-        Args:
-            out: sequences of the queue that consumers have, or that are being removed.
-        """
+        """Scan the lane again from its head: a consumer came that may want what the others did not."""
         if self.parking:
             kept = self._take_up(self.parking.clear())
             self.cursor.rewind(kept, out | self._waiting())
@@ -237,11 +222,7 @@ class QueueLane:
             self.cursor.read_again(back)
 
     def give_up_window(self, out: set[int]) -> None:
-        """Read the window again later: what comes before it needs its memory.
-
-        Args:
-            out: as for ``rewind``.
-        """
+        """Read the window again later: what comes before it needs its memory."""
         out = out | self._waiting() | self.parking.above(self.cursor.window[0].sequence)
         self.cursor.give_up_window(out)
 
@@ -276,7 +257,6 @@ class QueueLane:
 
         Args:
             start: the first sequence wanted; it need not be there.
-            limit: how many of each of the places that they wait in.
         """
         beside = (*self.parking.kept.values(), *self.delayed.kept.values())
         found = [message for message in beside if message.sequence >= start]

@@ -31,7 +31,6 @@ class RecordRemoval:
     """Messages that are settled are removed, from the store or from the spool.
 
     Args:
-        lanes: the lanes they are in.
         spool: has those that are not persistent.
         charge: counts their bytes.
     """

@@ -35,13 +35,7 @@ class Returning(Dispatched, Protocol):
 
 
 class Redelivery:
-    """The way back into one queue.
-
-    Args:
-        core: the core.
-        queue: the queue.
-        dispatcher: gives out its messages.
-    """
+    """The way back into one queue."""
 
     def __init__(self, core: Core, queue: Returning, dispatcher: Dispatcher) -> None:
         self._core = core
@@ -52,11 +46,8 @@ class Redelivery:
         """Take messages back.
 
         Args:
-            messages: out of the in-flight table, in the order they were given out.
             failed: how many of the first of them count as failed deliveries.
-            cause: why they came back.
             at_once: whether those that failed need not wait for the delay of their policy.
-            delay_ms: the delay that the client asked for, instead of the policy's.
         """
         maximum = self._queue.policy.maximum_redeliveries
         poison: list[Message] = []

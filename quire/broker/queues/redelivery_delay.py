@@ -18,9 +18,7 @@ def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:
     the variations. Here the result is varied, once.)
 
     Args:
-        policy: of the destination.
         failures: how often the message has failed; at least 1.
-        random: for collision avoidance.
 
     Returns:
         Seconds.

@@ -9,11 +9,7 @@ from quire.settings.policy import Policy
 
 
 class RoundRobin:
-    """Deals a queue's messages out to its consumers, in turn among equals.
-
-    Args:
-        subscriptions: the queue's consumers, in the order they came; the queue's own list.
-    """
+    """Deals a queue's messages out to its consumers, in turn among equals."""
 
     def __init__(self, subscriptions: list[Subscription]) -> None:
         self._subscriptions = subscriptions
@@ -36,15 +32,7 @@ class RoundRobin:
         return ready[:1] if policy.strict_order_dispatch else ready
 
     def deal(self, run: list[Message], ready: list[Subscription]) -> Iterator[tuple[Subscription, list[Message]]]:
-        """Split a run of messages: each consumer gets every nth one, and the next run goes on where this one ends.
-
-        Args:
-            run: messages in order.
-            ready: consumers with credit for their share.
-
-        Yields:
-            A consumer and its messages, in order.
-        """
+        """Split a run of messages: each consumer gets every nth one, and the next run goes on where this one ends."""
         start, self._dealt = self._dealt, self._dealt + len(run)
         for index, subscription in enumerate(ready):
             if share := run[(index - start) % len(ready) :: len(ready)]:

@@ -52,15 +52,7 @@ class _Choice(NamedTuple):
 
 
 class SelectiveDispatch:
-    """The dispatch of one queue, message by message.
-
-    Args:
-        core: the core.
-        queue: its queue.
-        next: what there is to give.
-        groups: who has which message group.
-        round_robin: whose turn it is.
-    """
+    """The dispatch of one queue, message by message."""
 
     def __init__(
         self, core: Core, queue: Dispatched, next: NextMessages, groups: MessageGroups, round_robin: RoundRobin
@@ -82,9 +74,6 @@ class SelectiveDispatch:
 
     def consumers_changed(self, eligible: list[Subscription]) -> bool:
         """Note the selectors there are now.
-
-        Args:
-            eligible: the consumers that may have messages.
 
         Returns:
             Whether what is parked has to be scanned again: there is a selector that was not there, or one whose last
@@ -162,11 +151,7 @@ class SelectiveDispatch:
         return bool(self._credit) and not self._has_more
 
     def _offer_run(self, lane: QueueLane, held: Held, run: list[Message]) -> int:
-        """Give or park messages of the window, until nobody has credit or the mark ends.
-
-        Returns:
-            How many.
-        """
+        """Give or park messages of the window, until nobody has credit or the mark ends."""
         unwanted = self._unwanted_first(run)
         lane.set_aside_unwanted(run[:unwanted])
         for index, message in enumerate(run[unwanted:], unwanted):
@@ -195,10 +180,6 @@ class SelectiveDispatch:
     def _offer_returned(self, lane: QueueLane, held: Held) -> bool:
         """Offer what came back, delayed or not. What nobody takes is parked when the store knows that it came back.
 
-        Args:
-            lane: the lane.
-            held: takes the groups whose later messages have to wait for one that came back and found nobody.
-
         Returns:
             Whether it was all offered.
         """
@@ -211,11 +192,7 @@ class SelectiveDispatch:
         return False
 
     def _offer(self, lane: QueueLane, held: Held, below: int) -> int:
-        """Offer what came back, what comes before a sequence of it.
-
-        Returns:
-            How many messages were given to somebody or parked.
-        """
+        """Offer what came back, what comes before a sequence of it."""
         if not lane.returned:
             return 0
         returned, lane.returned = list(lane.returned), deque()
@@ -242,8 +219,6 @@ class SelectiveDispatch:
         """Offer what is parked for those that have credit, in its order.
 
         Args:
-            lane: the lane.
-            held: as ``_offer_returned``.
             below: only what comes before this sequence.
 
         Returns:

@@ -14,8 +14,6 @@ class StartGate:
     """Opens when enough consumers are there or the time is up; closes when all are gone.
 
     Args:
-        clock: the time.
-        scheduler: for the end of the wait.
         opened: called when the time is up.
 
     Attributes:

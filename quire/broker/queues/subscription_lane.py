@@ -47,10 +47,6 @@ class SubscriptionLane(QueueLane):
     """One lane of a subscription.
 
     Args:
-        core: the core.
-        taker: whose.
-        records: what it has not finished.
-        memory: its node of the memory tree.
         priority: of its messages, if there is a lane for each.
 
     Attributes:

@@ -65,15 +65,6 @@ def read_destination(text: str) -> tuple[list[Address], dict[str, str]]:
     Commas join the parts of a composite destination. A name without a prefix is a queue, as in ActiveMQ; a later part
     without one is of the kind of the first part. Blanks around a part do not count, and a part that comes twice counts
     once.
-
-    Args:
-        text: what the header says.
-
-    Returns:
-        The parts, in order, and the consumer options as the headers of SUBSCRIBE that they stand for.
-
-    Raises:
-        InvalidDestination: a part is no destination, or an option is unknown.
     """
     names, options = split_options(text)
     for option in options:

@@ -18,11 +18,7 @@ class ClientIds:
         self._sessions: dict[str, Session] = {}
 
     def claim(self, client_id: str, session: Session) -> None:
-        """A connection takes a client id.
-
-        Raises:
-            InvalidHeader: it is too long, or another connection has it.
-        """
+        """A connection takes a client id."""
         if not 0 < len(client_id) <= MAX_CLIENT_ID:
             raise InvalidHeader(f"client-id needs 1 to {MAX_CLIENT_ID} characters", header="client-id")
         other = self._sessions.setdefault(client_id, session)

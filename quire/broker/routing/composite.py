@@ -43,7 +43,6 @@ class CompositeTarget(FanOut):
     """A composite destination that a client wrote: ``/queue/a,/topic/b``.
 
     Args:
-        targets: its parts.
         origin: the destination as the client wrote it: a header of each copy, as in ActiveMQ.
     """
 
@@ -80,8 +79,6 @@ class ForwardingTarget(FanOut):
 
     Args:
         own: the destination itself; None if it only forwards.
-        forwards: where to.
-        origin: the destination as a header says it.
     """
 
     def __init__(self, own: "Target | None", forwards: Sequence[ForwardTarget], origin: str) -> None:

@@ -20,11 +20,7 @@ _REPLY_TO_LINE = re.compile(rb"\nreply-to:(/remote-temp-(?:queue|topic)/[^\n]*)"
 
 
 class OwnTemporaries:
-    """Translates between the connection's names and the broker's. The first use of a name makes the destination.
-
-    Args:
-        temporaries: all of the broker's.
-    """
+    """Translates between the connection's names and the broker's. The first use of a name makes the destination."""
 
     def __init__(self, temporaries: "Temporaries") -> None:
         self._temporaries = temporaries
@@ -35,15 +31,7 @@ class OwnTemporaries:
         return bool(self._remote)
 
     def remote(self, address: Address) -> Address:
-        """The broker's address of a temporary destination.
-
-        Args:
-            address: the connection's own, or any other, which stays as it is.
-
-        Raises:
-            LimitExceeded: the connection has too many.
-            InvalidDestination: there is no name.
-        """
+        """The broker's address of a temporary destination."""
         if address.scope is not Scope.OWN:
             return address
         known = self._remote.get(address)
@@ -62,12 +50,7 @@ class OwnTemporaries:
         return next((own for own, remote in self._remote.items() if address in (own, remote)), None)
 
     def remote_text(self, text: str) -> str:
-        """A destination header with the broker's names in it, as any connection can use it.
-
-        Raises:
-            InvalidDestination: it is no destination.
-            LimitExceeded: as ``remote``.
-        """
+        """A destination header with the broker's names in it, as any connection can use it."""
         if "/temp-" not in text:
             return text
         addresses, _ = read_destination(text)
@@ -78,7 +61,6 @@ class OwnTemporaries:
 
         Raises:
             InvalidDestination: it names none rightly.
-            LimitExceeded: as ``remote``.
         """
         return self.remote_text(text) if text.startswith(("/temp-queue/", "/temp-topic/")) else text
 

@@ -27,8 +27,6 @@ class Route:
     """The headers of a send, understood once.
 
     Args:
-        target: what takes it.
-        headers: the headers.
         temporaries: the connection's temporary destinations; without them its names for them mean nothing.
 
     Attributes:
@@ -79,14 +77,10 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
-        routing: finds the target.
-        headers: its headers, by name.
         temporaries: the connection's temporary destinations; None if nobody's.
 
     Raises:
-        InvalidDestination: it is no destination, or has no valid name.
         InvalidHeader: a value cannot be read.
-        LimitExceeded: the connection has too many temporary destinations.
     """
     destination = headers["destination"]
     if temporaries is not None:
@@ -98,11 +92,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
 
 
 def read_priority(headers: Mapping[str, str]) -> int:
-    """The priority of a message: 0 to 9; a number beyond is taken for the nearest one (ActiveMQ).
-
-    Raises:
-        InvalidHeader: it is no whole number.
-    """
+    """The priority of a message: 0 to 9; a number beyond is taken for the nearest one (ActiveMQ)."""
     return min(max(whole_number(headers, "priority", 4, -(1 << 31), 1 << 31), 0), 9)
 
 

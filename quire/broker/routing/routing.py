@@ -33,9 +33,6 @@ MAX_TEXTS = 2 << 20
 class Routing:
     """Finds targets.
 
-    Args:
-        core: the core.
-
     Attributes:
         temporaries: the temporary destinations.
         client_ids: who is connected under which client id.
@@ -63,9 +60,6 @@ class Routing:
         """Where a message goes that is sent to a destination, as a destination header says it.
 
         Queues and topics are made if they are not there.
-
-        Raises:
-            InvalidDestination: it is no destination that can be sent to.
         """
         target = self.known(destination)
         if target is None:
@@ -98,12 +92,7 @@ class Routing:
     def target_of(self, destination: str, content: bytes) -> Target:
         """Where a message goes, by what its own headers say too: the schedule comes first, groups are made known.
 
-        Args:
-            destination: as a destination header says it.
-            content: the message's.
-
         Raises:
-            InvalidDestination: as ``target``.
             InvalidHeader: the headers of the schedule cannot be read.
         """
         end = content.index(b"\n\n")
@@ -114,12 +103,8 @@ class Routing:
         """As ``target_of``, with what the headers say.
 
         Args:
-            destination: as a destination header says it.
             timing: when it is sent; None for at once.
             grouped: whether messages of groups are sent.
-
-        Raises:
-            InvalidDestination: as ``target``.
         """
         target = self.target(destination)
         if grouped:
@@ -137,7 +122,6 @@ class Routing:
         """What takes messages for a queue or a topic.
 
         Args:
-            destination: the queue, topic or stream.
             above: the composites and virtual topics on the way to it: one that is reached again passes nothing on.
         """
         composite = None if destination in above else self._composites.get(destination)

@@ -34,7 +34,6 @@ class TemporaryQueue(Queue):
     What cannot be delivered is dropped: a dead letter would be in the store.
 
     Args:
-        core: the core.
         stored: what it would be in the store.
         temporaries: counts what comes when it is gone.
     """
@@ -77,7 +76,6 @@ class TemporaryTopic(Topic):
     """A topic of one connection. It stores and keeps nothing, whatever the policy says.
 
     Args:
-        core: the core.
         stored: what it would be in the store.
         temporaries: counts what comes when it is gone.
     """
@@ -106,9 +104,6 @@ class GoneDestination:
     """What takes messages for a temporary destination that is not there any more: it drops them, and counts them.
 
     A service that answers a client which has gone away should not suffer for it: an error would end its connection.
-
-    Args:
-        temporaries: counts.
     """
 
     def __init__(self, temporaries: "Temporaries") -> None:
@@ -129,9 +124,6 @@ class GoneDestination:
 class Temporaries:
     """All temporary destinations, by the names that the broker gave them.
 
-    Args:
-        core: the core.
-
     Attributes:
         queues: the temporary queues, by name.
         topics: the temporary topics, by name.
@@ -148,17 +140,7 @@ class Temporaries:
         core.limits.count_destinations(lambda: len(self.queues) + len(self.topics))
 
     def create(self, kind: DestinationKind) -> Address:
-        """Make a temporary destination.
-
-        Args:
-            kind: queue or topic.
-
-        Returns:
-            Its address, under a name that no other one has or had, in no run of the broker.
-
-        Raises:
-            TooManyDestinations: there are too many.
-        """
+        """Make a temporary destination."""
         self._core.limits.check_destinations()
         number = next(self._numbers)
         name = f"{self._run}-{number}"
@@ -180,11 +162,7 @@ class Temporaries:
         return name in self.queues or name in self.topics
 
     def target(self, address: Address) -> "Target":
-        """What takes messages for a temporary destination, by the name that the broker gave it.
-
-        Raises:
-            InvalidDestination: the name is one that a connection chose.
-        """
+        """What takes messages for a temporary destination, by the name that the broker gave it."""
         if address.scope is not Scope.REMOTE:
             raise InvalidDestination(
                 f"{str(address)[:100]!r} means something to its own connection only", destination=str(address)[:100]

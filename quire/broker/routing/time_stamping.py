@@ -9,11 +9,6 @@ class TimeStampingTarget:
     """A target whose policy changes when messages expire (ActiveMQ's ``TimeStampingBrokerPlugin``).
 
     Dead letters and what an operator moves do not come through here: their expiration stays.
-
-    Args:
-        target: takes the messages.
-        policy: the destination's.
-        clock: the time.
     """
 
     def __init__(self, target: "Target", policy: Policy, clock: Clock) -> None:

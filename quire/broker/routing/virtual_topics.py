@@ -21,11 +21,7 @@ ADVISORIES = "ActiveMQ.Advisory."
 
 
 class VirtualTopics:
-    """Which topics are virtual, and which queues they feed (section ``virtual`` of the settings).
-
-    Args:
-        core: the core.
-    """
+    """Which topics are virtual, and which queues they feed (section ``virtual`` of the settings)."""
 
     def __init__(self, settings: VirtualSettings, destinations: Destinations) -> None:
         self._destinations = destinations
@@ -60,15 +56,7 @@ class VirtualTopics:
 
 
 class VirtualTopicTarget(FanOut):
-    """A virtual topic that messages are sent to.
-
-    Args:
-        core: the core.
-        topics: knows the queues.
-        name: the topic's name.
-        own: the topic itself.
-        target_of: finds what takes messages for a queue.
-    """
+    """A virtual topic that messages are sent to."""
 
     def __init__(
         self, destinations: Destinations, topics: VirtualTopics, name: str, own: "Target",

@@ -31,10 +31,7 @@ class WildcardSubscription(SharedPrefetch):
     Its children come and go in steps: there may be ten thousand of them.
 
     Args:
-        core: the core.
         addresses: the patterns; a name without wildcards is one destination, which is made if it is not there.
-        prefetch: how many messages all children together may have in flight.
-        make: makes the child of a destination, whose parent this is, and puts it there.
         fail: told of an error when a child cannot be made later.
 
     Attributes:
@@ -146,8 +143,6 @@ class WildcardSubscription(SharedPrefetch):
         What they had comes back before anything later is given out: until then their queues give out nothing.
 
         Args:
-            cause: why.
-            gone: told of each child that is gone.
             lost: whether they vanished without a word.
         """
         self._is_over = True

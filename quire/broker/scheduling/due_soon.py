@@ -54,10 +54,7 @@ class DueSoon:
         """When all of them are taken out: have what the store has next, as far as it fits and one look may read.
 
         Args:
-            reader: a snapshot of the store.
-            lane: the schedule's lane.
             horizon: until when they are due, in milliseconds since the epoch.
-            passed: the sequences of records to leave out.
 
         Raises:
             StoreCorrupt: a record is damaged or missing; ``data`` has its ``sequence``. Nothing has changed here.

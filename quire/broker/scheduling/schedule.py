@@ -53,9 +53,6 @@ PAGE_BYTES = 2 << 20
 class Schedule:
     """The schedule of a broker.
 
-    Args:
-        core: the core.
-
     Attributes:
         depth: how many messages it has; exact.
         bytes: their sizes.
@@ -109,9 +106,7 @@ class Schedule:
         """Take a message. It is in the schedule when the open commit is done, and refused if that fails.
 
         Args:
-            content: of its record (``record_content``).
             due: when it is sent, in milliseconds since the epoch.
-            priority: 0 to 9.
         """
         self._open.appends.append(self._append(content, due, priority))
 
@@ -281,9 +276,6 @@ class Schedule:
         Args:
             after: what the page before gave as ``next``; 0 for the first page.
             limit: how many messages at the most. There are fewer when they are large.
-
-        Raises:
-            StoreCorrupt: a message of the page is damaged.
         """
         if self._stored is None:
             return SchedulePage([], None)
@@ -293,9 +285,6 @@ class Schedule:
 
     def cancel(self, id: str) -> None:
         """Take a message out, with all its repeats. It is gone when the open commit is done.
-
-        Args:
-            id: its id in the schedule.
 
         Raises:
             UnknownMessage: there is none, or it is being sent for the last time.
@@ -314,13 +303,6 @@ class Schedule:
         """Take all messages out that are due next between two times, in steps.
 
         The caller lets the open commit end before it asks for the next step.
-
-        Args:
-            earliest: milliseconds since the epoch; those due then included.
-            latest: the same.
-
-        Yields:
-            How many messages the step took out.
 
         Raises:
             StoreError: a message cannot be read.
@@ -360,15 +342,9 @@ class ScheduledSend:
     """Takes messages that are sent later: the target of a send with ``AMQ_SCHEDULED_`` headers.
 
     Args:
-        schedule: the broker's schedule.
-        destination: where they go, as a destination header says it.
         delay: how long to wait before the first send, in milliseconds.
         period: how long to wait before each repeat, in milliseconds.
-        repeat: how many repeats; -1 for no end.
         cron: a cron entry, in UTC; empty for none.
-
-    Raises:
-        InvalidHeader: a value is out of its range (``Timing``).
     """
 
     def __init__(
@@ -382,10 +358,8 @@ class ScheduledSend:
         """Take a message. It is stored, persistent or not.
 
         Args:
-            content: header lines and body.
             expiration: milliseconds since the epoch; 0 for never. As long as it is away, so long the message lives once
                 it is sent (ActiveMQ).
-            priority: 0 to 9.
             persistent: whether it is persistent once it is sent.
         """
         record, due = self._record(content, expiration, persistent)

@@ -61,11 +61,7 @@ class ScheduledMessage:
 
     @classmethod
     def of(cls, record: Message) -> Self:
-        """Read a record.
-
-        Raises:
-            StoreCorrupt: it is no record of a scheduled message.
-        """
+        """Read a record."""
         headers = record.headers()
         try:
             delay, period, repeat = [int(headers.get(name, 0)) for name in (_DELAY, _PERIOD, _REPEAT)]
@@ -96,7 +92,6 @@ def record_content(
 
     Args:
         content: the message's; headers that only the schedule may write, and those that are about it, are left out.
-        destination: where it goes, as a destination header says it.
         timing: when.
         time_to_live: how long it lives once it is sent, in milliseconds; None for ever.
         persistent: whether it is persistent then.
@@ -123,15 +118,6 @@ def sent_content(record: Message, scheduled: ScheduledMessage, now_ms: int, new_
     """The message as it is sent.
 
     As in ActiveMQ, a message that recurs gets a new id each time, and one with a limited life begins it now.
-
-    Args:
-        record: its record.
-        scheduled: what that says.
-        now_ms: the time.
-        new_id: a header line without its end, for a message that recurs.
-
-    Returns:
-        Its content, and its expiration.
     """
     head, rest = _split(record.content)
     if scheduled.timing.recurs:

@@ -66,9 +66,6 @@ class Timing:
         """What a message's headers say; None if it is to be sent at once.
 
         As in ActiveMQ, repeats alone schedule nothing.
-
-        Raises:
-            InvalidHeader: a value is no number, or as above.
         """
         if not any([headers.get(name, "").strip() for name in (DELAY, PERIOD, CRON)]):
             return None
@@ -94,7 +91,6 @@ class Timing:
 
         Args:
             due: when that one was due.
-            left: how many repeats of its run were left.
             now_ms: when it was sent.
 
         Returns:

@@ -46,9 +46,6 @@ class Found(NamedTuple):
 class Lookup:
     """Looks for messages of a stream.
 
-    Args:
-        stream: the stream.
-
     Attributes:
         damaged: partition and offset of the damaged records that searches came to and passed over.
     """
@@ -59,12 +56,7 @@ class Lookup:
         self._store = stream.core.store
 
     def at(self, partition: int, offset: int) -> Found | None:
-        """The message at an offset; None if there is none, or not any more.
-
-        Raises:
-            InvalidArgument: there is no such partition.
-            StoreCorrupt: it is damaged.
-        """
+        """The message at an offset; None if there is none, or not any more."""
         count = len(self._stream.partitions)
         if not 0 <= partition < count:
             raise InvalidArgument(f"partition is {partition}: partitions are 0 to {count - 1}", argument="partition")
@@ -78,9 +70,6 @@ class Lookup:
         was sent in a transaction stands where that was committed, behind messages with higher numbers. Such a message
         is found if it stands among the ``NEIGHBOURHOOD`` offsets before or behind the place of its id; after a longer
         transaction it is not, nor is one that was moved here, from a dead letter queue say. ``by_time`` shows these.
-
-        Args:
-            message_id: ``ID:0a1b2c3d-1700000000000-42``, as the broker makes them.
 
         Raises:
             InvalidArgument: this broker gives no such ids, so their order is not known.
@@ -114,7 +103,6 @@ class Lookup:
         """Look for all messages with a key in a time range, partition by partition. Every record of it is read.
 
         Args:
-            key: the value of the header ``key``.
             since_ms: when the range begins, in milliseconds since the epoch.
             until_ms: where it ends: the first time that is not in it.
         """

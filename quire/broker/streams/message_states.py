@@ -80,11 +80,6 @@ class GroupState:
 def states_of(stream: "Stream", partition: int, offset: int) -> list[GroupState]:
     """What became of a message in each group of its stream.
 
-    Args:
-        stream: the stream.
-        partition: the number of one of its partitions.
-        offset: the message's offset.
-
     Raises:
         StoreError: the store cannot be read.
     """
@@ -146,17 +141,9 @@ def _delivery(queue: "LaneDispatch", sequence: int) -> Delivery | None:
 def dead_letters(group: "Group", queue: LaneDispatch | None, places: set[Place]) -> Iterator[set[Place]]:
     """Look for the dead letters of some messages of a stream, a step after the other.
 
-    Args:
-        group: whose dead letters.
-        queue: where they go.
-        places: of the messages.
-
     Yields:
         Those of the messages whose dead letter was found in this step. What was found in no step has no dead letter in
         the group's dead letter queue: it never was one, or was consumed, moved or removed.
-
-    Raises:
-        StoreCorrupt: a dead letter is damaged.
     """
     core, stream = group.core, group.stream.destination.name
     wanted = {"group": group.name, ORIGIN: f"/stream/{stream}"}

@@ -42,10 +42,6 @@ class Start:
     def parse(cls, text: str) -> "Start":
         """Read a start position.
 
-        Args:
-            text: ``earliest``, ``latest``, ``offset=2101``, ``timestamp=`` with milliseconds since the epoch or with
-                ISO 8601 (without a zone it is UTC), ``ago=30m``.
-
         Raises:
             InvalidArgument: it is none.
         """
@@ -99,8 +95,6 @@ class Start:
         An offset before the first record or behind the end is moved there: one number is meant for all partitions.
 
         Args:
-            reader: a snapshot.
-            lane: which lane.
             now_ms: the time, in milliseconds since the epoch.
         """
         state = reader.lane_state(lane)

@@ -76,9 +76,6 @@ class Partition:
     """One partition. The offset of a message is the sequence of its record.
 
     Args:
-        stream: the stream it is of.
-        index: its number in the stream, from 0.
-        lane: its lane's id.
         ordered_from: from which offset on timestamps ascend; None if everything that is stored is of an older version.
         new: whether it is made now: then nothing is read.
 
@@ -152,14 +149,7 @@ class Partition:
     # A message comes in.
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message. It has its offset now, and is there for consumers when the open commit is done.
-
-        Args:
-            content: header lines and body (``quire.message``).
-            expiration: of no effect: retention decides how long a message stays.
-            priority: 0 to 9; the order is that of sending.
-            persistent: of no effect: what a stream takes is stored.
-        """
+        """Take a message. It has its offset now, and is there for consumers when the open commit is done."""
         if content[self._stamp_at] != self._stamp:
             content = self._stamped(content)
         message = Message(self.next_sequence, content, 0, priority)
@@ -186,11 +176,7 @@ class Partition:
         return content
 
     def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one.
-
-        Returns:
-            The message.
-        """
+        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
         message = self._open.appends[-1]
         self._open.brought.append(message)
@@ -229,12 +215,7 @@ class Partition:
                 subscriber.take_in(appends)
 
     def commit_failed(self, part: PartitionPart, restored: set[int]) -> None:
-        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
-
-        Args:
-            part: this partition's part of it.
-            restored: of no interest here.
-        """
+        """A commit failed: what was sent in it is refused, the rest is put into the next commit."""
         if part.appends:  # nobody ever gets these sequences: no group is to wait for them
             first, last = part.appends[0].sequence, part.appends[-1].sequence
             self.gone.add_range(first, last)
@@ -253,11 +234,7 @@ class Partition:
     # Records go.
 
     def remove(self, links: list[Link]) -> None:
-        """Let records go, with the open commit; groups that had not finished them will not get them.
-
-        Args:
-            links: in ascending sequence; nobody has them in flight.
-        """
+        """Let records go, with the open commit; groups that had not finished them will not get them."""
         sequences = [link.sequence for link in links]
         self._open.removals += links
         self.gone.add_all(sequences)

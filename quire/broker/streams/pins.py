@@ -66,8 +66,6 @@ class Pins:
     """The pins of one stream.
 
     Args:
-        core: the core.
-        partitions: the stream's own list, which may grow.
         new: whether it is made now: then nothing is read.
 
     Attributes:
@@ -91,14 +89,9 @@ class Pins:
         """Pin records, in place of what the name had pinned. It counts when the open commit is done.
 
         Args:
-            name: whose pin it is.
             offsets: the first offset that is to stay, by partition. What is gone already does not come back: a look at
                 the partition's extent afterwards tells.
             time_to_live_ms: how long it lasts, in milliseconds.
-
-        Raises:
-            InvalidArgument: there is no such partition or offset, or name or time are out of range.
-            LimitExceeded: there are too many pins.
         """
         if not 0 < len(name.encode()) <= MAX_NAME or "\0" in name:
             raise InvalidArgument(f"a pin's name has 1 to {MAX_NAME} bytes and no NUL character", argument="name")
@@ -169,12 +162,7 @@ class Pins:
         """A commit is done: what was pinned before it is not any more."""
 
     def commit_failed(self, part: PinsPart, restored: Collection[int]) -> None:
-        """A commit failed: what it would have set or released is as it was before.
-
-        Args:
-            part: what it had of these pins.
-            restored: of no interest here.
-        """
+        """A commit failed: what it would have set or released is as it was before."""
         for name, before in part.before.items():
             if name in self._open.before:  # it was changed again meanwhile: if that fails too, this is what it was
                 self._open.before[name] = before

@@ -52,16 +52,12 @@ def read_range(
     """Read a part of a partition, in one snapshot.
 
     Args:
-        store: the store.
-        lane: the partition's lane.
-        first: the offset to begin at.
         until: the offset to end before; no further than the partition's end, or what is read would depend on when.
         max_messages: how many messages at the most, at least 1.
         max_bytes: how many bytes they may be charged together (``StoreReader.page``); the first one comes whatever its
             size.
 
     Raises:
-        InvalidArgument: this is no range of the partition, or ``max_messages`` is less than 1.
         StoreCorrupt: the first record is damaged; ``data`` has its ``sequence``. A damaged record further on ends the
             read before it.
     """

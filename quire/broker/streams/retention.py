@@ -281,14 +281,6 @@ def _walk(reader: StoreReader, place: _Place, young: int) -> tuple[int, bool]:
     """Where the first young record of a partition is, of those whose times are in no order.
 
     A record is as old as the youngest one before it: so none goes that is younger than it may be.
-
-    Args:
-        reader: a snapshot.
-        place: where to begin.
-        young: a record of this time is young, or of a later one.
-
-    Returns:
-        The offset, or how far this step came; and which of the two it is.
     """
     lane, first = place.partition.lane, place.next
     until = min(place.partition.ordered_from, extent(reader, lane).end)

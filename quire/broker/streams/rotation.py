@@ -5,11 +5,7 @@ from quire.message import Message
 
 
 class Rotation:
-    """A target of sends.
-
-    Args:
-        partitions: the stream's own list, which may grow.
-    """
+    """A target of sends."""
 
     def __init__(self, partitions: list[Partition]) -> None:
         self._partitions = partitions

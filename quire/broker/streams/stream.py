@@ -27,8 +27,6 @@ class Stream:
     """One stream.
 
     Args:
-        core: the core.
-        stored: the destination as the store has it; a lane for each partition.
         new: whether it is made now: then nothing is read.
 
     Attributes:
@@ -99,14 +97,7 @@ class Stream:
     # Where a message goes.
 
     def route(self, headers: Mapping[str, str]) -> Rotation | Partition:
-        """What takes the messages that have some headers: a partition, or all of them in turn.
-
-        Args:
-            headers: of the message.
-
-        Raises:
-            InvalidHeader: there is no such partition.
-        """
+        """What takes the messages that have some headers: a partition, or all of them in turn."""
         if PARTITION in headers:
             partition = self._partition_named(headers[PARTITION])
             if partition is None:

@@ -15,8 +15,6 @@ class DurableRemoval:
     """One removal. It begins after the open commit.
 
     Args:
-        core: the core.
-        number: the subscription's.
         topic: its topic; None if that is gone, with all records.
         first: the first sequence that the subscription may have needed.
     """

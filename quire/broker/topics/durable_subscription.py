@@ -133,12 +133,8 @@ class DurableSubscription(LaneSubscription):
     """One durable subscription.
 
     Args:
-        registry: all durable subscriptions.
-        topic: its topic.
-        number: tells its marks from those of others.
         definition: what it is. Its first commit fills in how many records the topic has had, if that is not known.
         progress: how far it has come; None if it is new.
-        finished: what it has finished.
 
     Attributes:
         topic: as given.
@@ -212,12 +208,7 @@ class DurableSubscription(LaneSubscription):
     # Messages come.
 
     def take_in(self, stored: list[Message], senders: Senders) -> None:
-        """Take what was committed to the topic.
-
-        Args:
-            stored: in order.
-            senders: who sent it.
-        """
+        """Take what was committed to the topic."""
         if stored[0].sequence <= self.start:
             stored = [message for message in stored if message.sequence > self.start]
             if not stored:
@@ -274,9 +265,6 @@ class DurableSubscription(LaneSubscription):
         Args:
             records: of one lane, in order; each subscription makes messages of its own of them. They have contents if a
                 dead letter or an advisory needs these.
-
-        Returns:
-            How many are finished, and how many stay.
 
         Raises:
             StoreError: its delivery states cannot be read. Nothing has changed.

@@ -27,11 +27,7 @@ from quire.store.marks import walk_marks
 
 
 class Durables:
-    """All durable subscriptions.
-
-    Args:
-        core: the core.
-    """
+    """All durable subscriptions."""
 
     def __init__(self, core: Core, topics: Mapping[str, Topic]) -> None:
         self._core = core
@@ -103,17 +99,12 @@ class Durables:
         deleting it and making another one).
 
         Args:
-            client_id: whose it is.
-            name: what the client calls it.
-            topic: the topic.
             selector: which messages it wants; None for all.
             no_local: whether it does not want what its own connection sends.
             retroactive: whether a new one begins with what the topic keeps.
 
         Raises:
-            DestinationInUse: it has a consumer.
             StoreError: what the topic keeps cannot be read. Nothing is done.
-            TooManySubscriptions: there are too many.
         """
         known = self.find(client_id, name)
         text = None if selector is None else selector.text
@@ -143,22 +134,10 @@ class Durables:
         """The consumer of a durable subscription comes. ``create`` says what its arguments change.
 
         Args:
-            client_id: whose subscription it is.
-            name: what the client calls it.
-            topic: the topic.
-            session: the session that the consumer belongs to.
-            id: the consumer's name, unique in the session.
-            number: its number in the session.
-            ack: how it acknowledges.
-            prefetch: how many messages it may have in flight; with 0 it gets what it pulls.
             selector: which messages it wants; None for all.
             no_local: whether it does not want what its own connection sends.
             priority: of no effect: it is the only consumer.
             retroactive: whether a new subscription begins with what the topic keeps.
-            kind: what the consumer is made of.
-
-        Raises:
-            DestinationInUse: the subscription has a consumer already.
         """
         durable = self.create(
             client_id, name, topic, selector=selector, no_local=no_local, retroactive=retroactive
@@ -186,7 +165,6 @@ class Durables:
 
         Raises:
             UnknownSubscription: there is none.
-            DestinationInUse: it has a consumer.
         """
         durable = self.existing(client_id, name)
         self._check_free(durable)

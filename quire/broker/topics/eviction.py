@@ -73,11 +73,7 @@ class LowestPriorityFirst:
 
 
 class SupersededFirst:
-    """The one goes that was followed first by another one with the same value of a property; else the oldest of all.
-
-    Args:
-        name: the property's name.
-    """
+    """The one goes that was followed first by another one with the same value of a property; else the oldest of all."""
 
     def __init__(self, name: str) -> None:
         self._name = escape(name.encode())
@@ -153,7 +149,6 @@ class PendingMessages:
         """Take the first ones out, in order.
 
         Args:
-            limit: how many at the most.
             above: only those of a higher priority than this, where that decides what comes first.
         """
         popitem = self._waiting.popitem

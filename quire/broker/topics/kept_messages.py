@@ -20,10 +20,7 @@ class KeptMessages:
     """The kept messages of one topic.
 
     Args:
-        topic: the topic.
         first: the first sequence that is kept, as it was stored; 0 for none.
-        count: how many are kept.
-        bytes: their sizes.
 
     Attributes:
         first: the first sequence that is kept; without a policy nothing is, whatever this is.
@@ -119,11 +116,7 @@ class KeptMessages:
         return more
 
     def _trim(self, limit: int) -> bool:
-        """Let go what the policy does not keep any more; whether there may be more of it.
-
-        Args:
-            limit: how many messages may go.
-        """
+        """Let go what the policy does not keep any more; whether there may be more of it."""
         self._note_late()
         gone = self._surplus(limit)
         if gone:

@@ -19,7 +19,6 @@ class LaneSweep:
     """One sweep. It begins after the open commit, so that it sees all that was sent before.
 
     Args:
-        topic: the topic.
         first: the first sequence to look at.
         last: the last one.
         done: called when all are looked at and what was to be removed is.

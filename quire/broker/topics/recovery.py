@@ -16,7 +16,6 @@ class Recovery:
     """A walk over the kept messages of a topic. Until it has passed them, they stay.
 
     Args:
-        topic: the topic.
         first: the first sequence.
         last: the last one.
         closed: called when the consumer has them all, or is gone.
@@ -48,7 +47,6 @@ class Recovery:
         A damaged record is passed over, and the log says so.
 
         Args:
-            limit: how many at the most.
             room: how many bytes they may take together.
 
         Raises:

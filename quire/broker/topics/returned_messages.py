@@ -21,7 +21,6 @@ class ReturnedMessages:
     """What came back and was not given out again yet.
 
     Args:
-        core: the core.
         wake: called when one becomes due.
         prioritized: whether those of higher priority come first.
 

@@ -11,9 +11,6 @@ class SharedMessages:
 
     Messages are told apart by their content: shells that share it are one message. A message that was read from the
     store twice takes its memory twice, and counts so.
-
-    Args:
-        memory: the topic's node of the memory tree.
     """
 
     def __init__(self, memory: MemoryUsage) -> None:
@@ -24,7 +21,6 @@ class SharedMessages:
         """One more subscription has a message.
 
         Args:
-            message: the message.
             force: whether it is taken even if memory refuses it.
 
         Returns:

@@ -42,8 +42,6 @@ class Topic:
     """One topic.
 
     Args:
-        core: the core.
-        stored: the destination as the store has it.
         new: whether it is made now: then nothing is read, and nothing can fail.
         counts: what it remembers, if it is known already: it has got other lanes.
 
@@ -154,9 +152,7 @@ class Topic:
         """Take a message. It is given out when the open commit is done.
 
         Args:
-            content: header lines and body (``quire.message``).
             expiration: milliseconds since the epoch; 0 for never.
-            priority: 0 to 9.
             persistent: what the sender wants. Whether it is stored depends on who needs it.
         """
         message = Message(self._next_sequence, content, expiration, priority, persistent)
@@ -173,11 +169,7 @@ class Topic:
             self.core.list_part(part)
 
     def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one.
-
-        Returns:
-            The message.
-        """
+        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
         message = self._open.appends[-1]
         self._open.brought.append(message)
@@ -243,12 +235,7 @@ class Topic:
             self.bytes += state.bytes - before.bytes
 
     def commit_failed(self, part: TopicPart, restored: set[int]) -> None:
-        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
-
-        Args:
-            part: this topic's part of it.
-            restored: of no interest here.
-        """
+        """A commit failed: what was sent in it is refused, the rest is put into the next commit."""
         if part.appends:  # nobody ever gets these sequences: no ack set is to wait for them
             for durable in self.durables:
                 durable.skip(part.appends[0].sequence, part.appends[-1].sequence)
@@ -262,11 +249,7 @@ class Topic:
     # Records are done with.
 
     def let_go(self, lanes: dict[int, int]) -> None:
-        """Somebody needs some records no more: those that nobody needs are removed with the open commit.
-
-        Args:
-            lanes: the lanes of the records, by their sequences, which ascend.
-        """
+        """Somebody needs some records no more: those that nobody needs are removed with the open commit."""
         if done := self.done_by_all(list(lanes)):
             self._open.removals.update([(sequence, lanes[sequence]) for sequence in done])
             self.core.list_part(self._open)
@@ -342,21 +325,11 @@ class Topic:
         """A consumer comes. It gets what is sent from now on; if it is retroactive, what is kept before that.
 
         Args:
-            session: the session it belongs to.
-            id: its name, unique in the session.
-            number: its number in the session.
-            ack: how it acknowledges.
-            prefetch: how many messages it may have in flight; with 0 it gets what it pulls.
             selector: which messages it wants; None for all.
             no_local: whether it does not want what its own session sends.
-            priority: of no effect: everybody gets everything.
             retroactive: whether it first gets what the topic keeps. The policy may say so for all.
             maximum_pending: how many messages wait beyond its prefetch; -1 for any number, None for what the policy
                 says.
-            kind: makes the subscription.
-
-        Returns:
-            The subscription; its source is a ``TopicSubscription``.
         """
         recovery, start = None, self._next_sequence
         if retroactive or self.policy.always_retroactive:

@@ -77,12 +77,7 @@ class RecordOwner(Protocol):
 
 
 class TopicRecords:
-    """The records of one topic. A read sees one moment of the store, however many lanes there are.
-
-    Args:
-        core: the core.
-        lanes: the ids of the topic's lanes: one, or ten by priority.
-    """
+    """The records of one topic. A read sees one moment of the store, however many lanes there are."""
 
     def __init__(self, core: Core, lanes: tuple[int, ...]) -> None:
         self._core = core
@@ -93,7 +88,6 @@ class TopicRecords:
 
         Args:
             start: the first sequence wanted; it need not be there.
-            limit: how many at the most.
         """
         with self._core.store.snapshot() as reader:
             return self._places(reader, start, limit)

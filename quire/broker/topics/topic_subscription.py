@@ -75,7 +75,6 @@ class TopicSubscription:
     """What one consumer of a topic consumes; it ends with the consumer.
 
     Args:
-        topic: the topic.
         start: the first sequence it gets live.
         no_local: whether it does not get what its own session sends.
         maximum_pending: how many messages wait beyond its prefetch; -1 for any number, None for what the policy says.
@@ -134,12 +133,7 @@ class TopicSubscription:
     # Messages come.
 
     def offer(self, messages: list[Message], senders: Senders) -> None:
-        """Take what was committed to the topic.
-
-        Args:
-            messages: in order.
-            senders: who sent them.
-        """
+        """Take what was committed to the topic."""
         wanted = self._wanted(messages, senders)
         if self.subscription.ack is AckMode.AUTO and self._is_caught_up:
             wanted = self._pass_on(wanted)
@@ -166,11 +160,7 @@ class TopicSubscription:
         return self._recovery is None and not (self.pending or self._returned)
 
     def _pass_on(self, messages: list[Message]) -> list[Message]:
-        """Deliver what the consumer has credit for at once: what nobody acknowledges takes no memory.
-
-        Returns:
-            The rest.
-        """
+        """Deliver what the consumer has credit for at once: what nobody acknowledges takes no memory."""
         given = 0
         while given < len(messages) and (credit := self.subscription.credit) > 0:
             share = messages[given : given + min(credit, SLICE)]
@@ -360,11 +350,8 @@ class TopicSubscription:
         """Messages were not acknowledged, or rejected: the same consumer gets them again, flagged, before later ones.
 
         Args:
-            messages: out of the in-flight table, in the order they were given out.
             failed: how many of the first of them count as failed deliveries.
-            cause: why they came back.
             at_once: whether those that failed need not wait for the delay of their policy.
-            delay_ms: the delay that the client asked for, instead of the policy's.
         """
         maximum = self.policy.maximum_redeliveries
         poison, back = [], []

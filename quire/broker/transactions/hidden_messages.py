@@ -15,10 +15,6 @@ from quire.store.base import Delivery
 class HiddenMessages:
     """The hidden messages of one transaction in one queue.
 
-    Args:
-        queue: the queue.
-        messages: without their contents.
-
     Attributes:
         queue: as given.
     """
@@ -29,12 +25,7 @@ class HiddenMessages:
 
     @classmethod
     def take(cls, queue: LaneDispatch, messages: list[Message]) -> Self:
-        """Hide messages of a queue.
-
-        Args:
-            queue: the queue.
-            messages: stored ones, out of the in-flight table.
-        """
+        """Hide messages of a queue."""
         for message in messages:
             queue.lane_of(message).cursor.set_aside(message)
         queue.dispatcher.groups.settled(messages)
@@ -48,7 +39,6 @@ class HiddenMessages:
         """Hide messages of a queue after a restart.
 
         Args:
-            queue: the queue.
             sequences_by_lane: which, by lane id. Those that are not there are left out.
         """
         messages = []

@@ -50,8 +50,6 @@ class PreparedTransaction:
     """One prepared transaction.
 
     Args:
-        core: the core.
-        key: the key of its mark.
         prepared_at: when it was prepared, in milliseconds since the epoch.
 
     Attributes:
@@ -172,11 +170,7 @@ class PreparedTransaction:
         self._end(outcome)
 
     def roll_back(self, outcome: str = "") -> None:
-        """Undo it with the open commit, or with the next one if that fails; then ``show`` what it has acknowledged.
-
-        Args:
-            outcome: as for ``commit``.
-        """
+        """Undo it with the open commit, or with the next one if that fails; then ``show`` what it has acknowledged."""
         for hidden in self._hidden:
             hidden.note_return(ROLLED_BACK)
         self._end(outcome)

@@ -20,11 +20,7 @@ class RolledBack:
         self._known: dict[tuple[Subscription, int], None] = {}
 
     def note(self, came_back: dict[Subscription, list[int]]) -> None:
-        """A transaction was rolled back.
-
-        Args:
-            came_back: what of it came back, by subscription.
-        """
+        """A transaction was rolled back."""
         for subscription, sequences in came_back.items():
             for sequence in sequences:
                 self._known.pop((subscription, sequence), None)

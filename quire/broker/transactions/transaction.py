@@ -68,9 +68,6 @@ def know_producers(producers: ProducerIds, sends: list[HeldSend]) -> None:
 class Transaction:
     """One transaction, from its begin to its commit or rollback.
 
-    Args:
-        services: what it needs of the broker.
-
     Attributes:
         sends: what was sent in it, in order.
         size: the sizes of these messages.
@@ -101,12 +98,7 @@ class Transaction:
     def send(self, sending: Sending, content: bytes) -> None:
         """Hold a message back until the commit.
 
-        Args:
-            sending: where it goes, and how.
-            content: header lines and body.
-
         Raises:
-            TransactionTimedOut: it was open for too long.
             TransactionTooLarge: it would have more than the settings allow, or all open transactions together would.
         """
         self.check_open()
@@ -126,7 +118,6 @@ class Transaction:
         """Hold acknowledgements back until the commit; meanwhile they take no credit, if the policy says so.
 
         Raises:
-            TransactionTimedOut: as ``send``, and so is the other.
             TransactionTooLarge: it would have more of them than the settings allow.
         """
         self._hold(subscription, sequences, acknowledged=True)
@@ -146,11 +137,7 @@ class Transaction:
             subscription.extend([sequence for sequence in new if sequence in subscription.in_flight])
 
     def check_open(self) -> None:
-        """See that it can go on.
-
-        Raises:
-            TransactionTimedOut: it was open for too long, and is rolled back.
-        """
+        """See that it can go on."""
         if self._has_timed_out:
             seconds = self._core.settings.transaction.max_age
             raise TransactionTimedOut(
@@ -179,7 +166,6 @@ class Transaction:
         """Do everything in the open commit: sends in their order, then acknowledgements, then rejections.
 
         Raises:
-            TransactionTimedOut: it was open for too long, and is rolled back.
             InvalidDestination: a destination cannot be sent to any more. Nothing is done, the transaction is open.
             StoreError: what it needs of the store cannot be read. Nothing is done either.
         """
@@ -210,11 +196,7 @@ class Transaction:
         ]
 
     def roll_back(self, cause: str = "the transaction was rolled back") -> dict["Subscription", list[int]]:
-        """Undo everything: what was acknowledged or rejected in it has failed and is delivered again by the policy.
-
-        Returns:
-            The sequences that came back.
-        """
+        """Undo everything: what was acknowledged or rejected in it has failed and is delivered again by the policy."""
         came_back = {}
         for subscription, held in self._held.items():
             messages = subscription.take(list(held))

@@ -19,9 +19,6 @@ class TransactionTimeouts:
     """The open transactions in the order they began, and one timer for the oldest.
 
     A timer for each would stay in the scheduler's heap long after its transaction ended.
-
-    Args:
-        core: the core.
     """
 
     def __init__(self, core: Core) -> None:

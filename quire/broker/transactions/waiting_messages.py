@@ -15,13 +15,6 @@ RUN = 1000
 def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
     """Find messages in a queue, or a durable subscription, that may wait in it. Nothing is changed.
 
-    Args:
-        source: where they were consumed from. What a plain subscription of a topic got back is delivered again.
-        sequences: which, ``RUN`` of them at the most, in ascending order.
-
-    Returns:
-        Messages without contents; what is nowhere but in memory is as it is.
-
     Raises:
         StoreError: they cannot be read.
     """
@@ -48,15 +41,7 @@ def _unstored(queue: LaneDispatch, sequences: list[int]) -> list[Message]:
 
 
 def take_waiting(source: Source, found: list[Message]) -> list[Message]:
-    """Hide messages: they are taken out of where they wait, until ``settle_waiting`` or ``put_back``.
-
-    Args:
-        source: where they were consumed from.
-        found: what ``find_waiting`` has just found there.
-
-    Returns:
-        Those that nobody has. The others are with a consumer again, or are gone.
-    """
+    """Hide messages: they are taken out of where they wait, until ``settle_waiting`` or ``put_back``."""
     if not found or not isinstance(source, LaneDispatch):
         return []
     there = {message.sequence: message for message in found}

@@ -51,9 +51,6 @@ class XaBranch:
     ``Broker.confirm``).
 
     Args:
-        core: the core.
-        registry: the branch's registry.
-        xid: its name.
         session: whose it is until it is prepared; None after a restart.
         prepared: what was prepared before a restart; None for a new branch.
 
@@ -81,11 +78,7 @@ class XaBranch:
 
     @property
     def transaction(self) -> Transaction:
-        """What sends and acknowledges in it.
-
-        Raises:
-            WrongTransactionState: nobody may work in it now.
-        """
+        """What sends and acknowledges in it."""
         if self._transaction is None or self.state is not XaState.ACTIVE:
             raise self._wrong("worked in")
         return self._transaction
@@ -102,23 +95,14 @@ class XaBranch:
         return self._prepared is not None
 
     def resume(self, session: Session) -> None:
-        """Go on with it after its ``end``, or join it.
-
-        Raises:
-            WrongTransactionState: another session works in it, or it is prepared.
-            TransactionTimedOut: it was open for too long, and is rolled back.
-        """
+        """Go on with it after its ``end``, or join it."""
         if self.is_prepared or (self.state is XaState.ACTIVE and self.session is not session):
             raise self._wrong("begun")
         self._open_transaction()
         self.state, self.session = XaState.ACTIVE, session
 
     def end(self) -> None:
-        """Work in it ends.
-
-        Raises:
-            WrongTransactionState: nobody works in it.
-        """
+        """Work in it ends."""
         if self.state is not XaState.ACTIVE:
             raise self._wrong("ended")
         self.state = XaState.ENDED
@@ -130,10 +114,6 @@ class XaBranch:
 
         Returns:
             Whether it has to be committed or rolled back; if not, there was nothing in it, and it is over.
-
-        Raises:
-            WrongTransactionState: it is prepared already.
-            TransactionTimedOut: it was open for too long, and is rolled back.
         """
         if self.is_prepared:
             raise self._wrong("prepared")
@@ -158,8 +138,6 @@ class XaBranch:
 
         Raises:
             WrongTransactionState: it is not prepared, or it is being rolled back.
-            HeuristicOutcome: an operator has decided.
-            TransactionTimedOut: it was open for too long, and is rolled back.
             InvalidDestination: in one phase: a destination cannot be sent to any more. Nothing is done.
             StoreError: what was prepared cannot be read. It stays prepared.
         """
@@ -173,12 +151,7 @@ class XaBranch:
             self._change(XaState.COMMITTING)
 
     def roll_back(self) -> None:
-        """Roll it back; what was prepared with the open commit, and like a commit until it succeeds.
-
-        Raises:
-            WrongTransactionState: it is being committed.
-            HeuristicOutcome: an operator has decided.
-        """
+        """Roll it back; what was prepared with the open commit, and like a commit until it succeeds."""
         if not self.is_prepared:
             if self._transaction is not None:
                 self._transaction.roll_back()
@@ -201,9 +174,6 @@ class XaBranch:
     def decide(self, outcome: str) -> None:
         """An operator decides, because its coordinator does not.
 
-        Args:
-            outcome: ``commit`` or ``rollback``.
-
         Raises:
             WrongTransactionState: it is not prepared, or something is decided already.
             StoreError: what was prepared cannot be read. It stays prepared.
@@ -225,11 +195,7 @@ class XaBranch:
     # Commits.
 
     def stored(self, state: XaState) -> None:
-        """A change of its state is stored.
-
-        Args:
-            state: the state it came into.
-        """
+        """A change of its state is stored."""
         if state is XaState.PREPARED:
             self.prepared.stored()
             return
@@ -242,9 +208,6 @@ class XaBranch:
         """A change of its state was in a commit that failed.
 
         A branch whose ``prepare`` failed is rolled back; everything else is in the next commit.
-
-        Args:
-            state: the state it came into.
         """
         if state is not XaState.PREPARED:
             self._registry.note(self, state)

@@ -60,11 +60,7 @@ class XaPart:
 
 
 class XaRegistry:
-    """The branches of a broker, by xid.
-
-    Args:
-        core: the core.
-    """
+    """The branches of a broker, by xid."""
 
     ledger = None
 
@@ -93,12 +89,7 @@ class XaRegistry:
         """Begin a branch, or go on with one that is not prepared yet.
 
         Args:
-            xid: its name.
             session: who works in it. If that goes before it is prepared, it is rolled back.
-
-        Raises:
-            WrongTransactionState: another session works in it, or it is prepared.
-            TransactionTimedOut: it was open for too long, and is rolled back.
         """
         branch = self._branches.get(xid)
         if branch is None:

@@ -85,7 +85,6 @@ class Load:
 
         Args:
             first: the number of the first one.
-            count: how many.
             last: the number of the producer's last message, which always asks for a receipt.
             now: the time for their stamps, in seconds.
         """

@@ -114,7 +114,6 @@ class Decoder:
 
         Raises:
             ProtocolViolation: the input is wrong. What came before the fault was handed out; nothing comes after it.
-            LimitExceeded: it is beyond the limits.
         """
         if self._fault is not None:
             raise self._fault

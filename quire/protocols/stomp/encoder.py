@@ -28,9 +28,6 @@ def encode_frame(
     """Write a frame.
 
     Args:
-        command: the command.
-        headers: names and values, unescaped. ``content-length`` is left out: it is written for every body there is.
-        body: any octets.
         version: whose escapes are used; none in CONNECT, STOMP and CONNECTED (STOMP 1.2, "Value Encoding").
 
     Raises:
@@ -56,11 +53,7 @@ def encode_frame(
 
 
 def encode_receipts(ids: list[bytes]) -> bytes:
-    """Write RECEIPT frames.
-
-    Args:
-        ids: values of ``receipt`` headers, raw, as the decoder gave them.
-    """
+    """Write RECEIPT frames."""
     if not ids:
         return b""
     return b"RECEIPT\nreceipt-id:" + b"\n\n\0RECEIPT\nreceipt-id:".join(ids) + b"\n\n\0"
@@ -71,7 +64,6 @@ def content_for(content: bytes, version: Version) -> bytes:
 
     Args:
         content: header lines with the escapes of 1.2, an empty line, the body (``quire.message``).
-        version: the consumer's.
 
     Returns:
         The content, in 1.1 with carriage returns instead of ``\r``, in 1.0 without escapes. What 1.0 cannot say keeps
@@ -90,13 +82,7 @@ def error_frame(error: QuireError, version: Version, receipt: bytes | None) -> b
     """Write the ERROR frame of an error.
 
     Args:
-        error: what went wrong.
-        version: the connection's.
         receipt: the raw ``receipt`` of the frame that caused it, or None.
-
-    Returns:
-        A frame with ``message`` (the code and the start of the text), ``code``, ``receipt-id``, and for an unsupported
-        version ``version`` (STOMP 1.2, "Protocol Negotiation"); its body is the text and what to do.
     """
     text = str(error)
     short = " ".join(text[:_MAX_SHORT_TEXT].split())

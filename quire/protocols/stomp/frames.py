@@ -26,19 +26,11 @@ _MAX_DIGITS = 18
 class Head:
     """A frame's command and headers. Never changed once it is made, and equal only to itself.
 
-    Args:
-        command: the command, ``b"SEND"`` say.
-        fields: all headers in their order, unescaped, without a client's ``receipt``: the decoder hands that out beside
-            the head.
-
     Attributes:
         command: as given.
         content_length: the size of the body in octets; -1 when the body ends at the first NUL.
         base: the head that this one is like, but for values (``SimilarHeads``); None if it was read in full.
         lines: those of a head with a base, raw; they mean the same unescaped.
-
-    Raises:
-        ProtocolViolation: ``content-length`` is no number of octets.
     """
 
     __slots__ = ("_fields", "_headers", "base", "command", "content_length", "lines")
@@ -61,9 +53,7 @@ class Head:
         """A head that is like another one but for values. Its headers are read when they are asked for.
 
         Args:
-            base: the other one; it has no header twice.
             lines: of this one, raw: the command, the headers, an empty one.
-            content_length: as the lines say.
         """
         head = cls.__new__(cls)
         head.command = base.command
@@ -110,11 +100,7 @@ class AckRun(Head):
 
 
 def content_length(text: str) -> int:
-    """The value of a ``content-length`` header.
-
-    Raises:
-        ProtocolViolation: it is no number of octets.
-    """
+    """The value of a ``content-length`` header."""
     # Blanks around the number are common, and ActiveMQ takes them.
     digits = text.strip(" ")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):

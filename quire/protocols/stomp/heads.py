@@ -18,10 +18,6 @@ _ESCAPES_1_2 = {**_ESCAPES_1_1, r"\r": "\r"}
 def parse_head(block: bytes, version: Version) -> Head:
     r"""Read a head.
 
-    Args:
-        block: the command and the header lines, each with a line feed at its end.
-        version: 1.0 trims values and knows no escapes, 1.1 knows ``\n \c \\``, 1.2 also ``\r``.
-
     Raises:
         ProtocolViolation: a line without a colon or a name, an undefined escape, a bare carriage return in 1.2, text
             that is not UTF-8, or a bad ``content-length``. ``data`` has the ``command`` and the ``line``, from 1.

@@ -38,12 +38,7 @@ class SimilarHeads:
         self._uses = 0
 
     def note(self, head: Head, block: bytes) -> None:
-        """A head was read in full: others may be like it.
-
-        Args:
-            head: a SEND frame's.
-            block: its lines.
-        """
+        """A head was read in full: others may be like it."""
         if not _is_plain(block) or len(head.headers) != len(head.fields):
             return
         lines = block.split(b"\n")
@@ -54,11 +49,7 @@ class SimilarHeads:
         self._known[_key(block)] = self._by_names[_names(block)] = known
 
     def find(self, block: bytes) -> Head | None:
-        """The head of some lines, if it is like one that is known; None if it is to be read in full.
-
-        Args:
-            block: the command and the header lines, each with a line feed at its end, without the receipt.
-        """
+        """The head of some lines, if it is like one that is known; None if it is to be read in full."""
         known = self._known.get(_key(block)) or self._of_another_destination(block)
         if known is None or not _is_plain(block):
             return None

@@ -86,7 +86,6 @@ def next_state(state: State, command: bytes) -> State:
 
     Args:
         state: before the frame.
-        command: the frame's.
 
     Returns:
         The state after it.
@@ -104,12 +103,7 @@ def next_state(state: State, command: bytes) -> State:
 def check_required(head: Head, version: Version) -> None:
     """Check that a frame has the headers its command needs (STOMP 1.2, "Frames and Headers"; 1.0 and 1.1 likewise).
 
-    Args:
-        head: the frame's.
-        version: the connection's.
-
     Raises:
-        InvalidHeader: one is missing; ``data`` has ``command`` and ``header``.
         ProtocolViolation: the version does not have the command (NACK in 1.0).
     """
     name = head.command.decode("ascii", "backslashreplace")

@@ -20,9 +20,6 @@ def negotiate(head: Head) -> Version:
     Args:
         head: of the CONNECT or STOMP frame. Without ``accept-version`` the client speaks 1.0 only.
 
-    Returns:
-        The highest version that both sides speak.
-
     Raises:
         UnsupportedVersion: there is none; ``data`` has ``offered`` and ``supported``.
     """
@@ -40,9 +37,6 @@ def negotiate(head: Head) -> Version:
 
 def agreed(head: Head) -> Version:
     """Read the version that the server chose.
-
-    Args:
-        head: of the CONNECTED frame. A server of 1.0 sends no ``version``.
 
     Raises:
         ProtocolViolation: the server chose a version that does not exist.

@@ -10,8 +10,6 @@ class HeartBeat:
     """Sends beats and misses the other side's.
 
     Args:
-        broker: for clock and timers.
-        session: whose connection it is.
         send_every: seconds after which something must have been sent; 0 for never.
         expect_every: seconds within which something must have come; 0 for never. The grace of the settings is added.
     """

@@ -28,10 +28,6 @@ _FIXED = frozenset(name.encode() for name in NOT_STORED | {"persistent", REPLY_T
 class RoutePattern:
     """The route of a head, for heads that are like it (``Head.base``).
 
-    Args:
-        route: the head's.
-        head: the head; it has no header twice.
-
     Attributes:
         route: as given.
     """
@@ -72,12 +68,7 @@ class RoutePattern:
         return simple and not isinstance(route.target, ScheduledSend | Rotation | Partition)
 
     def target(self, head: Head, routing: Routing) -> Target | None:
-        """What takes a message with a head that is like the pattern's; None if that is not known here.
-
-        Args:
-            head: its head.
-            routing: knows what takes messages for other destinations than the pattern's.
-        """
+        """What takes a message with a head that is like the pattern's; None if that is not known here."""
         line = head.lines[self._destination]
         if line == self._destination_line:
             return self.route.target
@@ -86,11 +77,7 @@ class RoutePattern:
         return routing.known(line[12:].decode())
 
     def lines(self, head: Head) -> bytes | None:
-        """The header lines of a head that are stored, and the empty line; None if it may have another route.
-
-        Args:
-            head: one that is like the pattern's.
-        """
+        """The header lines of a head that are stored, and the empty line; None if it may have another route."""
         lines = head.lines
         if self._fixed(lines) != self._fixed_lines:
             return None

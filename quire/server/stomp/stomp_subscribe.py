@@ -103,7 +103,6 @@ def durable_name(headers: Mapping[str, str], *, of_queue: bool) -> str | None:
     the id; of a queue those headers say nothing that matters here.
 
     Args:
-        headers: the frame's.
         of_queue: whether the frame is about a queue.
 
     Raises:
@@ -121,11 +120,7 @@ def durable_name(headers: Mapping[str, str], *, of_queue: bool) -> str | None:
 
 
 def is_true(headers: Mapping[str, str], name: str) -> bool:
-    """Whether a header that is ``true`` or ``false`` is true; without it, it is not.
-
-    Raises:
-        InvalidHeader: it is something else.
-    """
+    """Whether a header that is ``true`` or ``false`` is true; without it, it is not."""
     text = headers.get(name, "false").strip().lower()
     if text not in ("true", "false"):
         raise InvalidHeader(f"{name} is {text[:60]!r}: write true or false", header=name)

@@ -20,12 +20,7 @@ CLOSE_LIMIT = 5.0
 
 
 class StompTransport(asyncio.Protocol):
-    """One STOMP connection.
-
-    Args:
-        broker: the core.
-        connections: all open connections, to enter this one in.
-    """
+    """One STOMP connection."""
 
     def __init__(self, broker: Broker, connections: "dict[StompTransport, StompSession]") -> None:
         self.peer = ""

@@ -55,13 +55,6 @@ def assign(
 ) -> dict[int, tuple[str, ...]]:
     """Deal partitions out to members.
 
-    Args:
-        strategy: how.
-        partitions: how many there are.
-        members: to whom; each id occurs once.
-        previous: who has which partition now; for ``sticky``.
-        rooms: where the partitions belong, for ``machine-room-nearby``: partition i to room i modulo their number.
-
     Returns:
         For every partition the ids of those who are to serve it: one, all of them (``shared``), or none, where there
         are no members, or no member names it (``by-configuration``).

@@ -45,13 +45,6 @@ class RebalanceSettings:
 class Coordinator:
     """The coordinator of one group.
 
-    Args:
-        clock: the time.
-        scheduler: for the debounce, the grace and the time to drain.
-        settings: how the partitions are dealt out.
-        partitions: how many the stream has.
-        port: the group.
-
     Attributes:
         epoch: the number of the newest target; it never goes down, over restarts too.
     """
@@ -81,11 +74,8 @@ class Coordinator:
         its old connection is there still, the new one replaces it: ``lost`` is for the one that a member has now.
 
         Args:
-            id: who it is; nobody else's.
             static: whether it is to be awaited when its connection is lost.
             room: where it runs; empty if it does not say.
-            wanted: the partitions that it names.
-            held: the partitions that it has messages of in flight still. Those without an owner are its own at once.
         """
         candidate = Candidate(id, room, tuple(wanted))
         is_first, member = not self._members, self._members.get(id)
@@ -212,9 +202,6 @@ class Coordinator:
         """End the assignments of some partitions, and give these out again with a new epoch, as the target says.
 
         So what is said of them from before can be told from what counts. An awaited member gets them when it is back.
-
-        Args:
-            partitions: which.
         """
         self.epoch += 1
         for partition in partitions:
@@ -380,9 +367,6 @@ class Coordinator:
 
         Static members are awaited for the grace time and have their partitions. If there were others, what has no
         owner waits for them.
-
-        Args:
-            stored: what ``stored`` gave.
         """
         self.epoch = stored.epoch + EPOCHS_UNSTORED
         for known in stored.members:

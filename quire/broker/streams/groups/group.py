@@ -88,11 +88,6 @@ class Group:
     """One group.
 
     Args:
-        registry: all groups.
-        stream: its stream.
-        number: tells its marks from those of others.
-        definition: what it is.
-        begun: what it has finished of each partition, and what else it remembers.
         retry: the destination of its retries; None if they wait at their place.
         is_stored: whether it is there after a restart; a reader is not.
         new: whether it is made now: then nothing is read, and nothing can fail.
@@ -248,8 +243,6 @@ class Group:
         """A member's connection is gone. One with a name is awaited, with all that it has.
 
         Args:
-            member: which.
-            cause: why.
             lost: whether it vanished without a word.
         """
         if self.members.get(member.id) is not member:  # it is back already, on another connection
@@ -349,9 +342,6 @@ class Group:
 
         What members have of them is taken from them and has not failed. What they say of it from now on is of an epoch
         that has ended.
-
-        Args:
-            places: what it is to have finished of each of the partitions, all offsets without a message included.
 
         Raises:
             StoreError: the store cannot be read. Nothing is changed.

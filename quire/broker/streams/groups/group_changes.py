@@ -69,13 +69,11 @@ def reset(group: Group, start: Start, partition: int | None = None, *, dry_run: 
     """Have a group go on from a position, forwards or backwards.
 
     Args:
-        group: the group.
         start: from where; an offset that a partition does not have is moved to its first or behind its last one.
         partition: the number of the only partition that this is about; None for all.
         dry_run: whether to tell only.
 
     Raises:
-        InvalidArgument: there is no such partition.
         StoreError: the store cannot be read. Nothing is changed.
     """
     begun = group.registry.begin(group.stream, start)
@@ -86,13 +84,9 @@ def shift(group: Group, by: int, partition: int | None = None, *, dry_run: bool 
     """Have a group go on so many offsets further on, or further back, than the first one it has not finished.
 
     Args:
-        group: the group.
         by: how many; negative for backwards. It does not go beyond the ends of a partition.
-        partition: as for ``reset``.
-        dry_run: as for ``reset``.
 
     Raises:
-        InvalidArgument: there is no such partition.
         StoreError: the store cannot be read. Nothing is changed.
     """
     return _move(group, {number: _shifted(group, number, by) for number in _chosen(group, partition)}, dry_run=dry_run)
@@ -101,13 +95,7 @@ def shift(group: Group, by: int, partition: int | None = None, *, dry_run: bool 
 def skip(group: Group, partition: int | None = None, *, dry_run: bool = False) -> list[PartitionChange]:
     """Have a group go on with what is sent from now on: what it has not finished is done, and so are its retries.
 
-    Args:
-        group: the group.
-        partition: as for ``reset``.
-        dry_run: as for ``reset``.
-
     Raises:
-        InvalidArgument: there is no such partition.
         StoreError: the store cannot be read. Nothing is changed.
     """
     return reset(group, Start(StartKind.LATEST), partition, dry_run=dry_run)
@@ -120,13 +108,9 @@ def clone(group: Group, name: str, *, dry_run: bool = False) -> list[PartitionCl
     that are not stored yet are not copied: their messages come to the new one.
 
     Args:
-        group: the other one.
-        name: the new one's name.
         dry_run: whether to tell only.
 
     Raises:
-        InvalidHeader: it is no name.
-        DestinationExists: the stream has such a group.
         StoreError: the store cannot be read. Nothing is changed.
     """
     definition = group.registry.cloned(group, name)

@@ -133,11 +133,8 @@ class MemberSubscription(ChildSubscription):
         self.looked_at = NEVER
 
     def is_meant(self, epoch: int, sequence: int) -> bool:
-        """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before it.
-
-        Args:
-            epoch: that it says.
-            sequence: the message's.
+        """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before
+        it.
         """
         return epoch == self.epoch or (epoch < self.epoch and sequence in self.handed_over)
 
@@ -146,17 +143,8 @@ class GroupMember(SharedPrefetch):
     """One member.
 
     Args:
-        group: the group.
-        session: who gets the messages.
-        id: its name, unique in the group.
-        port: its session's part.
         static: whether it chose the name, so that it is awaited when its connection is lost.
-        ack: how it acknowledges.
-        prefetch: how many messages it may have in flight.
         consume_timeout: how long it may have one, in seconds; None for what the policy says.
-        room: where it runs.
-        wanted: the partitions that it names.
-        held: what it has still of an earlier connection.
 
     Attributes:
         group: as given.
@@ -202,13 +190,7 @@ class GroupMember(SharedPrefetch):
     # Partitions come and go.
 
     def serve(self, partition: int, source: GroupPartition | RetryQueue, epoch: int) -> MemberSubscription:
-        """It is given messages of a partition from now on.
-
-        Args:
-            partition: its number, or ``RETRIES``.
-            source: what the group has of it.
-            epoch: the number of the assignment.
-        """
+        """It is given messages of a partition from now on."""
         child = self.port.make(self, source, partition)
         child.attach(self, epoch)
         self.children[partition] = child
@@ -231,8 +213,6 @@ class GroupMember(SharedPrefetch):
         """It is given nothing of a partition any more, and what it has of it comes back.
 
         Args:
-            partition: its number, or ``RETRIES``.
-            cause: why.
             lost: whether it vanished without a word.
         """
         child = self.children.pop(partition)
@@ -257,13 +237,7 @@ class GroupMember(SharedPrefetch):
         self.extend(child, messages, self.consume_timeout)
 
     def extend(self, child: MemberSubscription, messages: list[Message], seconds: float) -> None:
-        """The leases on messages end in so many seconds from now.
-
-        Args:
-            child: who has them in flight.
-            messages: which.
-            seconds: from now.
-        """
+        """The leases on messages end in so many seconds from now."""
         core = self.group.core
         deadline = core.clock.monotonic() + seconds
         for message in messages:

@@ -67,12 +67,6 @@ class PartitionGroup(RetryGroup, Protocol):
 class GroupPartition(LaneSubscription):
     """One partition, as one group sees it.
 
-    Args:
-        group: the group.
-        partition: the partition.
-        finished: what it has finished, and all offsets that have no message.
-        progress: what else it remembers.
-
     Attributes:
         group: as given.
         partition: as given.
@@ -271,11 +265,7 @@ class GroupPartition(LaneSubscription):
         return bool(messages)
 
     def hide(self, sequences: list[int]) -> list[int]:
-        """None: a transaction has acknowledged what its member does not have any more when it is committed.
-
-        Args:
-            sequences: which, of those that wait.
-        """
+        """None: a transaction has acknowledged what its member does not have any more when it is committed."""
         self.group.fenced += len(sequences)
         return []
 
@@ -292,10 +282,6 @@ class GroupPartition(LaneSubscription):
 
     def hold(self, consumer: Subscription, sequences: list[int]) -> list[Message]:
         """A member that comes back says what it still has: that is in its hands, and goes to nobody else.
-
-        Args:
-            consumer: the member's part of this partition.
-            sequences: in ascending order.
 
         Returns:
             The messages of them that are not finished and that nobody else has.
@@ -342,10 +328,6 @@ class GroupPartition(LaneSubscription):
 
         It is in the open commit. What was acknowledged or came back in that one, or in the one under way, is of no
         concern any more, whether they succeed or fail.
-
-        Args:
-            finished: with all offsets that have no message.
-            came_back: the offsets that ``came_back`` gives.
         """
         for sequence in came_back:
             self.core.set_mark(self.keys.state(sequence), None)
@@ -366,11 +348,7 @@ class GroupPartition(LaneSubscription):
         self.wake()
 
     def go_to(self, offset: int) -> None:
-        """Everything before an offset is finished, and nothing else; nobody is a member of the group.
-
-        Args:
-            offset: from 1; it may be anywhere.
-        """
+        """Everything before an offset is finished, and nothing else; nobody is a member of the group."""
         own = self.finished
         if own.highest >= offset:
             self._settled.unfinish(offset, own.highest)

@@ -18,17 +18,13 @@ def note_progress(
     """Note how far a reader has come; its group is made if it is not there, and has no retries.
 
     Args:
-        registry: all groups.
         now_ms: the time, in milliseconds since the epoch.
-        stream: the stream.
-        name: the group's name.
         offsets: by partition, the first offset that is not done. Others stay where they are; in a new group they begin
             at the first record.
 
     Raises:
         InvalidHeader: a group cannot have such a name.
         InvalidArgument: there is no such partition, or nothing with such an offset can have been read.
-        DestinationInUse: the group has members: they decide what is done.
     """
     for partition, offset in offsets.items():
         if not 0 <= partition < len(stream.partitions):

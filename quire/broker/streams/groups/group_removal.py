@@ -14,13 +14,7 @@ STEP = 1000
 
 
 class GroupRemoval:
-    """One removal. It begins after the open commit, so that it sees all that was written before.
-
-    Args:
-        core: the core.
-        number: the group's.
-        definition: what it was.
-    """
+    """One removal. It begins after the open commit, so that it sees all that was written before."""
 
     def __init__(self, core: Core, number: int, definition: GroupDefinition) -> None:
         self._core = core

@@ -66,9 +66,6 @@ class Streams(Protocol):
 class Groups:
     """All groups.
 
-    Args:
-        core: the core.
-
     Attributes:
         leases: how long members may have messages.
     """
@@ -131,12 +128,7 @@ class Groups:
         return [reader for stream in self._streams.streams.values() for reader in stream.readers]
 
     def existing(self, stream: str, name: str) -> Group:
-        """The group of a stream and a name.
-
-        Raises:
-            UnknownDestination: there is no such stream.
-            UnknownConsumerGroup: it has no such group.
-        """
+        """The group of a stream and a name."""
         group = self._streams.existing_stream(stream).groups.get(name)
         if group is None:
             text = f"the stream {stream[:60]!r} has no consumer group {name[:60]!r}"
@@ -152,16 +144,8 @@ class Groups:
         """The group of a stream and a name; made if it is not there, and then it begins where ``start`` says.
 
         Args:
-            stream: the stream.
-            name: the group's name.
             start: where a new one begins; ``latest`` if nothing is said.
             order: what order it relies on; None for whatever it does, and none for a new one.
-            mode: who gets a message.
-            selector: which messages it wants.
-
-        Raises:
-            InvalidHeader: it is no name.
-            GroupMismatch: the group is there, and is another one.
         """
         group = stream.groups.get(name)
         text = None if selector is None else selector.text
@@ -187,12 +171,7 @@ class Groups:
         return GroupDefinition(stream.destination.name, name, mode, order, selector, str(start), now)
 
     def begin(self, stream: GroupedStream, start: Start) -> list[tuple[AckSet, Progress]]:
-        """Where a new group begins in each partition, decided now: what is sent later it gets in any case.
-
-        Args:
-            stream: the stream.
-            start: what was asked for.
-        """
+        """Where a new group begins in each partition, decided now: what is sent later it gets in any case."""
         begun = []
         core, lanes = self._core, stream.stored.lanes
         offsets = start.offsets(core.store, lanes, core.clock.now_ms())
@@ -210,11 +189,7 @@ class Groups:
 
         Args:
             definition: what it is; there is none of that stream and name.
-            begun: what it has finished of each partition.
             retries: whether it may have a retry lane.
-
-        Raises:
-            TooManySubscriptions: there are too many.
         """
         stream = self._streams.streams[definition.stream]
         self._core.limits.check_subscriptions(len(stream.partitions))
@@ -232,16 +207,7 @@ class Groups:
         return group
 
     def cloned(self, group: Group, name: str) -> GroupDefinition:
-        """What a group is that is to begin where another one of its stream is; ``create`` makes it.
-
-        Args:
-            group: the other one.
-            name: the new one's name.
-
-        Raises:
-            InvalidHeader: it is no name.
-            DestinationExists: there is such a group.
-        """
+        """What a group is that is to begin where another one of its stream is; ``create`` makes it."""
         stream, known = group.stream, group.definition
         if name in stream.groups:
             text = f"the stream {known.stream[:60]!r} has a consumer group {name[:60]!r} already"
@@ -250,16 +216,7 @@ class Groups:
         return msgspec.structs.replace(definition, start=f"clone of {known.name}")
 
     def reader(self, stream: GroupedStream, start: Start, selector: Selector | None) -> Group:
-        """A reader: a group of one member that nothing is stored of.
-
-        Args:
-            stream: the stream.
-            start: where it begins.
-            selector: which messages it wants.
-
-        Raises:
-            TooManySubscriptions: there are too many.
-        """
+        """A reader: a group of one member that nothing is stored of."""
         self._core.limits.check_subscriptions(len(stream.partitions))
         number = self._take_number()
         text = None if selector is None else selector.text
@@ -281,11 +238,7 @@ class Groups:
         self._forget(group)
 
     def delete(self, group: Group) -> None:
-        """Remove a group without members, with everything it remembers.
-
-        Raises:
-            DestinationInUse: it has members.
-        """
+        """Remove a group without members, with everything it remembers."""
         if group.members:
             stream, names = group.stream.destination.name, ", ".join(list(group.members)[:5])
             text = f"the group {group.name[:60]!r} of {stream[:60]!r} has members: {names}"

@@ -18,14 +18,7 @@ def hand_over(
     They are read before they are taken from where they wait: what cannot be read goes on waiting there.
 
     Args:
-        lane: the lane they are in.
         parts: what its owner has in commits, the open one last.
-        consumer: who says that it has them.
-        sequences: which.
-        take_out: ``Queue.take_out`` of the owner.
-
-    Returns:
-        The messages of them that are there and that nobody else has.
     """
     found = {message.sequence: message for message in _read(lane, parts, sequences)}
     taken = [found[sequence] for sequence in take_out(list(found))]

@@ -8,11 +8,7 @@ from quire.message import Message
 
 
 class KeyOrder(MessageGroups):
-    """The keys that have a message in flight; each is a message group for as long as it has one.
-
-    Args:
-        changed: as for ``MessageGroups``.
-    """
+    """The keys that have a message in flight; each is a message group for as long as it has one."""
 
     def __init__(self, changed: Callable[[str, Subscription | None], None]) -> None:
         super().__init__(changed)

@@ -38,13 +38,7 @@ Consumer = TypeVar("Consumer", bound=Leased)
 
 
 class Leases(Generic[Consumer]):
-    """The leases of all groups of a broker.
-
-    Args:
-        clock: the time.
-        scheduler: timers, on the same clock.
-        expired: called with a consumer and the messages whose time is up; they are in its in-flight table still.
-    """
+    """The leases of all groups of a broker."""
 
     def __init__(self, clock: Clock, scheduler: Scheduler, expired: Callable[[Consumer, list[Message]], None]) -> None:
         self._clock = clock
@@ -55,12 +49,7 @@ class Leases(Generic[Consumer]):
         self._timer: Timer | None = None
 
     def watch(self, consumer: Consumer, deadline: float) -> None:
-        """Look at a consumer when a message of it is due, if that is not planned for then or earlier.
-
-        Args:
-            consumer: whose message.
-            deadline: on the monotonic clock.
-        """
+        """Look at a consumer when a message of it is due, if that is not planned for then or earlier."""
         tick = math.ceil(deadline / TICK)
         tick += tick * TICK < deadline  # the quotient was rounded down
         if consumer.looked_at <= tick:

@@ -12,7 +12,6 @@ class Member:
     """A member of a group, connected or awaited.
 
     Args:
-        candidate: what the strategies know of it.
         static: whether it has a name of its own, so that it is awaited when its connection is lost.
         since: since when it is connected or awaited, in milliseconds since the epoch.
 

@@ -26,9 +26,6 @@ class RetryLadder:
     def parse(cls, text: str) -> "RetryLadder | None":
         """The ladder that a policy's ``retry_delays`` says.
 
-        Args:
-            text: ``10s 30s 1m``, as checked by the settings.
-
         Returns:
             The ladder; None if the text is empty: then the delays are those of a queue.
         """
@@ -45,14 +42,7 @@ class RetryLadder:
 
 
 def level_ms(level: int) -> int:
-    """The delay of a level that a consumer asks for by its number, in milliseconds.
-
-    Args:
-        level: 1 to 18, whatever the group's own delays are.
-
-    Raises:
-        InvalidArgument: there is no such level.
-    """
+    """The delay of a level that a consumer asks for by its number, in milliseconds."""
     if not 1 <= level <= len(LEVELS_MS):
         raise InvalidArgument(f"there is no delay level {level}: say 1 to {len(LEVELS_MS)}", argument="delay-level")
     return LEVELS_MS[level - 1]

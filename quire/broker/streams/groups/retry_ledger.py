@@ -7,14 +7,7 @@ from quire.message import Message
 
 
 class RetryLedger(DestinationLedger):
-    """Notes events of a group's retries.
-
-    Args:
-        ledger: where they go.
-        destination: the stream.
-        subscriber: the group.
-        lanes: the lanes of the stream's partitions, by number.
-    """
+    """Notes events of a group's retries."""
 
     def __init__(self, ledger: LedgerLane, destination: str, subscriber: str, lanes: tuple[int, ...]) -> None:
         super().__init__(ledger, destination, subscriber)

@@ -17,12 +17,7 @@ RETRIES_OF_ONE = 10
 
 
 class RetryMarks:
-    """The marks of one retry lane, as the store has them. All that reads them may raise ``StoreError``.
-
-    Args:
-        store: the store.
-        number: the group's.
-    """
+    """The marks of one retry lane, as the store has them. All that reads them may raise ``StoreError``."""
 
     def __init__(self, store: Store, number: int) -> None:
         self._store = store
@@ -33,12 +28,7 @@ class RetryMarks:
         return f"{self._prefix}{retry.origin_lane}/{retry.origin_sequence:016x}/{retry.sequence:016x}"
 
     def of_message(self, lane: int, sequence: int) -> list[RetryMessage]:
-        """The retries of a message, without their content.
-
-        Args:
-            lane: the message's lane.
-            sequence: its offset.
-        """
+        """The retries of a message, without their content."""
         prefix = f"{self._prefix}{lane}/{sequence:016x}/"
         return self._read(prefix, prefix, RETRIES_OF_ONE)
 
@@ -46,9 +36,7 @@ class RetryMarks:
         """The retries of a partition's messages, without their content, in the order of these messages.
 
         Args:
-            lane: the partition's lane.
             start: the offset of the first message.
-            limit: how many at the most.
         """
         prefix = f"{self._prefix}{lane}/"
         return self._read(prefix, f"{prefix}{start:016x}", limit)
@@ -64,7 +52,6 @@ class RetryMarks:
         """The offsets of messages that have a retry: the lowest ones in a range.
 
         Args:
-            lane: the lane of a partition.
             first: the first offset to look at.
             last: the last one.
             limit: how many at the least, if there are as many.

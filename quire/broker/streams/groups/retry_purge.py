@@ -53,8 +53,6 @@ class RetryPurge:
     """What is to go from one retry lane. A purge that a crash ended goes on when it is made.
 
     Args:
-        retries: the retry lane.
-        number: the group's.
         new: whether it is made now: then nothing is read.
     """
 
@@ -85,12 +83,7 @@ class RetryPurge:
         return retry.sequence <= self.last_of(retry.origin_lane)
 
     def begin(self, lanes: Iterable[int], last: int) -> None:
-        """Remove retries, beginning with the open commit.
-
-        Args:
-            lanes: the lanes of the partitions that they are of.
-            last: up to which sequence.
-        """
+        """Remove retries, beginning with the open commit."""
         was_at_work = bool(self._last)
         for lane in lanes:
             self._last[lane], self._next[lane] = last, 0

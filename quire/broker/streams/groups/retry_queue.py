@@ -95,9 +95,6 @@ class RetryQueue(LaneDispatch):
     """The retries of one group. Counts and sizes are about the messages, not about the links.
 
     Args:
-        group: the group.
-        stored: the retry lane's destination as the store has it.
-        settled: called with lane and offset of a message whose retry is done for good: acknowledged, buried, cancelled.
         new: whether it is made now: then nothing is read.
 
     Attributes:
@@ -183,7 +180,6 @@ class RetryQueue(LaneDispatch):
         """Take a message of a partition, with the open commit; the caller finishes it there, in the same commit.
 
         Args:
-            lane: the partition's lane.
             message: with its content. Its record must be there, and stay as long as ``pinned`` names it.
             state: what is known of its deliveries; it says when the next one is.
         """
@@ -203,10 +199,6 @@ class RetryQueue(LaneDispatch):
     def find(self, lane: int, sequence: int) -> int | None:
         """The retry of a message, committed or not yet.
 
-        Args:
-            lane: the message's lane.
-            sequence: its offset.
-
         Returns:
             The retry's sequence; None if there is none, or if it is being removed.
 
@@ -219,10 +211,8 @@ class RetryQueue(LaneDispatch):
         """The offsets of messages that retries need: their records have to stay.
 
         Args:
-            lane: the lane of a partition.
             first: the first offset to look at.
             last: the last one.
-            limit: how many at the most; the lowest ones.
 
         Raises:
             StoreError: the store cannot be read.
@@ -247,10 +237,6 @@ class RetryQueue(LaneDispatch):
 
     def waiting(self, lane: int, sequence: int) -> list[RetryMessage]:
         """The retries of a message that no member has: ``finish_late`` cancels them.
-
-        Args:
-            lane: the message's lane.
-            sequence: its offset.
 
         Raises:
             StoreError: the store cannot be read.
@@ -321,23 +307,14 @@ class RetryQueue(LaneDispatch):
         return len(found - leaving - self._cancelled.keys())
 
     def take_from(self, consumer: "Subscription", lanes: Collection[int]) -> list[Message]:
-        """Take the retries of some partitions from a member, and remove them with the open commit.
-
-        Args:
-            consumer: the member's part of the retries.
-            lanes: the partitions' lanes.
-        """
+        """Take the retries of some partitions from a member, and remove them with the open commit."""
         held = _retries(list(consumer.in_flight.values()))
         messages = consumer.take([retry.sequence for retry in held if retry.origin_lane in lanes])
         self.let_go(messages)
         return messages
 
     def purge(self, lanes: Collection[int]) -> None:
-        """Remove the retries of some partitions that there are now, step by step. What members have stays.
-
-        Args:
-            lanes: the partitions' lanes.
-        """
+        """Remove the retries of some partitions that there are now, step by step. What members have stays."""
         for retry in self._uncommitted.values():
             if retry.origin_lane in lanes:
                 self._cancelled[retry.sequence] = retry
@@ -351,15 +328,7 @@ class RetryQueue(LaneDispatch):
     # It goes out again, and fails again.
 
     def hold(self, consumer: "Subscription", sequences: list[int]) -> list[Message]:
-        """A member that comes back says which retries it still has: they are in its hands, and go to nobody else.
-
-        Args:
-            consumer: the member's part of the retries.
-            sequences: of the retries themselves, in ascending order.
-
-        Returns:
-            Those that are there and that nobody else has.
-        """
+        """A member that comes back says which retries it still has: they are in its hands, and go to nobody else."""
         parts = [*self.core.parts_of(self), self._open]
         return [] if self._purge else hand_over(self.lanes[0], parts, consumer, sequences, self.take_out)
 
@@ -420,7 +389,6 @@ class RetryQueue(LaneDispatch):
         """A commit failed: what it had of this lane is put into the next one, what was relocated too.
 
         Args:
-            part: this lane's part of it.
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
         super().commit_failed(part, restored)

@@ -60,7 +60,6 @@ def link_record(message: RetryMessage, attempted_ms: int) -> Message:
     """The record that stands for a message in the retry lane.
 
     Args:
-        message: with its content.
         attempted_ms: when its delivery failed, in milliseconds since the epoch.
     """
     content = b"%s\ntimestamp:%d\norigin-lane:%d\norigin-offset:%d\norigin-size:%d\n\n" % (
@@ -88,15 +87,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(lane: int, record: Message) -> Origin:
-    """What a record of a retry lane names.
-
-    Args:
-        lane: the retry lane.
-        record: one of its records.
-
-    Raises:
-        StoreCorrupt: it is no link.
-    """
+    """What a record of a retry lane names."""
     found = _LINK.fullmatch(record.content)
     if found is None:
         text = f"record {record.sequence} of lane {lane} is no link to a message of a stream"
@@ -105,11 +96,7 @@ def origin_of(lane: int, record: Message) -> Origin:
 
 
 class LinkReader(StoreReader):
-    """Reads a retry lane as if the bodies were in it. What it says of sizes is about the bodies.
-
-    Args:
-        store: the store.
-    """
+    """Reads a retry lane as if the bodies were in it. What it says of sizes is about the bodies."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

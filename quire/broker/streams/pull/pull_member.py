@@ -50,10 +50,7 @@ class PullMember(Session):
     """One member: the core's session, and what the group needs of it (``MemberPort``).
 
     Args:
-        group: the group.
         id: its name. It is static: the group awaits it after a restart of the broker.
-        terms: how it takes part.
-        held: what it has already, by what it says.
         left: called when it is gone.
 
     Attributes:
@@ -125,11 +122,7 @@ class PullMember(Session):
             self.leave("the member made no request any more")
 
     def leave(self, cause: str) -> None:
-        """It goes for good: its partitions go to others, and what it has comes again.
-
-        Args:
-            cause: why.
-        """
+        """It goes for good: its partitions go to others, and what it has comes again."""
         if self._poll is not None:
             self._poll.end()
         self._wake_up()
@@ -137,11 +130,7 @@ class PullMember(Session):
         self._left(self)
 
     def replaced(self, error: QuireError) -> None:
-        """It comes anew, as another one, which takes over what it has.
-
-        Args:
-            error: what a request that waits is told.
-        """
+        """It comes anew, as another one, which takes over what it has."""
         if self._poll is not None:
             self._poll.end(error)
         self._wake_up()

@@ -52,11 +52,7 @@ class PollRequest:
 
 
 class PullMembers:
-    """All members that poll.
-
-    Args:
-        core: the core.
-    """
+    """All members that poll."""
 
     def __init__(self, streams: Streams, groups: Groups) -> None:
         self._streams = streams
@@ -68,20 +64,9 @@ class PullMembers:
     def poll(self, stream: str, group: str, request: PollRequest) -> PullRequest:
         """Ask for messages. The member joins the group, if it is not there; both are made if need be.
 
-        Args:
-            stream: the stream's name.
-            group: the group's.
-            request: what is asked for.
-
-        Returns:
-            The request, to begin.
-
         Raises:
-            InvalidDestination: the stream has no valid name.
             InvalidHeader: the group has none.
             InvalidArgument: the member has none, or a handle is none.
-            GroupMismatch: the group is another one.
-            LimitExceeded: too many members poll.
         """
         name = secrets.token_hex(8) if request.member is None else _checked(request.member)
         opened = self._open(stream, group, request)
@@ -100,18 +85,10 @@ class PullMembers:
     def acknowledge(self, stream: str, group: str, member: str, handles: Sequence[str]) -> Outcomes:
         """A member is done with messages.
 
-        Args:
-            stream: the stream's name.
-            group: the group's.
-            member: the member's.
-            handles: of the messages.
-
         Returns:
             What became of each. It counts when the open commit is done.
 
         Raises:
-            UnknownDestination: there is no such stream.
-            UnknownConsumerGroup: it has no such group.
             InvalidArgument: a handle is none.
         """
         read = read_handles(handles)
@@ -125,10 +102,6 @@ class PullMembers:
         """A member could not process messages; as ``acknowledge``.
 
         Args:
-            stream: the stream's name.
-            group: the group's.
-            member: the member's.
-            handles: of the messages.
             delay_ms: how long they wait for their next delivery, in milliseconds; None for what the policy says.
             dead_letter: whether they become dead letters at once.
         """
@@ -138,15 +111,7 @@ class PullMembers:
         return settlement.reject(of, present, read, delay_ms=delay_ms, dead_letter=dead_letter)
 
     def extend(self, stream: str, group: str, member: str, handles: Sequence[str], seconds: float) -> Outcomes:
-        """A member needs more time for messages; as ``acknowledge``.
-
-        Args:
-            stream: the stream's name.
-            group: the group's.
-            member: the member's.
-            handles: of the messages.
-            seconds: how long it may have them from now on.
-        """
+        """A member needs more time for messages; as ``acknowledge``."""
         read = read_handles(handles)
         of = self._groups.existing(stream, group)
         return settlement.extend(of, self._present(of, member, read), read, seconds)
@@ -189,17 +154,8 @@ class PullMembers:
     def leave(self, stream: str, group: str, member: str) -> bool:
         """A member goes for good: its partitions go to others at once, and what it has comes again.
 
-        Args:
-            stream: the stream's name.
-            group: the group's.
-            member: the member's.
-
         Returns:
             Whether it was there.
-
-        Raises:
-            UnknownDestination: there is no such stream.
-            UnknownConsumerGroup: it has no such group.
         """
         here = self._find(self._groups.existing(stream, group), member)
         if here is not None:

@@ -43,8 +43,6 @@ class PullRequest:
     """One request. Whoever made it calls ``begin``, and ``abandon`` if nobody is there any more to take the answer.
 
     Args:
-        puller: the member.
-        maximum: how many messages it wants.
         wait: how long it waits for the first one, in seconds; 0 for not at all.
 
     Attributes:
@@ -67,11 +65,7 @@ class PullRequest:
         self._timer: Timer | None = None
 
     def begin(self, done: Callable[[], None]) -> None:
-        """Wait for messages.
-
-        Args:
-            done: called once: there are messages, or an error, or the time is up.
-        """
+        """Wait for messages."""
         self._done = done
         self.puller.ask(self)
         if self._wait > 0:

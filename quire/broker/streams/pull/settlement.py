@@ -56,9 +56,7 @@ def acknowledge(group: "Group", member: "GroupMember | None", handles: Sequence[
     """A member is done with messages.
 
     Args:
-        group: the group.
         member: the member; None if it is not there.
-        handles: of the messages.
 
     Raises:
         StoreError: the store cannot be read. Nothing is changed.
@@ -82,9 +80,7 @@ def reject(
     """A member could not process messages: they are tried again, or become dead letters.
 
     Args:
-        group: the group.
         member: the member; None if it is not there.
-        handles: of the messages.
         delay_ms: how long they wait, in milliseconds; None for what the policy says.
         dead_letter: whether they become dead letters at once.
 
@@ -108,10 +104,7 @@ def extend(group: "Group", member: "GroupMember | None", handles: Sequence[Handl
     """A member needs more time for messages.
 
     Args:
-        group: the group.
         member: the member; None if it is not there.
-        handles: of the messages.
-        seconds: how long it may have them from now on.
 
     Raises:
         StoreError: the store cannot be read. Nothing is changed.
