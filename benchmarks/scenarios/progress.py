@@ -80,7 +80,7 @@ class Progress(Scenario):
                 came = self._take(stream, "", MESSAGES + 1, case.again)
             else:
                 came = consumer.ask("come_back", self.broker.target, case.held, MESSAGES + 1, case.again)
-                consumer.ask("let_go")
+                consumer.ask("remove_resident")
         left = self.broker.lag(stream, GROUP)
         self.broker.restart()
         self._send(stream, MESSAGES + 2, 1)

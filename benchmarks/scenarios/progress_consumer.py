@@ -93,7 +93,7 @@ class _Member:
         self._held = messages or self._held
         return [Again(message.number, message.is_redelivered) for message in messages]
 
-    def let_go(self) -> list[Again]:
+    def remove_resident(self) -> list[Again]:
         """Acknowledge what it holds, or what has come again, until the broker has confirmed that; and disconnect."""
         self._consumer.settle(self._held)
         self._consumer.disconnect()

@@ -74,15 +74,15 @@ def acknowledge(
 def _settle(subscription: Subscription, type: AckType, sequences: list[int], cause: str) -> None:
     source, messages = subscription.source, subscription.take(sequences)
     if type is AckType.EXPIRED:
-        source.bury(messages, "expired", "expired before the consumer could process it")
+        source.dead_letter(messages, "expired", "expired before the consumer could process it")
     elif type is not AckType.POISON:
         source.acknowledge(messages)
         if type is AckType.UNMATCHED:
             source.dequeued -= len(messages)
     elif is_dead_letter_queue(source.destination, source.policy):  # what fails there stays there
-        source.take_back(messages, len(messages), cause, at_once=False)
+        source.redeliver(messages, len(messages), cause, at_once=False)
     else:
-        source.bury(messages, "failed", cause)
+        source.dead_letter(messages, "failed", cause)
 
 
 # Ranges.

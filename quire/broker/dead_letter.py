@@ -95,7 +95,7 @@ def send_dead_letters(
     lives = round(policy.dead_letter_expiration * 1000)
     for message in messages:
         letter = dead_letter(message, origin.destination, cause)
-        letters.bring(letter, core.clock.now_ms() + lives if lives else 0, message.priority, True)
+        letters.transfer(letter, core.clock.now_ms() + lives if lives else 0, message.priority, True)
         core.advisories.dead_lettered(origin.destination, policy, message, address, cause)
 
 

@@ -114,15 +114,15 @@ class ExpiredMessages:
         yield Cost(LANE_COST, 0, len(run) - len(free))
         if not needs_expired(self._core, queue, persistent=persistent):
             for portion in _portions(entries, RUN_BYTES * UNREAD):
-                self._bury(queue, portion)
+                self._dead_letter(queue, portion)
                 yield Cost(len(portion), _size(portion) // UNREAD)
             return
         for portion in _portions(entries, RUN_BYTES):
             messages = self._load(lane.id, [entry.sequence for entry in portion], persistent=persistent)
-            self._bury(queue, messages)
+            self._dead_letter(queue, messages)
             yield Cost(2 * len(portion), _size(messages), len(portion) - len(messages))
 
-    def _bury(self, queue: LaneDispatch, messages: list[Message]) -> None:
+    def _dead_letter(self, queue: LaneDispatch, messages: list[Message]) -> None:
         """Remove messages that are not in flight."""
         taken = set(queue.take_out([message.sequence for message in messages]))
         messages = [message for message in messages if message.sequence in taken]
@@ -150,7 +150,7 @@ class ExpiredMessages:
                 expired = [message for message in expiring if message.expiration <= now_ms]
                 yield Cost(LOOK // 10)
                 for first in range(0, len(expired), RUN):
-                    self._bury(queue, expired[first : first + RUN])
+                    self._dead_letter(queue, expired[first : first + RUN])
                     yield Cost(RUN)
 
     # Topics.

@@ -171,15 +171,15 @@ def _found(row: Any) -> str:
     """A message that was found, for people."""
     values = [readable(key, row[key]) for key in ("id", "timestamp", "size")]
     lines = [f"partition {row['partition']} offset {row['offset']}  {'  '.join(values)}"]
-    buried = row["dead_letters"] or []
-    return "\n".join([*lines, *[f"  {_state(state, buried)}" for state in row["groups"]]])
+    dead_lettered = row["dead_letters"] or []
+    return "\n".join([*lines, *[f"  {_state(state, dead_lettered)}" for state in row["groups"]]])
 
 
-def _state(state: Mapping[str, Any], buried: list[str]) -> str:
+def _state(state: Mapping[str, Any], dead_lettered: list[str]) -> str:
     text = f"{state['group']}: {state['state']}"
     known = {key: value for key, value in state.items() if key not in ("group", "state") and value not in (None, False)}
     facts = [f"{key.replace('_', ' ')} {readable(key, value)}" for key, value in known.items()]
-    facts += ["dead letter"] if state["group"] in buried else []
+    facts += ["dead letter"] if state["group"] in dead_lettered else []
     return printable(", ".join([text, *facts]))
 
 

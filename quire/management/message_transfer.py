@@ -175,7 +175,7 @@ class MessageTransfer:
             self._source.removed(messages, by_operator=True)
         for message, (target, content) in zip(messages, places, strict=True):
             if target is not None:
-                target.bring(content, message.expiration, message.priority, message.persistent)
+                target.transfer(content, message.expiration, message.priority, message.persistent)
 
 
 def matches(wanted: Selector, queue: "LaneDispatch", message: Message) -> bool:

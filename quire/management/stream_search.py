@@ -82,16 +82,16 @@ class StreamSearch:
         for partition, message in messages[: self._wanted.limit]:
             states[partition, message.sequence] = states_of(self._stream, partition, message.sequence)
             yield
-        buried: dict[Place, list[str]] = {place: [] for place in states}
+        dead_lettered: dict[Place, list[str]] = {place: [] for place in states}
         if self._wanted.with_dead_letters:
-            yield from self._look_for_dead_letters(states, buried)
+            yield from self._look_for_dead_letters(states, dead_lettered)
         for partition, message in messages[: self._wanted.limit]:
             place = (partition, message.sequence)
-            letters = buried[place] if self._wanted.with_dead_letters else None
+            letters = dead_lettered[place] if self._wanted.with_dead_letters else None
             self.found.append(FoundMessage(described(*place, message), states[place], letters))
 
     def _look_for_dead_letters(
-        self, states: dict[Place, list[GroupState]], buried: dict[Place, list[str]]
+        self, states: dict[Place, list[GroupState]], dead_lettered: dict[Place, list[str]]
     ) -> Iterator[None]:
         """Note which groups have a dead letter of which messages."""
         for group in list(self._stream.groups.values()):
@@ -100,7 +100,7 @@ class StreamSearch:
             queue = self._queues.get(group.policy.dead_letter_queue)
             for step in dead_letters(group, queue, places) if places else ():
                 for place in step:
-                    buried[place].append(group.name)
+                    dead_lettered[place].append(group.name)
                 yield
 
 

@@ -246,7 +246,7 @@ class DispatchMachine(RuleBasedStateMachine):
         subscription, messages = self.some_in_flight(index, count)
         taken = subscription.take([message.sequence for message in messages])
         items, commit = self.items_of(messages), self.open_commit
-        self.queue.take_back(taken, len(taken), "rejected", at_once=False, delay_ms=delay)
+        self.queue.redeliver(taken, len(taken), "rejected", at_once=False, delay_ms=delay)
         self.model.came_back(items, len(items), self.now, commit, at_once=False, delay_ms=delay)
         self.then(then)
 
@@ -341,7 +341,7 @@ class DispatchMachine(RuleBasedStateMachine):
         start = self.start()
         act()
         if failed:
-            brought = [number_of(message) for message in self.part.brought]
+            brought = [number_of(message) for message in self.part.transferred]
             self.model.failed(brought, self.open_commit)
         self.model.committed(self.stepped.broker.core.commits_done)
         receipts = self.receipts[:]

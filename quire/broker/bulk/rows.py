@@ -50,7 +50,7 @@ def send(core: Core, rows: list[Row], targets: list[Target], *, decided: bool = 
     for (_, lines, body, expiration, priority, persistent), target in zip(rows, targets, strict=True):
         content = join((prefix, b"%d" % next_id(), stamp, lines, body))
         if decided:
-            target.bring(content, expiration, priority, persistent)
+            target.transfer(content, expiration, priority, persistent)
         else:
             target.send(content, expiration, priority, persistent)
 

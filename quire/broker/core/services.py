@@ -80,7 +80,7 @@ class Target(Protocol):
         """Messages of groups are about to be sent here."""
         ...
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Any:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Any:
         """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
         ...
 

@@ -118,14 +118,14 @@ class Source(Dispatching, Protocol):
         """Messages are done with; they are out of the in-flight table."""
         ...
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Messages cannot be delivered (``expired``, ``failed``); they become dead letters by policy."""
         ...
 
-    def take_back(
+    def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
-        """Messages were not acknowledged, or rejected; ``Queue.take_back`` says what is what."""
+        """Messages were not acknowledged, or rejected; ``Queue.redeliver`` says what is what."""
         ...
 
     def note_delivery(self, message: Message, state: Delivery) -> None:

@@ -65,7 +65,7 @@ class Ledger:
             self._lane.send(self._content(committed))
         if self._noted:  # what happened has happened, whatever becomes of this commit
             noted, self._noted = self._noted, []
-            self._lane.bring(self._content(noted))
+            self._lane.transfer(self._content(noted))
 
     @property
     def _lane(self) -> "Partition":

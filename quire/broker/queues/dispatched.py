@@ -54,7 +54,7 @@ class Dispatched(Protocol):
         """Give messages to a consumer that has credit for them."""
         ...
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Remove resident messages that cannot be delivered."""
         ...
 

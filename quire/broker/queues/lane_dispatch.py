@@ -273,14 +273,14 @@ class LaneDispatch:
             for lane in self.lanes:
                 lane.cursor.release(lane.own(messages))
 
-    def let_go(self, messages: list[Message]) -> None:
+    def remove_resident(self, messages: list[Message]) -> None:
         """Remove resident messages that are in no consumer's in-flight table, and give back their memory."""
         self._remove(messages)
         self._release(messages)
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit."""
-        self.let_go(messages)
+        self.remove_resident(messages)
         self.dispatcher.groups.settled(messages)
         send_dead_letters(self.core, self, self._letters(messages), reason, cause, subscriber=self.subscriber)
 
@@ -295,7 +295,7 @@ class LaneDispatch:
 
     # Or they come back.
 
-    def take_back(
+    def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
         """Take messages back that a consumer did not acknowledge; they go out again before later ones, flagged.
@@ -339,7 +339,7 @@ class LaneDispatch:
         for message in resident:
             self.lane_of(message).cursor.hold([message])
             message.stored = message.persistent  # the spool has given them up already
-        self.take_back(resident, 0, "the transaction of its acknowledgement failed")
+        self.redeliver(resident, 0, "the transaction of its acknowledgement failed")
         if len(resident) < len(messages):
             self.show([message for message in messages if not message.content])
         if self._settles_with >= self.core.commits_done:  # the last consumer left meanwhile: begin at the head
@@ -367,7 +367,7 @@ class LaneDispatch:
         messages = list(subscription.in_flight.values())
         subscription.in_flight.clear()
         if messages:
-            self.take_back(messages, 1 if lost else 0, cause)
+            self.redeliver(messages, 1 if lost else 0, cause)
         if not self.subscriptions:
             self._rest()
         self.dispatcher.consumer_left(subscription)
@@ -384,7 +384,7 @@ class LaneDispatch:
             return False
         messages = [in_flight.popitem()[1] for _ in range(RETURN_STEP)]
         messages.reverse()
-        self.take_back(messages, 0, cause)
+        self.redeliver(messages, 0, cause)
         return True
 
     def _activate(self) -> None:

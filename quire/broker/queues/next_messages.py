@@ -79,7 +79,7 @@ class NextMessages:
         expired = [message for message in run if message.expiration and message.expiration <= now]
         run = [message for message in run if not message.expiration or message.expiration > now]
         if expired:
-            self._queue.bury(expired, "expired", "expired before it could be delivered")
+            self._queue.dead_letter(expired, "expired", "expired before it could be delivered")
         if delayed := [message for message in run if message.not_before > now]:
             self.delay(lane, delayed)
         return [message for message in run if message.not_before <= now]

@@ -1,7 +1,7 @@
 """A queue: what comes in, who gets it, what comes back.
 
 Read it in the order of a message's life: ``send``, ``fill`` (into the commit), ``committed``; then in ``lane_dispatch``
-``dispatch``, ``acknowledge`` (into a later commit), and ``take_back`` for what is not acknowledged.
+``dispatch``, ``acknowledge`` (into a later commit), and ``redeliver`` for what is not acknowledged.
 """
 
 import logging
@@ -83,11 +83,11 @@ class Queue(LaneDispatch):
         if not part.listed:
             self.core.list_part(part)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
         message = self._open.appends[-1]
-        self._open.brought.append(message)
+        self._open.transferred.append(message)
         if not self.grouped and b"\nJMSXGroupID:" in content:
             self.expect_groups()
         return message
@@ -122,17 +122,17 @@ class Queue(LaneDispatch):
         self._release([message for message in part.appends if not message.stored])
         part.removals += [message for message in part.appends if message.stored and not message.persistent]  # spooled
         super().commit_failed(part, restored)
-        self._bring_again(part.brought)
+        self._transfer_again(part.transferred)
 
     def move_to_tail(self, messages: list[Message]) -> None:
         """Append messages anew, with what is known of their deliveries, in the commit that removes them."""
-        self.let_go(messages)
-        self._bring_again(messages)
+        self.remove_resident(messages)
+        self._transfer_again(messages)
 
-    def _bring_again(self, messages: list[Message]) -> None:
+    def _transfer_again(self, messages: list[Message]) -> None:
         """Append messages anew, with what is known of their deliveries."""
         for message in messages:
-            again = self.bring(message.content, message.expiration, message.priority, message.persistent)
+            again = self.transfer(message.content, message.expiration, message.priority, message.persistent)
             if message.deliveries:
                 again.deliveries, again.failures = message.deliveries, message.failures
                 again.not_before, again.redelivered = message.not_before, True

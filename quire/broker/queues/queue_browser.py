@@ -160,11 +160,11 @@ class Browser:
         self.dequeued += len(messages)
         self.wake()
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """The client is done with messages."""
         self.wake()
 
-    def take_back(
+    def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
         """The client gives messages back; they never left the queue."""

@@ -16,7 +16,7 @@ class QueuePart:
         owner: the queue, or what is dispatched as one.
         appends: new messages, persistent or not, in ascending sequence.
         mixed: whether there are non-persistent ones among them.
-        brought: those of them that another queue gives up in this commit.
+        transferred: those of them that another queue gives up in this commit.
         removals: messages that are done with.
         deliveries: messages that came back and their delivery states, by sequence.
         marks: new dispatch marks, by lane.
@@ -26,14 +26,14 @@ class QueuePart:
     """
 
     __slots__ = (
-        "appends", "brought", "deliveries", "excluded", "listed", "marks", "mixed", "owned", "owner", "removals",
+        "appends", "deliveries", "excluded", "listed", "marks", "mixed", "owned", "owner", "removals", "transferred",
     )  # fmt: skip
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.appends: list[Message] = []
         self.mixed = False
-        self.brought: list[Message] = []
+        self.transferred: list[Message] = []
         self.removals: list[Message] = []
         self.deliveries: dict[int, tuple[Message, Delivery]] = {}
         self.marks: dict[int, int] = {}

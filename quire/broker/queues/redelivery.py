@@ -61,10 +61,10 @@ class Redelivery:
                 message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
         if poison:
             text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self._queue.bury(poison, "failed", text)
-            buried = {message.sequence for message in poison}
-            failed -= len([message for message in messages[:failed] if message.sequence in buried])
-            messages = [message for message in messages if message.sequence not in buried]
+            self._queue.dead_letter(poison, "failed", text)
+            dead_lettered = {message.sequence for message in poison}
+            failed -= len([message for message in messages[:failed] if message.sequence in dead_lettered])
+            messages = [message for message in messages if message.sequence not in dead_lettered]
         if self._queue.policy.redelivery_at == "tail" and not at_once:
             self._queue.move_to_tail(messages[:failed])
             messages = messages[failed:]

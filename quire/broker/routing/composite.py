@@ -28,10 +28,10 @@ class FanOut(ABC):
         for target, copy in self.copies(content, expiration, priority, persistent):
             target.send(copy, expiration, priority, persistent)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """Take a message that is given up elsewhere, as ``Target``."""
         for target, copy in self.copies(content, expiration, priority, persistent):
-            target.bring(copy, expiration, priority, persistent)
+            target.transfer(copy, expiration, priority, persistent)
 
     def expect_groups(self) -> None:
         """Messages of groups are about to be sent here."""

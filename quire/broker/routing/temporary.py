@@ -52,10 +52,10 @@ class TemporaryQueue(Queue):
         else:
             self._temporaries.dropped += 1
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """Take a message that is given up elsewhere; drop it if the queue is gone."""
         if self._temporaries.is_there(self):
-            return super().bring(content, expiration, priority, False)
+            return super().transfer(content, expiration, priority, False)
         self._temporaries.dropped += 1
         return Message(0, content, expiration, priority, False)
 
@@ -92,10 +92,10 @@ class TemporaryTopic(Topic):
         else:
             self._temporaries.dropped += 1
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """Take a message that is given up elsewhere; drop it if the topic is gone."""
         if self._temporaries.is_there(self):
-            return super().bring(content, expiration, priority, False)
+            return super().transfer(content, expiration, priority, False)
         self._temporaries.dropped += 1
         return Message(0, content, expiration, priority, False)
 
@@ -113,7 +113,7 @@ class GoneDestination:
         """Drop a message."""
         self._temporaries.dropped += 1
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """Drop a message."""
         self._temporaries.dropped += 1
 

@@ -27,9 +27,9 @@ class TimeStampingTarget:
         """Take a message, as ``Target``."""
         self._target.send(content, self._stamped(expiration), priority, persistent)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """Take a message that is given up elsewhere, as ``Target``."""
-        self._target.bring(content, self._stamped(expiration), priority, persistent)
+        self._target.transfer(content, self._stamped(expiration), priority, persistent)
 
     def expect_groups(self) -> None:
         """Messages of groups are about to be sent here."""

@@ -110,12 +110,12 @@ class Schedule:
         """
         self._open.appends.append(self._append(content, due, priority))
 
-    def bring_later(self, content: bytes, due: int, priority: int = 4) -> None:
+    def transfer_later(self, content: bytes, due: int, priority: int = 4) -> None:
         """As ``send_later``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
         record = self._append(content, due, priority)
         self._open.again[str(record.sequence)] = record
 
-    def _bring_again(self, id: str, content: bytes, due: int, priority: int) -> None:
+    def _transfer_again(self, id: str, content: bytes, due: int, priority: int) -> None:
         """Take the record for the next time of a message that has an id already, and note where it is."""
         record = self._open.again[id] = self._append(content, due, priority)
         self._core.set_mark(_mark(id), b"%d" % record.sequence)
@@ -160,9 +160,9 @@ class Schedule:
         following.removals |= part.removals
         for id, record in part.again.items():
             if id == str(record.sequence):
-                self.bring_later(record.content, record.expiration, record.priority)
+                self.transfer_later(record.content, record.expiration, record.priority)
             else:
-                self._bring_again(id, record.content, record.expiration, record.priority)
+                self._transfer_again(id, record.content, record.expiration, record.priority)
         if following.removals:
             self._core.list_part(following)
 
@@ -223,7 +223,7 @@ class Schedule:
         following = scheduled.timing.following(scheduled.due, scheduled.left, now)
         if following is not None:
             due, left = following
-            self._bring_again(scheduled.id, following_record(record, scheduled, left), due, record.priority)
+            self._transfer_again(scheduled.id, following_record(record, scheduled, left), due, record.priority)
         self._remove(scheduled, recurs=following is not None)
         self.sent += 1
         self._core.hurry()
@@ -239,7 +239,7 @@ class Schedule:
                 target = self._target(f"/{letters.kind}/{letters.name}")
                 content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
                 expiration = 0
-        target.bring(content, expiration, scheduled.priority, scheduled.persistent)
+        target.transfer(content, expiration, scheduled.priority, scheduled.persistent)
 
     def _remove(self, scheduled: ScheduledMessage, *, recurs: bool) -> None:
         self._open.removals[scheduled.sequence] = scheduled.size
@@ -365,10 +365,10 @@ class ScheduledSend:
         record, due = self._record(content, expiration, persistent)
         self._schedule.send_later(record, due, priority)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
         record, due = self._record(content, expiration, persistent)
-        self._schedule.bring_later(record, due, priority)
+        self._schedule.transfer_later(record, due, priority)
 
     def expect_groups(self) -> None:
         """Messages of groups need nothing here: their destination hears of them when they are sent."""

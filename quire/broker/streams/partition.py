@@ -175,11 +175,11 @@ class Partition:
         self._stamp = content[place:end]
         return content
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
         message = self._open.appends[-1]
-        self._open.brought.append(message)
+        self._open.transferred.append(message)
         return message
 
     def expect_groups(self) -> None:
@@ -223,8 +223,8 @@ class Partition:
             for subscriber in self.subscribers:
                 subscriber.skip(first, last)
         self._open.removals += part.removals
-        for message in part.brought:
-            self.bring(message.content, message.expiration, message.priority)
+        for message in part.transferred:
+            self.transfer(message.content, message.expiration, message.priority)
         self.core.list_part(self._open)
 
     def write(self) -> None:

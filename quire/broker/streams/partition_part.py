@@ -11,16 +11,16 @@ class PartitionPart:
     Attributes:
         owner: the partition.
         appends: what was sent, in order.
-        brought: those of them that another destination gives up in this commit.
+        transferred: those of them that another destination gives up in this commit.
         removals: records that retention lets go.
         listed: whether the broker knows that there is something here.
     """
 
-    __slots__ = ("appends", "brought", "listed", "owner", "removals")
+    __slots__ = ("appends", "listed", "owner", "removals", "transferred")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.appends: list[Message] = []
-        self.brought: list[Message] = []
+        self.transferred: list[Message] = []
         self.removals: list[Link] = []
         self.listed = False

@@ -20,9 +20,9 @@ class Rotation:
         """Take a message, as ``Partition.send``."""
         self.next().send(content, expiration, priority, persistent)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """Take a message, as ``Partition.bring``."""
-        return self.next().bring(content, expiration, priority, persistent)
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """Take a message, as ``Partition.transfer``."""
+        return self.next().transfer(content, expiration, priority, persistent)
 
     def expect_groups(self) -> None:
         """Messages of groups are about to be sent. Their order is that of a partition: there is nothing to do."""

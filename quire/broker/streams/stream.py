@@ -121,9 +121,9 @@ class Stream:
         """Take a message, as ``Partition.send``. Its headers say where it goes; else the partitions take turns."""
         self._partition_for(content).send(content, expiration, priority, persistent)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
-        return self._partition_for(content).bring(content, expiration, priority, persistent)
+        return self._partition_for(content).transfer(content, expiration, priority, persistent)
 
     def expect_groups(self) -> None:
         """Messages of groups are about to be sent. Their order is that of a partition: there is nothing to do."""

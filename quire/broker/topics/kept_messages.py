@@ -124,7 +124,7 @@ class KeptMessages:
             self.count -= len(gone)
             self.bytes -= sum([place.size for place in gone])
             self._topic.write_counts()
-            self._topic.let_go({place.sequence: place.lane for place in gone})
+            self._topic.remove_records({place.sequence: place.lane for place in gone})
         return len(gone) >= limit and self._has_too_many(self.first, self.count, self.bytes)
 
     def _surplus(self, limit: int) -> list[Place]:

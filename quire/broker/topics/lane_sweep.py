@@ -39,7 +39,7 @@ class LaneSweep:
         if topic.is_there and self._position <= self._last:
             limit = max(10, min(STEP, QUESTIONS // topic.holder_count))
             places = topic.records.places(self._position, limit)
-            topic.let_go({place.sequence: place.lane for place in places if place.sequence <= self._last})
+            topic.remove_records({place.sequence: place.lane for place in places if place.sequence <= self._last})
             self._position = places[-1].sequence + 1 if len(places) == limit else self._last + 1
             return True
         if self._done is not None:

@@ -85,7 +85,7 @@ class Recovery:
 
     def _move(self, position: int, passed: list[Message]) -> None:
         self._position = position
-        self._topic.let_go({message.sequence: self._topic.lane_of(message.priority) for message in passed})
+        self._topic.remove_records({message.sequence: self._topic.lane_of(message.priority) for message in passed})
 
     @property
     def left(self) -> tuple[int, int]:

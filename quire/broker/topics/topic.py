@@ -168,11 +168,11 @@ class Topic:
         if not part.listed:
             self.core.list_part(part)
 
-    def bring(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
         message = self._open.appends[-1]
-        self._open.brought.append(message)
+        self._open.transferred.append(message)
         return message
 
     def expect_groups(self) -> None:
@@ -240,15 +240,15 @@ class Topic:
             for durable in self.durables:
                 durable.skip(part.appends[0].sequence, part.appends[-1].sequence)
         self._open.removals.update(part.removals)
-        for message in part.brought:
-            self.bring(message.content, message.expiration, message.priority, message.persistent)
+        for message in part.transferred:
+            self.transfer(message.content, message.expiration, message.priority, message.persistent)
         if part.stored:  # the failed commit's mark, which will be tried again, counts what is refused
             self._counts_changed = True
         self.core.list_part(self._open)
 
     # Records are done with.
 
-    def let_go(self, lanes: dict[int, int]) -> None:
+    def remove_records(self, lanes: dict[int, int]) -> None:
         """Somebody needs some records no more: those that nobody needs are removed with the open commit."""
         if done := self.done_by_all(list(lanes)):
             self._open.removals.update([(sequence, lanes[sequence]) for sequence in done])

@@ -19,20 +19,20 @@ class TopicPart:
         appends: what was sent, in order.
         stored: those of them that are stored.
         senders: who sent them, if somebody wants to know.
-        brought: those of them that another destination gives up in this commit.
+        transferred: those of them that another destination gives up in this commit.
         removals: sequences of records that nobody needs any more, each with its lane.
         lanes: what the batch has of the lanes that it changes.
         listed: whether the broker knows that there is something here.
     """
 
-    __slots__ = ("appends", "brought", "lanes", "listed", "owner", "removals", "senders", "stored")
+    __slots__ = ("appends", "lanes", "listed", "owner", "removals", "senders", "stored", "transferred")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.appends: list[Message] = []
         self.stored: list[Message] = []
         self.senders: Senders = {}
-        self.brought: list[Message] = []
+        self.transferred: list[Message] = []
         self.removals: dict[int, int] = {}
         self.lanes: dict[int, LaneBatch] = {}
         self.listed = False

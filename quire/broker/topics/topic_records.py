@@ -67,7 +67,7 @@ class RecordOwner(Protocol):
         """The id of the lane that messages of a priority are in."""
         ...
 
-    def let_go(self, lanes: dict[int, int]) -> None:
+    def remove_records(self, lanes: dict[int, int]) -> None:
         """Somebody needs some records no more; their lanes, by their sequences."""
         ...
 

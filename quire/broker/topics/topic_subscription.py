@@ -333,7 +333,7 @@ class TopicSubscription:
         if self.topic.ledger is not None:
             self.topic.ledger.acknowledged(messages, self.subscription)
 
-    def bury(self, messages: list[Message], reason: str, cause: str) -> None:
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Messages cannot be delivered. Those that failed become dead letters; expired ones are dropped."""
         self._release(messages)
         if reason == "expired":
@@ -344,7 +344,7 @@ class TopicSubscription:
 
     # Or they come back.
 
-    def take_back(
+    def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
         """Messages were not acknowledged, or rejected: the same consumer gets them again, flagged, before later ones.
@@ -369,7 +369,7 @@ class TopicSubscription:
         self._returned.add(back)
         if poison:
             text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self.bury(poison, "failed", text)
+            self.dead_letter(poison, "failed", text)
         self.wake()
 
     def _delay_of(self, message: Message, delay_ms: int | None) -> int:
@@ -385,7 +385,7 @@ class TopicSubscription:
         if self.subscriptions:
             for message in messages:
                 self._held += self.topic.shared.hold(message, force=True)
-            self.take_back(messages, 0, "the transaction of its acknowledgement failed")
+            self.redeliver(messages, 0, "the transaction of its acknowledgement failed")
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
         """The consumer goes, and with it what it had and what waited for it."""

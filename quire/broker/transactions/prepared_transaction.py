@@ -160,7 +160,7 @@ class PreparedTransaction:
         know_producers(self._services.producers, sends)
         for send, target in zip(sends, targets, strict=True):
             if send.is_new(self._services.producers):
-                target.bring(send.content, send.expiration, send.priority, send.persistent)
+                target.transfer(send.content, send.expiration, send.priority, send.persistent)
         for hidden in self._hidden:
             hidden.remove()
         for source, messages in self._kept:
@@ -183,7 +183,7 @@ class PreparedTransaction:
             if isinstance(source, TopicSubscription) and not source.subscriptions:
                 source.acknowledge(messages)  # its consumer is gone, and its messages are too
             elif not isinstance(source, LaneDispatch) or is_there(source):
-                source.take_back(messages, 0, ROLLED_BACK)
+                source.redeliver(messages, 0, ROLLED_BACK)
 
     def forget(self) -> None:
         """Remember nothing of it any more."""

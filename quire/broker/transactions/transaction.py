@@ -201,7 +201,7 @@ class Transaction:
         for subscription, held in self._held.items():
             messages = subscription.take(list(held))
             if messages:
-                subscription.source.take_back(messages, len(messages), cause, at_once=False)
+                subscription.source.redeliver(messages, len(messages), cause, at_once=False)
                 came_back[subscription] = [message.sequence for message in messages]
         self.close()
         return came_back
@@ -278,7 +278,7 @@ class Transaction:
             messages = subscription.take([sequence for sequence, acknowledged in held.items() if not acknowledged])
             if messages:
                 cause = "rejected by the consumer"
-                subscription.source.take_back(messages, len(messages), cause, at_once=False)
+                subscription.source.redeliver(messages, len(messages), cause, at_once=False)
 
     def close(self) -> None:
         """It is over: nothing of it is held any more."""

@@ -117,9 +117,9 @@ class CommonConsumer(StompConsumer):
             raise InvalidHeader("extend is for members of a group: a queue has no leases", header="extend")
         messages, cause = self._table.take(subscription, sequences), "rejected by the consumer"
         if rejection.dead_letter:
-            subscription.source.bury(messages, "failed", cause)
+            subscription.source.dead_letter(messages, "failed", cause)
         else:
-            subscription.source.take_back(messages, len(messages), cause, at_once=False, delay_ms=rejection.delay_ms)
+            subscription.source.redeliver(messages, len(messages), cause, at_once=False, delay_ms=rejection.delay_ms)
 
 
 def unknown_message(id: str) -> UnknownMessage:

@@ -120,14 +120,14 @@ def _(right: Method) -> Method:
     return take
 
 
-@_bug("dead letters are not sent again when their commit fails", Queue, "bring")
+@_bug("dead letters are not sent again when their commit fails", Queue, "transfer")
 def _(right: Method) -> Method:
-    def bring(self: Queue, *arguments: Any) -> Message:
+    def transfer(self: Queue, *arguments: Any) -> Message:
         message: Message = right(self, *arguments)
-        self._open.brought.clear()
+        self._open.transferred.clear()
         return message
 
-    return bring
+    return transfer
 
 
 @_bug("acknowledgements of a transaction are done at once", Transaction, "acknowledge")
@@ -175,14 +175,14 @@ def _(right: Method) -> Method:
 # What comes back.
 
 
-@_bug("the redelivered flag is lost", Queue, "take_back")
+@_bug("the redelivered flag is lost", Queue, "redeliver")
 def _(right: Method) -> Method:
-    def take_back(self: Queue, messages: list[Message], *arguments: Any, **options: Any) -> None:
+    def redeliver(self: Queue, messages: list[Message], *arguments: Any, **options: Any) -> None:
         right(self, messages, *arguments, **options)
         for message in messages:
             message.redelivered = False
 
-    return take_back
+    return redeliver
 
 
 @_bug("returned messages go behind later ones", QueueLane, "come_back")

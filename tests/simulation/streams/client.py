@@ -134,7 +134,7 @@ class StreamClient(SimulatedClient):
             for grip in covered:
                 self._settle(grip)
                 if letter:
-                    self.consumption.bury(grip.work)
+                    self.consumption.dead_letter(grip.work)
                 else:
                     self.consumption.fail(grip.work, self._world.clock.now_ms(), delay_ms)
         self._frame("NACK", covered[-1].ack, headers, receipt=receipt)

@@ -106,7 +106,7 @@ class Consumption:
         """A member is done with it."""
         work.change(self.moments.next(), lambda state: [state.done()])
 
-    def bury(self, work: Work) -> None:
+    def dead_letter(self, work: Work) -> None:
         """A member wants it to be a dead letter."""
         work.change(self.moments.next(), lambda state: [state.done(letters=1)])
 

@@ -94,12 +94,12 @@ def _(right: Method) -> Method:
     return time_is_up
 
 
-@_bug("there are two dead letters of a message", GroupPartition, "bury")
+@_bug("there are two dead letters of a message", GroupPartition, "dead_letter")
 def _(right: Method) -> Method:
-    def bury(self: GroupPartition, messages: list[Message], *arguments: Any) -> None:
+    def dead_letter(self: GroupPartition, messages: list[Message], *arguments: Any) -> None:
         right(self, [*messages, *messages], *arguments)
 
-    return bury
+    return dead_letter
 
 
 @_bug("how far messages may have been delivered is not stored", GroupPartition, "_dispatch_marks_after")

@@ -128,7 +128,7 @@ def accept(subscription: Subscription, *messages: Message) -> None:
 def reject(subscription: Subscription, *messages: Message, **how: Any) -> None:
     """Reject messages: they have failed."""
     taken = subscription.take([message.sequence for message in messages])
-    subscription.source.take_back(taken, len(taken), "rejected", at_once=False, **how)
+    subscription.source.redeliver(taken, len(taken), "rejected", at_once=False, **how)
 
 
 def leave(subscription: Subscription, *, lost: bool = False) -> None:

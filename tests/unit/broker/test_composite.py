@@ -242,7 +242,7 @@ def test_a_place_that_was_deleted_is_made_again() -> None:
 
 def test_what_is_brought_is_forwarded_too() -> None:
     stepped = SteppedBroker(settings(composites=[{"queue": "orders", "forward_to": ["a", "b"]}]))
-    stepped.broker.target("/queue/orders").bring(b"message-id:1\ntimestamp:0\n\nbody")
+    stepped.broker.target("/queue/orders").transfer(b"message-id:1\ntimestamp:0\n\nbody")
     stepped.turn()
     stepped.commit(StoreFull("full"))
     stepped.advance(2)

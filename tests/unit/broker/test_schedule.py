@@ -212,7 +212,7 @@ def test_priority_and_persistence_are_those_of_the_send() -> None:
     rig.stepped.run()
     sent: list[tuple[int, bool]] = []
     queue = rig.stepped.queue("q")
-    with patch.object(queue, "bring", lambda content, expiration, *rest: sent.append(rest)):
+    with patch.object(queue, "transfer", lambda content, expiration, *rest: sent.append(rest)):
         rig.passes(0.25)
     assert sent == [(4, True), (9, False)]
 

@@ -106,7 +106,7 @@ def test_nothing_is_sent_while_the_store_takes_no_writes() -> None:
 def test_a_message_that_is_given_up_elsewhere_is_in_the_next_commit_when_its_own_fails() -> None:
     rig = Rig()
     content = b"message-id:1\ntimestamp:2\n\nm"
-    ScheduledSend(rig.schedule, "/queue/q", delay=2000).bring(content)
+    ScheduledSend(rig.schedule, "/queue/q", delay=2000).transfer(content)
     rig.stepped.turn()
     rig.stepped.commit(FULL)
     rig.passes(1.25)

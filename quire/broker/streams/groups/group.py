@@ -309,10 +309,10 @@ class Group:
         """A member has nothing left of a partition that was revoked."""
         partition = next((number for number, known in member.children.items() if known is child), None)
         if partition is not None and partition != RETRIES:
-            hand_over, name = partial(self._hand_over, member, partition, child), f"a rebalance of {self.name}"
-            self.core.after_commit(partial(self.core.steps.add, hand_over, name))
+            resume, name = partial(self._resume, member, partition, child), f"a rebalance of {self.name}"
+            self.core.after_commit(partial(self.core.steps.add, resume, name))
 
-    def _hand_over(self, member: GroupMember, partition: int, child: MemberSubscription) -> bool:
+    def _resume(self, member: GroupMember, partition: int, child: MemberSubscription) -> bool:
         """What it acknowledged last is stored: the new owner may begin. There is nothing more to do."""
         if member.children.get(partition) is child and child.is_revoked and not child.in_flight:
             member.leave(partition, "the partition goes to another member", lost=False)
@@ -377,7 +377,7 @@ class Group:
         child.take(sequences)
         source.timed_out += len(messages)
         cause = f"not acknowledged within {member.consume_timeout:g} s"
-        source.take_back(messages, len(messages), cause, at_once=False)
+        source.redeliver(messages, len(messages), cause, at_once=False)
         self._tell_lost(child, messages)
 
     def _tell_lost(self, child: MemberSubscription, messages: list[Message]) -> None:
@@ -407,7 +407,7 @@ class Group:
         self.stale += not counts
         return counts
 
-    def dead_letter(self, partition: int, offset: int, message: Message) -> Message:
+    def letter_of(self, partition: int, offset: int, message: Message) -> Message:
         """What a message of the stream is as a dead letter of this group: with headers that say where it comes from."""
         added = {"group": self.name, "partition": str(partition), "offset": str(offset)}
         return Message(message.sequence, with_headers(message.content, added), 0, message.priority)

@@ -14,8 +14,8 @@ from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.streams.groups.group_definition import GroupDefinition, Order, partition_keys
-from quire.broker.streams.groups.hand_over import hand_over
 from quire.broker.streams.groups.key_order import KeyOrder
+from quire.broker.streams.groups.resumption import resume_messages
 from quire.broker.streams.groups.retry_queue import RetryGroup, RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.broker.streams.partition import Partition
@@ -192,13 +192,13 @@ class GroupPartition(LaneSubscription):
         if part.removals:
             self.group.stream.finished(self.partition.index)
 
-    def take_back(
+    def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
-        """As ``Queue.take_back``. Where retries are relocated, those that failed are finished here and linked there."""
+        """As ``Queue.redeliver``. Where retries are relocated, those that failed are finished here and linked there."""
         retries = self.group.retries
         if at_once or retries is None:
-            super().take_back(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
+            super().redeliver(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
             return
         relocated, maximum = messages[:failed], self.policy.maximum_redeliveries
         poison: list[Message] = []
@@ -216,13 +216,13 @@ class GroupPartition(LaneSubscription):
         self.redelivered += len(relocated)
         if self.ledger is not None:
             self.ledger.came_back(relocated)
-        self.let_go(waiting)
+        self.remove_resident(waiting)
         self.dispatcher.groups.settled(waiting)
         if poison:
             text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self.bury(poison, "failed", text)
+            self.dead_letter(poison, "failed", text)
         if rest := messages[failed:]:
-            super().take_back(rest, 0, cause)
+            super().redeliver(rest, 0, cause)
 
     def redelivery_delay_ms(self, message: Message) -> int:
         """How long a message that failed waits for its next delivery, in milliseconds."""
@@ -233,7 +233,7 @@ class GroupPartition(LaneSubscription):
 
     def _letters(self, messages: list[Message]) -> list[Message]:
         """What messages are as dead letters: of the group."""
-        return [self.group.dead_letter(self.partition.index, message.sequence, message) for message in messages]
+        return [self.group.letter_of(self.partition.index, message.sequence, message) for message in messages]
 
     def find_late(self, sequence: int) -> list[Message]:
         """What is there to finish if a member acknowledges a message that it does not have any more.
@@ -287,7 +287,7 @@ class GroupPartition(LaneSubscription):
             The messages of them that are not finished and that nobody else has.
         """
         parts = [*self.core.parts_of(self), self._open]
-        return hand_over(self.lanes[0], parts, consumer, sequences, super().take_out)
+        return resume_messages(self.lanes[0], parts, consumer, sequences, super().take_out)
 
     def stop(self) -> None:
         """Before a clean stop: what members with a name have stays theirs."""

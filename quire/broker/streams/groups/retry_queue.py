@@ -20,7 +20,7 @@ from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import RecordRemoval, charged_elsewhere
 from quire.broker.streams.groups.group_definition import prefix_of
-from quire.broker.streams.groups.hand_over import hand_over
+from quire.broker.streams.groups.resumption import resume_messages
 from quire.broker.streams.groups.retry_ladder import RetryLadder
 from quire.broker.streams.groups.retry_ledger import RetryLedger
 from quire.broker.streams.groups.retry_marks import RetryMarks
@@ -86,7 +86,7 @@ class RetryGroup(Protocol):
         """Whether it was not removed."""
         ...
 
-    def dead_letter(self, partition: int, offset: int, message: Message) -> Message:
+    def letter_of(self, partition: int, offset: int, message: Message) -> Message:
         """What a message of the stream is as a dead letter of this group."""
         ...
 
@@ -310,7 +310,7 @@ class RetryQueue(LaneDispatch):
         """Take the retries of some partitions from a member, and remove them with the open commit."""
         held = _retries(list(consumer.in_flight.values()))
         messages = consumer.take([retry.sequence for retry in held if retry.origin_lane in lanes])
-        self.let_go(messages)
+        self.remove_resident(messages)
         return messages
 
     def purge(self, lanes: Collection[int]) -> None:
@@ -330,7 +330,7 @@ class RetryQueue(LaneDispatch):
     def hold(self, consumer: "Subscription", sequences: list[int]) -> list[Message]:
         """A member that comes back says which retries it still has: they are in its hands, and go to nobody else."""
         parts = [*self.core.parts_of(self), self._open]
-        return [] if self._purge else hand_over(self.lanes[0], parts, consumer, sequences, self.take_out)
+        return [] if self._purge else resume_messages(self.lanes[0], parts, consumer, sequences, self.take_out)
 
     def origin(self, message: Message) -> tuple[int, int]:
         """The lane and the offset of the message that one of the retries is of."""
@@ -350,7 +350,7 @@ class RetryQueue(LaneDispatch):
 
     def _letters(self, messages: list[Message]) -> list[Message]:
         """What retries are as dead letters: copies of their messages."""
-        lanes, letter = self.group.stream.stored.lanes, self.group.dead_letter
+        lanes, letter = self.group.stream.stored.lanes, self.group.letter_of
         return [letter(lanes.index(m.origin_lane), m.origin_sequence, m) for m in _retries(messages)]
 
     # Commits.

@@ -116,7 +116,7 @@ class PullRequest:
         taken, self.taken = self.taken, []
         for child in dict.fromkeys([child for child, _ in taken]):
             if messages := child.take([message.sequence for of, message in taken if of is child]):
-                child.source.take_back(messages, 0, "the member was gone before it got the message")
+                child.source.redeliver(messages, 0, "the member was gone before it got the message")
 
     def _stop(self) -> Callable[[], None] | None:
         done, self._done = self._done, None

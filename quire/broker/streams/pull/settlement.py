@@ -92,9 +92,9 @@ def reject(
     def settle(child: MemberSubscription, messages: list[Message]) -> None:
         taken = child.take([message.sequence for message in messages])
         if dead_letter:
-            child.source.bury(taken, "failed", cause)
+            child.source.dead_letter(taken, "failed", cause)
         else:
-            child.source.take_back(taken, len(taken), cause, at_once=False, delay_ms=delay_ms)
+            child.source.redeliver(taken, len(taken), cause, at_once=False, delay_ms=delay_ms)
 
     known = {_Standing.WAITING: Outcome.LATE, _Standing.LEASED: Outcome.STALE, _Standing.SETTLED: Outcome.DONE}
     return _settle(group, member, handles, settle, _telling(known))

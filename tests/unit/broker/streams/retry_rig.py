@@ -117,7 +117,7 @@ class RetryConsumer:
     def reject(self, *messages: Message, delay_ms: int | None = None) -> None:
         """Messages have failed."""
         taken = self._taken(messages)
-        self._source.take_back(taken, len(taken), "rejected", at_once=False, delay_ms=delay_ms)
+        self._source.redeliver(taken, len(taken), "rejected", at_once=False, delay_ms=delay_ms)
 
     def leave(self) -> None:
         """Go."""

@@ -136,7 +136,7 @@ def test_what_another_destination_gives_up_comes_with_the_next_commit() -> None:
     rig = StreamRig()
     member = rig.member()
     partition = rig.stream.partitions[0]
-    brought = partition.bring(b"message-id:1\ntimestamp:1\n\nmoved")
+    brought = partition.transfer(b"message-id:1\ntimestamp:1\n\nmoved")
     rig.stepped.turn()
     rig.stepped.commit(StoreFull("full"))
     recover(rig)

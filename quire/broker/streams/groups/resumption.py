@@ -9,7 +9,7 @@ from quire.errors import StoreError
 from quire.message import Message
 
 
-def hand_over(
+def resume_messages(
     lane: QueueLane, parts: list[QueuePart], consumer: Subscription, sequences: list[int],
     take_out: Callable[[list[int]], list[int]],
 ) -> list[Message]:  # fmt: skip
