@@ -106,3 +106,22 @@ class Commit:
     def is_urgent(self) -> bool:
         """Whether anybody waits for it: a sender, a consumer of what was sent, somebody who asked for a receipt."""
         return bool(self.receipts or self.senders or self.calls or self.hurried or self.batch)
+
+
+class Announcement:
+    """Calls that are made one after the other, whatever any of them raises."""
+
+    def __init__(self) -> None:
+        self._failures: list[Exception] = []
+
+    def tell(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a call."""
+        try:
+            call(*arguments)
+        except Exception as failure:
+            self._failures.append(failure)
+
+    def end(self) -> None:
+        """Everybody is told."""
+        if self._failures:
+            raise ExceptionGroup("not everybody took what has become of a commit", self._failures)
