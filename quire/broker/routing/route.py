@@ -48,13 +48,13 @@ class Route:
         "target", "transaction",
     )  # fmt: skip
 
-    def __init__(self, target: Target, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None) -> None:
+    def __init__(
+        self, target: Target, destination: str, headers: Mapping[str, str], temporaries: OwnTemporaries | None
+    ) -> None:  # fmt: skip
         stored = {name: value for name, value in headers.items() if name not in NOT_STORED}
-        self.destination = headers["destination"]
-        if temporaries is not None:
-            self.destination = temporaries.remote_text(self.destination)
-            if REPLY_TO in stored:
-                stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
+        if temporaries is not None and REPLY_TO in stored:
+            stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
+        self.destination = destination
         self.target = target
         self.lines = header_lines(stored) + b"\n"
         self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
@@ -88,7 +88,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     target = routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
     if isinstance(target, Stream):
         target = target.route(headers)
-    return Route(target, headers, temporaries)
+    return Route(target, destination, headers, temporaries)
 
 
 def read_priority(headers: Mapping[str, str]) -> int:
