@@ -156,7 +156,7 @@ class Turns:
             self._fail(self._close_commit()[0], error, announcement)
 
     def _complete(self, commit: Commit, announcement: Announcement) -> None:
-        """A commit is done: tell all whom it concerns. What it tells needs no read of the store."""
+        """A commit is done: inform its listeners. They need no read of the store."""
         core = self._core
         core.commits_done = commit.number
         self._pacing.ended(commit)

@@ -1,8 +1,8 @@
 """What ACK and NACK frames to members of groups are about, and what becomes of those that come too late.
 
 One that comes late is never an error: the message may have been taken from the member a moment ago. It is counted by
-the group: late, if it ended a retry that waited; stale, if the message is done or somebody else's; fenced, if it is of
-an assignment that has ended.
+the group: late, if it ended a retry that waited; stale, if the message is finished or another member's; fenced, if it
+is of an assignment that has ended.
 """
 
 from typing import NamedTuple
