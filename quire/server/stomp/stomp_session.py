@@ -122,7 +122,7 @@ class StompSession(ClientSession):
         """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
         core, buffered = self._core, self._decoder.buffered
         grown, self._partial = buffered - self._partial, buffered
-        if core.charge_partial(grown):
+        if grown and core.charge_partial(grown):
             held, limit = core.partial_bytes, core.partial_limit
             self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
 
