@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections import defaultdict
+from difflib import unified_diff
 
 import pytest
 
@@ -110,6 +111,10 @@ def _files(title: str) -> list[str]:
     return list(dict.fromkeys([path for path, _ in _STEP.findall(_section(title))]))
 
 
+def _compare(named: list[str], entered: list[str]) -> None:
+    assert named == entered, "\n".join(unified_diff(named, entered, "named", "entered", lineterm=""))
+
+
 @pytest.fixture(scope="module")
 def walks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Walk, Walk]:
     """Those of a message in a running broker, with a known head and with a new one."""
@@ -118,13 +123,13 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Walk, Walk]:
 
 @pytest.mark.alone
 def test_the_walk_names_the_files_that_a_message_enters_in_their_order(walks: tuple[Walk, Walk]) -> None:
-    assert _files(KNOWN_HEAD) == list(walks[0])
+    _compare(_files(KNOWN_HEAD), list(walks[0]))
 
 
 @pytest.mark.alone
 def test_a_new_head_enters_the_files_that_are_named_for_it_and_those_of_a_known_one(walks: tuple[Walk, Walk]) -> None:
     known, new = walks
-    assert _files(NEW_HEAD) == [path for path in new if path not in known]
+    _compare(_files(NEW_HEAD), [path for path in new if path not in known])
     assert set(known) - set(new) == set()
 
 
