@@ -122,10 +122,6 @@ class Announcement:
             self._failures.append(failure)
 
     def end(self) -> None:
-        """All calls are made.
-
-        Raises:
-            ExceptionGroup: some of them failed.
-        """
+        """All calls are made: raise what some of them raised."""
         if self._failures:
             raise ExceptionGroup("some listeners failed to take the result of a commit", self._failures)

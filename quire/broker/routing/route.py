@@ -26,9 +26,6 @@ MAX_PRODUCER_ID = 200
 class Route:
     """The headers of a send, understood once.
 
-    Args:
-        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
-
     Attributes:
         destination: where it goes, as any client would say it.
         target: what takes it.
@@ -77,10 +74,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
-        temporaries: the connection's temporary destinations; None if there is no connection.
-
-    Raises:
-        InvalidHeader: a value cannot be read.
+        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
     """
     destination = headers["destination"]
     if temporaries is not None:
@@ -97,11 +91,7 @@ def read_priority(headers: Mapping[str, str]) -> int:
 
 
 def whole_number(headers: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """A header that is a whole number.
-
-    Raises:
-        InvalidHeader: it is none, or out of its range.
-    """
+    """A header that is a whole number; InvalidHeader if it is none, or out of its range."""
     text = headers.get(name)
     if text is None:
         return default
