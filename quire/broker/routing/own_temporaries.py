@@ -58,7 +58,7 @@ class OwnTemporaries:
         return ",".join([str(self.remote(address)) for address in addresses])
 
     def remote_reply_to(self, text: str) -> str:
-        """A ``reply-to`` header with the broker's name in it; one that names no temporary destination stays as it is."""
+        """A ``reply-to`` header with the broker's name in it; one that names another destination stays as it is."""
         return self.remote_text(text) if text.startswith(("/temp-queue/", "/temp-topic/")) else text
 
     def localized(self, content: bytes) -> bytes:
