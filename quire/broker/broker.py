@@ -99,33 +99,19 @@ class Broker:
         return self.destinations.queues
 
     def queue(self, name: str) -> Queue:
-        """The queue of a name, created on first use.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-        """
+        """The queue of a name, created on first use."""
         return self.destinations.queue(name)
 
     def topic(self, name: str) -> Topic:
-        """The topic of a name, created on first use.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-        """
+        """The topic of a name, created on first use."""
         return self.destinations.topic(name)
 
     def stream(self, name: str) -> Stream:
-        """The stream of a name, created on first use.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-        """
+        """The stream of a name, created on first use."""
         return self.destinations.stream(name)
 
     def target(self, destination: str) -> Target:
-        """Where a message goes that is sent to a destination, as a destination header says it:
-        ``/queue/a,/topic/b``.
-        """
+        """Where a message goes that is sent to a destination, as a header says it: ``/queue/a,/topic/b``."""
         return self.routing.target(destination)
 
     def begin_transaction(self) -> Transaction:

@@ -1,6 +1,7 @@
 """Looks at the disks of store and spool: producers are held before one is full, and its reserve is used when it is."""
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,25 +21,25 @@ class DiskWatch:
 
     Attributes:
         disks: by the cause for which producers are held when they are low.
+        share: when so many bytes were written, the disks are to be looked at early.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._failing: set[HoldCause] = set()
-        self._written = 0
         self.disks: Mapping[HoldCause, Disk] = {}
+        self.share = math.inf
 
     def watch(self, disks: Mapping[HoldCause, Disk]) -> None:
         """Look at disks from now on."""
         self.disks = disks
-        self._look()
+        self.share = min([disk.limit for disk in disks.values()], default=math.inf) / _WRITTEN_SHARE
+        self._look_now_and_again()
 
-    def written(self, size: int) -> None:
-        """A commit has stored messages of so many bytes: the disks are looked at early when that adds up."""
-        self._written += size
-        limit = min([disk.limit for disk in self.disks.values()], default=self._written)
-        if self._written * _WRITTEN_SHARE > limit:
-            self._look_at_all()
+    def look(self) -> None:
+        """Look at all disks."""
+        for cause in self.disks:
+            self._look_at(cause, refills=self._core.store_error is None)
 
     def release(self) -> bool:
         """A commit found no space: give reserves back, so that the next one can remove what is acknowledged.
@@ -58,14 +59,9 @@ class DiskWatch:
             self._look_at(cause, refills=False)
         return has_more
 
-    def _look(self) -> None:
-        self._look_at_all()
-        self._core.scheduler.call_later(INTERVAL, self._look)
-
-    def _look_at_all(self) -> None:
-        self._written = 0
-        for cause in self.disks:
-            self._look_at(cause, refills=self._core.store_error is None)
+    def _look_now_and_again(self) -> None:
+        self.look()
+        self._core.scheduler.call_later(INTERVAL, self._look_now_and_again)
 
     def _look_at(self, cause: HoldCause, *, refills: bool) -> None:
         disk = self.disks[cause]

@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from quire.broker.core.announcement import Announcement
-from quire.broker.core.commit import Commit
+from quire.broker.core.commit import Announcement, Commit
 from quire.broker.core.core import Core
 from quire.errors import QuireError, StoreFull
 from quire.logs import event
@@ -29,8 +28,8 @@ class StoreFailure:
 
     @property
     def may_try(self) -> bool:
-        """Whether a commit may begin: the last failure is long enough ago."""
-        return self._core.store_error is None or self._core.clock.monotonic() >= self._retry_at
+        """Whether a commit may begin after a failure: it is long enough ago."""
+        return self._core.clock.monotonic() >= self._retry_at
 
     def refuse(self, error: QuireError) -> None:
         """Take no sends until the store takes writes again.
@@ -58,10 +57,9 @@ class StoreFailure:
         self._core.ask_turn()
 
     def end(self) -> None:
-        """A commit is done: the store takes writes."""
-        if self._core.store_error is not None:
-            url = shown(self._core.store.url)
-            event("store.recovered", f"the store {url} takes writes again", url=url)
+        """A commit is done: the store takes writes again."""
+        url = shown(self._core.store.url)
+        event("store.recovered", f"the store {url} takes writes again", url=url)
         self._core.refuse(None)
 
     def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:

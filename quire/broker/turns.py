@@ -6,8 +6,7 @@ write once. When the writer is done, ``committed`` goes on from there.
 
 from collections.abc import Callable
 
-from quire.broker.core.announcement import Announcement
-from quire.broker.core.commit import Commit
+from quire.broker.core.commit import Announcement, Commit
 from quire.broker.core.core import Core
 from quire.broker.disk_watch import DiskWatch
 from quire.broker.ledger.ledger import Ledger
@@ -40,6 +39,7 @@ class Turns:
         self._call_later = call_later
         self._pacing = CommitPacing(core.clock, lingers=call_later is not None)
         self._is_planned = False
+        self._unwatched = 0  # bytes that were stored since a commit had the disks looked at
 
     def turn(self) -> None:
         """The turn that was asked for."""
@@ -62,7 +62,8 @@ class Turns:
         core.includes(True)
         try:
             core.dispatch.run()
-            core.steps.run()
+            if core.steps.storing or core.steps.unstored:
+                core.steps.run()
             while core.committing is None and self._may_begin():
                 self._begin_commit()
         except BaseException:
@@ -81,7 +82,9 @@ class Turns:
     def _may_begin(self) -> bool:
         """Whether the open commit is to begin now; if it has to wait, a turn is planned for then."""
         commit = self._core.open
-        if not (commit.parts or commit.is_urgent) or not self._failure.may_try:
+        if not (commit.parts or commit.is_urgent):
+            return False
+        if self._core.store_error is not None and not self._failure.may_try:
             return False
         delay = self._pacing.delay(commit)
         if delay > 0 and self._call_later and not self._is_planned:
@@ -106,7 +109,8 @@ class Turns:
         self._core.meter.part("the beginning of a commit")
 
     def _close_commit(self) -> tuple[Commit, QuireError | None]:
-        self._ledger.write(self._core.open.parts)
+        if self._ledger.is_asked_for:
+            self._ledger.write(self._core.open.parts)
         commit = self._core.close_commit()
         listed, commit.parts = commit.parts, {}
         error: QuireError | None = None
@@ -142,7 +146,8 @@ class Turns:
                 self._failure.refuse(error)
             return
         if error is None:
-            self._failure.end()
+            if core.store_error is not None:
+                self._failure.end()
             self._complete(commit, announcement)
         else:
             self._failure.refuse(error)
@@ -151,11 +156,14 @@ class Turns:
             self._fail(self._close_commit()[0], error, announcement)
 
     def _complete(self, commit: Commit, announcement: Announcement) -> None:
-        """A commit is done: tell all whom it concerns. What it tells needs no read of the store."""
+        """A commit is done: inform its listeners. They need no read of the store."""
         core = self._core
         core.commits_done = commit.number
         self._pacing.ended(commit)
-        self._disks.written(commit.size)
+        self._unwatched += commit.size
+        if self._unwatched > self._disks.share:
+            self._unwatched = 0
+            self._disks.look()
         for owner, part in list(commit.parts.items()):
             announcement.tell(owner.committed, part)
         for session, receipts in commit.receipts:

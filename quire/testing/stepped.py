@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from quire.broker.broker import Broker
-from quire.broker.core.announcement import Announcement
-from quire.broker.core.commit import Commit
+from quire.broker.core.commit import Announcement, Commit
 from quire.broker.queues.queue import Queue
 from quire.broker.turns import Turns
 from quire.clock import ManualClock

@@ -1,45 +1,142 @@
-"""The map of the modules: it names every module of the broker once, and its walks lead through code that is there."""
+"""The architecture: its map names every module of the broker, its layers hold, and its walk is that of a message."""
 
 import ast
 import re
-from collections import Counter
+import tomllib
+from collections import defaultdict
+from difflib import unified_diff
 
+import pytest
+
+from tests.docs.message_walk import Walk, message_walks
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
-FLOORS = ("broker", "management", "server")
+MAPPED = ("broker", "management", "server")
 """The packages whose modules it lists."""
 
-_NAME = re.compile(r"`(\w+)`")
+KNOWN_HEAD = "## The walk of one persistent message"
+NEW_HEAD = "### A head that the connection has not seen"
+
+_NAME = re.compile(r"`([\w.]+)`")
 _STEP = re.compile(r"`([\w/]+\.py)`(?:,\s`(\w+)`)?")
 
 
-def test_the_tables_name_every_module_of_the_broker_once() -> None:
-    tables = PAGE[PAGE.index("### The core, `quire.broker`") : PAGE.index("### Below and above it")]
-    firsts = [line.split(" | ")[0] for line in tables.split("\n") if line.startswith("| `")]
-    named = Counter([name for first in firsts for name in _NAME.findall(first)])
-    there = Counter(
-        [path.stem for floor in FLOORS for path in ROOT.glob(f"quire/{floor}/**/*.py") if path.stem != "__init__"]
-    )
-    assert sorted((named - there).elements()) == []
-    assert sorted((there - named).elements()) == []
+def _section(title: str) -> str:
+    start = PAGE.index(title + "\n") + len(title)
+    return re.split(r"^##", PAGE[start:], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+# The layers.
+
+
+def _drawn(title: str) -> list[set[str]]:
+    """The layers that a section draws, from above."""
+    drawing = _section(title).split("```")[1].split("\n", 1)[1]
+    lines = [re.split(r" {2,}", line)[0] for line in drawing.rstrip("\n").split("\n")]
+    return [set(re.split(r" [|:] ", line)) for line in lines]
+
+
+def test_the_layers_are_those_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    there = {path.stem for path in (ROOT / "quire").iterdir()}
+    checked = [{name for name in re.split(r" [|:] ", layer.replace("(", "").replace(")", ""))} for layer in layers]
+    assert _drawn("## The layers") == [layer & there for layer in checked]
+
+
+def test_each_part_of_the_broker_imports_from_layers_below_its_own() -> None:
+    layers = _drawn("## The layers inside `broker`")
+    level = {name: number for number, layer in enumerate(layers) for name in layer}
+    assert sum([len(layer) for layer in layers]) == len(level)
+    assert set(level) == {path.stem for path in (ROOT / "quire/broker").iterdir()} - {"__init__", "__pycache__"}
+    for part, number in level.items():
+        package = ROOT / "quire/broker" / part
+        for path in package.rglob("*.py") if package.is_dir() else [package.with_suffix(".py")]:
+            imported = set(re.findall(r"^\s*from quire\.broker\.(\w+)", path.read_text("utf-8"), re.MULTILINE))
+            upwards = [name for name in imported - {part} if level[name] <= number]
+            assert upwards == [], f"{path} imports from its own layer or one above it"
+
+
+# The map.
+
+
+def _mapped() -> dict[str, list[str]]:
+    """The modules that the map names, by the package under which it names them."""
+    named = defaultdict[str, list[str]](list)
+    package = ""
+    for line in _section("## The map").split("\n"):
+        if line.startswith("| **"):
+            package = _NAME.findall(line)[0]
+            named[package] = []
+        elif line.startswith("| `"):
+            named[package] += _NAME.findall(line.split(" | ")[0])
+    return named
+
+
+def _modules() -> dict[str, list[str]]:
+    """Those that are there, by package."""
+    modules = defaultdict[str, list[str]](list)
+    for path in [path for layer in MAPPED for path in ROOT.glob(f"quire/{layer}/**/*.py")]:
+        package = ".".join(path.parent.relative_to(ROOT / "quire").parts)
+        modules[package] += [] if path.stem == "__init__" else [path.stem]
+    return modules
 
 
 def test_the_packages_are_those_that_are_there() -> None:
-    table = PAGE[PAGE.index("| Package | What is in it |") : PAGE.index("### The core, `quire.broker`")]
-    named = re.findall(r"^\| `([\w.]+)`", table, re.MULTILINE)
-    files = [path for floor in FLOORS for path in ROOT.glob(f"quire/{floor}/**/__init__.py")]
-    there = [path.parent.relative_to(ROOT / "quire") for path in files]
-    assert sorted(named) == sorted([".".join(package.parts) for package in there])
+    assert sorted(_mapped()) == sorted(_modules())
+
+
+def test_the_tables_name_every_module_of_the_broker_once() -> None:
+    named = _mapped()
+    for package, modules in _modules().items():
+        assert sorted(named[package]) == sorted(modules), package
+
+
+# The walk.
 
 
 def test_the_walks_lead_through_functions_that_are_there() -> None:
     steps = _STEP.findall(PAGE)
     assert len(steps) > 20
     for path, function in steps:
-        found = [*ROOT.glob(f"quire/{path}"), *ROOT.glob(f"quire/broker/streams/groups/{path}")]
-        assert len(found) == 1, path
-        nodes = ast.walk(ast.parse(found[0].read_text("utf-8")))
+        nodes = ast.walk(ast.parse((ROOT / "quire" / path).read_text("utf-8")))
         functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         assert not function or function in functions, f"{path} has no {function}"
+
+
+def _files(title: str) -> list[str]:
+    """The files that a section names, in the order in which it names them first."""
+    return list(dict.fromkeys([path for path, _ in _STEP.findall(_section(title))]))
+
+
+def _compare(named: list[str], entered: list[str]) -> None:
+    assert named == entered, "\n".join(unified_diff(named, entered, "named", "entered", lineterm=""))
+
+
+@pytest.fixture(scope="module")
+def walks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Walk, Walk]:
+    """Those of a message in a running broker, with a known head and with a new one."""
+    return message_walks(tmp_path_factory.mktemp("walk"))
+
+
+@pytest.mark.alone
+def test_the_walk_names_the_files_that_a_message_enters_in_their_order(walks: tuple[Walk, Walk]) -> None:
+    _compare(_files(KNOWN_HEAD), list(walks[0]))
+
+
+@pytest.mark.alone
+def test_a_new_head_enters_the_files_that_are_named_for_it_and_those_of_a_known_one(walks: tuple[Walk, Walk]) -> None:
+    known, new = walks
+    _compare(_files(NEW_HEAD), [path for path in new if path not in known])
+    assert set(known) - set(new) == set()
+
+
+@pytest.mark.alone
+def test_the_functions_that_the_walk_names_are_entered(walks: tuple[Walk, Walk]) -> None:
+    steps = [*_STEP.findall(_section(KNOWN_HEAD)), *_STEP.findall(_section(NEW_HEAD))]
+    named = {(path, function) for path, function in steps if function}
+    entered = {(path, function) for walk in walks for path, functions in walk.items() for function in functions}
+    assert named - entered == set()
+    assert len(named) > 8

@@ -1,4 +1,4 @@
-"""A commit: what has gathered since the last one, and whom to tell when it is durable."""
+"""A commit: what has gathered since the last one, and who is informed when it is durable."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -78,12 +78,12 @@ class Commit:
         number: commits are numbered from 1, in their order.
         batch: what the store writes; empty when nothing has to be stored.
         parts: what concerns queues, topics, the schedule: one part of each, in the order they came.
-        receipts: whom to tell.
+        receipts: the sessions that asked for them, and which.
         senders: the sessions that sent persistent messages or committed transactions in it.
         transactions: the transactions in it.
         calls: to be made when it is done, or has failed.
         size: sizes of its messages, in bytes.
-        hurried: whether somebody waits for it who is not in the other lists.
+        hurried: whether anything waits for it that is not in the other lists.
     """
 
     number: int
@@ -97,12 +97,31 @@ class Commit:
     hurried: bool = False
 
     def forget(self, owner: object) -> None:
-        """A queue is deleted: nobody has to hear what becomes of its part. What the writer has of it is written."""
+        """An owner is deleted: it is not informed of its part. What the writer has of that is written."""
         self.parts.pop(owner, None)  # type: ignore[call-overload]
         for transaction in self.transactions:
             transaction.settled = [settled for settled in transaction.settled if settled[0] is not owner]
 
     @property
     def is_urgent(self) -> bool:
-        """Whether anybody waits for it: a sender, a consumer of what was sent, somebody who asked for a receipt."""
+        """Whether a client waits for it: a sender, a consumer of what was sent, one that asked for a receipt."""
         return bool(self.receipts or self.senders or self.calls or self.hurried or self.batch)
+
+
+class Announcement:
+    """Calls that are made one after the other, whatever any of them raises."""
+
+    def __init__(self) -> None:
+        self._failures: list[Exception] = []
+
+    def tell(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a call."""
+        try:
+            call(*arguments)
+        except Exception as failure:
+            self._failures.append(failure)
+
+    def end(self) -> None:
+        """All calls are made: raise what some of them raised."""
+        if self._failures:
+            raise ExceptionGroup("some listeners failed to take the result of a commit", self._failures)

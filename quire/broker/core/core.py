@@ -230,11 +230,7 @@ class Core:
     # What is charged, and what producers are held for.
 
     def charge_partial(self, size: int) -> bool:
-        """Bytes that clients have under way are more, or fewer.
-
-        Returns:
-            Whether they exceed their limit.
-        """
+        """Bytes that clients have under way are more, or fewer. Whether they grew beyond their limit."""
         self.partial_bytes += size
         return size > 0 and self.partial_bytes > self.partial_limit
 
@@ -298,11 +294,7 @@ class Core:
         return self.is_over(HoldCause.STORE) or self.is_over(HoldCause.SPOOL)
 
     def hold_cause(self, *, stored: bool) -> HoldCause | None:
-        """Which limit keeps a producer from sending now; None if none does.
-
-        Args:
-            stored: whether its messages go into the store.
-        """
+        """Which limit keeps a producer from sending now; ``stored`` if its messages go into the store."""
         limit, disk = (HoldCause.STORE, HoldCause.STORE_DISK) if stored else (HoldCause.SPOOL, HoldCause.SPOOL_DISK)
         if self.is_over(limit):
             return limit

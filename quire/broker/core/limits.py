@@ -51,22 +51,14 @@ class Limits:
         return self.group_partitions + sum([count() for count in self._subscriptions])
 
     def check_destinations(self, more: int = 1) -> None:
-        """See that there may be more.
-
-        Raises:
-            TooManyDestinations: there may not.
-        """
+        """Raises TooManyDestinations if there may be no more."""
         limit = self.max_destinations
         if not self._is_own_work and self.destinations + more > limit:
             text = f"there are {self.destinations} destinations, and there may be {limit}: broker.max_destinations"
             raise TooManyDestinations(text, destinations=self.destinations, limit=limit)
 
     def check_subscriptions(self, more: int = 1) -> None:
-        """See that there may be more.
-
-        Raises:
-            TooManySubscriptions: there may not.
-        """
+        """Raises TooManySubscriptions if there may be no more."""
         there, limit = self.subscriptions, self.max_subscriptions
         if not self._is_own_work and there + more > limit:
             what = "durable subscriptions, and groups by partition"

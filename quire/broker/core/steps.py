@@ -43,15 +43,20 @@ class Commits(Protocol):
 
 
 class Steps:
-    """All work in steps of a broker, each piece in its turn."""
+    """All work in steps of a broker, each piece in its turn.
+
+    Attributes:
+        storing: the work whose next step has to see what the last one has stored.
+        unstored: the other work.
+    """
 
     def __init__(self, clock: Clock, scheduler: Scheduler, meter: TurnMeter, commits: Commits) -> None:
         self._clock = clock
         self._scheduler = scheduler
         self._meter = meter
         self._commits = commits
-        self._work: deque[tuple[Step, str]] = deque()
-        self._unstored: deque[tuple[Step, str]] = deque()
+        self.storing: deque[tuple[Step, str]] = deque()
+        self.unstored: deque[tuple[Step, str]] = deque()
         self._is_waiting = False
         self._failing: set[str] = set()
 
@@ -63,22 +68,22 @@ class Steps:
             stores: whether the next step has to see what the last one has stored. Otherwise it need not wait for the
                 commit, and it is taken while the store refuses commits too.
         """
-        (self._work if stores else self._unstored).append((step, name))
+        (self.storing if stores else self.unstored).append((step, name))
         self._commits.ask_turn()
 
     def run(self) -> None:
         """Take one step of each piece of work, as far as the budget reaches; the others are first in the next turn."""
-        if self._unstored:
-            self._round(self._unstored, stores=False)
-            if self._unstored:
+        if self.unstored:
+            self._round(self.unstored, stores=False)
+            if self.unstored:
                 self._commits.ask_turn()
-        if not self._work or self._is_waiting:
+        if not self.storing or self._is_waiting:
             return
         if self._commits.store_error is not None:  # what the failed commit had is not there yet
             self._wait_a_while()
             return
-        self._round(self._work, stores=True)
-        if self._work:
+        self._round(self.storing, stores=True)
+        if self.storing:
             self._is_waiting = True
             self._commits.after_commit(self._go_on)
 

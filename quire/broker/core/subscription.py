@@ -220,6 +220,21 @@ class Subscription:
             self.extended.difference_update(sequences)
         return [message for message in messages if message is not None]
 
+    def acknowledge(self, sequences: list[int]) -> list[int]:
+        """Settle a run of messages as done; those that were not in flight, or not any more when named again."""
+        messages = self.take(sequences)
+        self.source.acknowledge(messages)
+        if len(messages) == len(sequences):
+            return []
+        settled = {message.sequence for message in messages}
+        others = []
+        for sequence in sequences:
+            if sequence in settled:
+                settled.remove(sequence)
+            else:
+                others.append(sequence)
+        return others
+
     def leave_now(self) -> None:
         """If it is about to leave its source, it does so now."""
         if self.departure is not None:

@@ -50,11 +50,7 @@ class TurnMeter:
         self._longest_part = -1.0
 
     def part(self, what: str, of: object = None) -> float:
-        """A part of the turn is done.
-
-        Args:
-            of: what it was about; it is written only if the turn was long.
-        """
+        """A part of the turn is done; ``of``, what it was about, is written only if the turn was long."""
         now = self.now()
         took = now - self.latest
         self.latest = now

@@ -22,13 +22,17 @@ PATIENCE = 1.0
 
 
 class Ledger:
-    """The ledger of a broker."""
+    """The ledger of a broker.
+
+    Attributes:
+        is_asked_for: whether the policy of any destination asked for it: else there is nothing to write.
+    """
 
     def __init__(self, core: Core, destinations: Destinations) -> None:
         self._core = core
         self._destinations = destinations
         self._noted: list[Run] = []
-        self._is_asked_for = False
+        self.is_asked_for = False
         self._is_waiting = False
         self._partition: Partition | None = None
 
@@ -36,7 +40,7 @@ class Ledger:
         """What is to be told of a destination; None if its policy does not ask for it, or it is the ledger itself."""
         if not self._core.settings.policies.of(destination).ledger or destination.name == STREAM:
             return None
-        self._is_asked_for = True
+        self.is_asked_for = True
         return DestinationLedger(self, str(destination), subscriber, lane)
 
     def now_ms(self) -> int:
@@ -58,7 +62,7 @@ class Ledger:
     def write(self, parts: Mapping[Owner, Part]) -> None:
         """The open commit ends: add a block that says what it will have done, and what happened since the last one."""
         committed: list[Run] = []
-        for owner, part in parts.items() if self._is_asked_for else ():
+        for owner, part in parts.items():
             if owner.ledger is not None and part.appends:
                 committed += owner.ledger.committing(part.appends)
         if committed:

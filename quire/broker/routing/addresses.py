@@ -8,14 +8,14 @@ from quire.errors import InvalidDestination
 
 
 class Scope(Enum):
-    """Who knows a destination by a name."""
+    """Which connections know a destination by a name."""
 
     COMMON = "common"
-    """Everybody: it is no temporary one."""
+    """All connections: it is no temporary one."""
     OWN = "own"
     """The connection that has the temporary destination: it chose the name."""
     REMOTE = "remote"
-    """Everybody: the name that the broker gave a temporary destination."""
+    """All connections: the name that the broker gave a temporary destination."""
 
 
 class Address(NamedTuple):

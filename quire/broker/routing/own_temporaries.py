@@ -20,15 +20,16 @@ _REPLY_TO_LINE = re.compile(rb"\nreply-to:(/remote-temp-(?:queue|topic)/[^\n]*)"
 
 
 class OwnTemporaries:
-    """Translates between the connection's names and the broker's. The first use of a name makes the destination."""
+    """Translates between the connection's names and the broker's. The first use of a name makes the destination.
+
+    Attributes:
+        lines: what the ``reply-to`` header of a message is here, by its value in the broker; empty without any.
+    """
 
     def __init__(self, temporaries: "Temporaries") -> None:
         self._temporaries = temporaries
         self._remote: dict[Address, Address] = {}
-        self._lines: dict[bytes, bytes] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._remote)
+        self.lines: dict[bytes, bytes] = {}
 
     def remote(self, address: Address) -> Address:
         """The broker's address of a temporary destination."""
@@ -42,7 +43,7 @@ class OwnTemporaries:
                 text = f"{MAX_TEMPORARIES} temporary destinations are the limit of a connection"
                 raise LimitExceeded(text, limit=MAX_TEMPORARIES)
             known = self._remote[address] = self._temporaries.create(address.kind)
-            self._lines[str(known).encode()] = b"\n" + header_lines({REPLY_TO: str(address)})[:-1]
+            self.lines[str(known).encode()] = b"\n" + header_lines({REPLY_TO: str(address)})[:-1]
         return known
 
     def own(self, address: Address) -> Address | None:
@@ -57,11 +58,7 @@ class OwnTemporaries:
         return ",".join([str(self.remote(address)) for address in addresses])
 
     def remote_reply_to(self, text: str) -> str:
-        """A ``reply-to`` header with the broker's name in it; one that names no temporary destination stays as it is.
-
-        Raises:
-            InvalidDestination: it names none rightly.
-        """
+        """A ``reply-to`` header with the broker's name in it; one that names another destination stays as it is."""
         return self.remote_text(text) if text.startswith(("/temp-queue/", "/temp-topic/")) else text
 
     def localized(self, content: bytes) -> bytes:
@@ -72,11 +69,11 @@ class OwnTemporaries:
         return _REPLY_TO_LINE.sub(self._own_line, content, 1)
 
     def _own_line(self, found: re.Match[bytes]) -> bytes:
-        return self._lines.get(found[1], found[0])
+        return self.lines.get(found[1], found[0])
 
     def end(self) -> None:
         """The connection ends, its consumers are gone: its temporary destinations go."""
         for remote in self._remote.values():
             self._temporaries.delete(remote)
         self._remote.clear()
-        self._lines.clear()
+        self.lines.clear()

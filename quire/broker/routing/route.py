@@ -26,9 +26,6 @@ MAX_PRODUCER_ID = 200
 class Route:
     """The headers of a send, understood once.
 
-    Args:
-        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
-
     Attributes:
         destination: where it goes, as any client would say it.
         target: what takes it.
@@ -48,13 +45,13 @@ class Route:
         "target", "transaction",
     )  # fmt: skip
 
-    def __init__(self, target: Target, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None) -> None:
+    def __init__(
+        self, target: Target, destination: str, headers: Mapping[str, str], temporaries: OwnTemporaries | None
+    ) -> None:  # fmt: skip
         stored = {name: value for name, value in headers.items() if name not in NOT_STORED}
-        self.destination = headers["destination"]
-        if temporaries is not None:
-            self.destination = temporaries.remote_text(self.destination)
-            if REPLY_TO in stored:
-                stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
+        if temporaries is not None and REPLY_TO in stored:
+            stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
+        self.destination = destination
         self.target = target
         self.lines = header_lines(stored) + b"\n"
         self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
@@ -77,10 +74,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
-        temporaries: the connection's temporary destinations; None if nobody's.
-
-    Raises:
-        InvalidHeader: a value cannot be read.
+        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
     """
     destination = headers["destination"]
     if temporaries is not None:
@@ -88,7 +82,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     target = routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
     if isinstance(target, Stream):
         target = target.route(headers)
-    return Route(target, headers, temporaries)
+    return Route(target, destination, headers, temporaries)
 
 
 def read_priority(headers: Mapping[str, str]) -> int:
@@ -97,11 +91,7 @@ def read_priority(headers: Mapping[str, str]) -> int:
 
 
 def whole_number(headers: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """A header that is a whole number.
-
-    Raises:
-        InvalidHeader: it is none, or out of its range.
-    """
+    """A header that is a whole number; InvalidHeader if it is none, or out of its range."""
     text = headers.get(name)
     if text is None:
         return default

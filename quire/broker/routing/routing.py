@@ -90,22 +90,13 @@ class Routing:
         return targets[0] if len(targets) == 1 else CompositeTarget(targets, destination)
 
     def target_of(self, destination: str, content: bytes) -> Target:
-        """Where a message goes, by what its own headers say too: the schedule comes first, groups are made known.
-
-        Raises:
-            InvalidHeader: the headers of the schedule cannot be read.
-        """
+        """Where a message goes, by what its own headers say too: the schedule comes first, groups are made known."""
         end = content.index(b"\n\n")
         timing = Timing.of(Message(0, content).headers()) if content.find(SCHEDULED, 0, end) >= 0 else None
         return self.scheduled(destination, timing, grouped=content.find(GROUPED, 0, end) >= 0)
 
     def scheduled(self, destination: str, timing: Timing | None, *, grouped: bool) -> Target:
-        """As ``target_of``, with what the headers say.
-
-        Args:
-            timing: when it is sent; None for at once.
-            grouped: whether messages of groups are sent.
-        """
+        """As ``target_of``, with what the headers say: when it is sent (None for at once), whether it is of a group."""
         target = self.target(destination)
         if grouped:
             target.expect_groups()

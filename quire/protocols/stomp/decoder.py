@@ -148,8 +148,8 @@ class Decoder:
             first = data[position]
             if first != 83:  # S: SEND. Anything else has time.
                 if first == 65 and self._ack_runs and (run := _ACK_FRAMES.match(data, position)):
-                    end, start, position = run[1], position + len(_ACK_START), run.end()
-                    events.append((AckRun(data[start : position - len(end)].split(end + _ACK_START)), None, b""))
+                    events.append((_ack_run(run), None, b""))
+                    position = run.end()
                     continue
                 if first == 10 or first == 13:
                     position = _eols_end(data, position)
@@ -161,9 +161,7 @@ class Decoder:
             if line:
                 receipt, _, tail = tail.partition(b"\n")
                 block += b"\n" + tail
-            head = known(block)
-            if head is None and end > 0 and first == 83:
-                head = self._similar.find(block)
+            head = known(block) or (self._similar.find(block) if end > 0 and first == 83 else None)
             if head is None or not (receipt is None or receipt.isalnum() or plain(receipt)):
                 found = self._read_head(data, position)
                 if found is None:
@@ -320,6 +318,11 @@ class Decoder:
     def _too_many_headers(self) -> LimitExceeded:
         limit = self.limits.max_headers
         return LimitExceeded(f"the frame has more than {limit} headers", max_headers=limit)
+
+
+def _ack_run(run: re.Match[bytes]) -> AckRun:
+    end = run[1]
+    return AckRun(run.string[run.start() + len(_ACK_START) : run.end() - len(end)].split(end + _ACK_START))
 
 
 def _eols_end(data: bytes, position: int) -> int:

@@ -12,7 +12,7 @@ from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
 from quire.server.stomp.common_consumer import unknown_message
 from quire.server.stomp.consumer_table import ConsumerTable
-from quire.server.stomp.member_acknowledgements import MemberAcknowledgements, acknowledge_all
+from quire.server.stomp.member_acknowledgements import MemberAcknowledgements
 from quire.server.stomp.message_frames import NO_MESSAGE
 from quire.server.stomp.stomp_consumer import Covered
 from quire.units import MAX_DIGITS, parse_number
@@ -41,7 +41,7 @@ class Acknowledgements:
         except ValueError:
             self._acknowledge_each(ids)
             return
-        if left := acknowledge_all(only, sequences):
+        if left := only.acknowledge(sequences):
             self._acknowledge_each([b"%d" % sequence for sequence in left])
 
     def _acknowledge_each(self, ids: list[bytes]) -> None:
@@ -72,7 +72,7 @@ class Acknowledgements:
         for subscription, sequences in runs.values():
             if subscription is not None and sequences:
                 end = b"-%d" % subscription.number if subscription.number else b""
-                others += [b"%d%b" % (sequence, end) for sequence in acknowledge_all(subscription, sequences)]
+                others += [b"%d%b" % (sequence, end) for sequence in subscription.acknowledge(sequences)]
         return others
 
     def _numbered(self, text: bytes) -> Subscription | None:

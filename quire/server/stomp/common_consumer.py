@@ -10,7 +10,7 @@ from quire.errors import InvalidHeader, UnknownMessage
 from quire.message import Message
 from quire.protocols.stomp.versions import Version
 from quire.server.stomp.consumer_table import ConsumerTable
-from quire.server.stomp.message_frames import frame_start, message_frames, old_message_frames
+from quire.server.stomp.message_frames import USUAL_STAMPS, frame_start, old_message_frames, redelivery, stamps
 from quire.server.stomp.stomp_consumer import Covered, StompConsumer
 from quire.server.stomp.stomp_rejection import Rejection
 from quire.server.stomp.stomp_subscribe import SubscribeRequest
@@ -78,15 +78,34 @@ class CommonConsumer(StompConsumer):
 
     def frames(self, subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
         """The MESSAGE frames of messages that it is given, in pieces to be joined."""
+        own = self._session.temporaries
+        if self._session.version is not Version.V1_2:
+            return self._old_frames(subscription, messages, extra)
+        between = b"\0" + subscription.prefix
+        end_of_id = b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number
+        usual = end_of_id + USUAL_STAMPS + extra
+        pieces = [subscription.prefix]
+        append = pieces.append
+        for message in messages:
+            if message.priority == 4 and not message.expiration:
+                append(b"%d" % message.sequence + usual)
+            else:
+                append(b"%d" % message.sequence + end_of_id + stamps(message) + extra)
+            if message.redelivered:
+                append(redelivery(message))
+            append(message.content)
+            append(between)
+        pieces[-1] = b"\0"
+        return [own.localized(piece) for piece in pieces] if own.lines else pieces
+
+    def _old_frames(self, subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
+        """The frames of 1.0 and 1.1."""
         own, version = self._session.temporaries, self._session.version
-        if version is Version.V1_2:
-            pieces = message_frames(subscription, messages, extra)
-            return [own.localized(piece) for piece in pieces] if own else pieces
         if subscription.ack is not AckMode.AUTO:
             self._table.message_ids.note(self, subscription, messages)
         pieces = []
         for message in messages:
-            content = own.localized(message.content) if own else message.content
+            content = own.localized(message.content) if own.lines else message.content
             pieces += old_message_frames(subscription.prefix, message, content, extra, version)
         return pieces
 

@@ -1,13 +1,13 @@
 """What ACK and NACK frames to members of groups are about, and what becomes of those that come too late.
 
 One that comes late is never an error: the message may have been taken from the member a moment ago. It is counted by
-the group: late, if it ended a retry that waited; stale, if the message is done or somebody else's; fenced, if it is of
-an assignment that has ended.
+the group: late, if it ended a retry that waited; stale, if the message is finished or another member's; fenced, if it
+is of an assignment that has ended.
 """
 
 from typing import NamedTuple
 
-from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.core.subscription import AckMode
 from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.streams.groups.held import RETRIES, RETRY_LANE
 from quire.message import unescape
@@ -64,7 +64,7 @@ class MemberAcknowledgements:
         for run in known.values():
             if run is not None:
                 child, offsets = run
-                late += [(child, left) for left in acknowledge_all(child, offsets)]
+                late += [(child, left) for left in child.acknowledge(offsets)]
         for child, offset_left in late:
             child.member.group.acknowledged_late(child, offset_left)
         return others
@@ -112,19 +112,3 @@ class MemberAcknowledgements:
                 member.group.stale += 1
                 return True
         return False
-
-
-def acknowledge_all(subscription: Subscription, sequences: list[int]) -> list[int]:
-    """Acknowledge a run; those that were not in flight, or not any more when they came a second time."""
-    messages = subscription.take(sequences)
-    subscription.source.acknowledge(messages)
-    if len(messages) == len(sequences):
-        return []
-    left = {message.sequence for message in messages}
-    over = []
-    for sequence in sequences:
-        if sequence in left:
-            left.remove(sequence)
-        else:
-            over.append(sequence)
-    return over

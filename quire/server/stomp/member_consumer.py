@@ -142,7 +142,7 @@ class MemberConsumer(CommonConsumer):
             pieces = self._other_frames(part, messages, extra)
         else:
             pieces = self._usual_frames(part, messages, extra)
-        return [own.localized(piece) for piece in pieces] if own else pieces
+        return [own.localized(piece) for piece in pieces] if own.lines else pieces
 
     def _usual_frames(self, part: _Part, messages: list[Message], extra: bytes) -> list[bytes]:
         pieces: list[bytes] = []

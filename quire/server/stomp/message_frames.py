@@ -1,4 +1,4 @@
-"""MESSAGE frames, in pieces to be joined."""
+"""What the MESSAGE frames of all consumers have in common, in pieces to be joined."""
 
 from quire.broker.core.subscription import Subscription
 from quire.message import Message, header_lines
@@ -16,26 +16,6 @@ def frame_start(id: str | None, destination: str, version: Version) -> bytes:
     """What all MESSAGE frames of a subscription begin with."""
     headers = {"destination": destination} if id is None else {"subscription": id, "destination": destination}
     return content_for(b"MESSAGE\n" + header_lines(headers) + b"\n\n", version)[:-2]
-
-
-def message_frames(subscription: Subscription, messages: list[Message], extra: bytes) -> list[bytes]:
-    """The frames of 1.2, whose prefix goes up to the sequence in ``ack``."""
-    between = b"\0" + subscription.prefix
-    end_of_id = b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number
-    usual = end_of_id + USUAL_STAMPS + extra
-    pieces = [subscription.prefix]
-    append = pieces.append
-    for message in messages:
-        if message.priority == 4 and not message.expiration:
-            append(b"%d" % message.sequence + usual)
-        else:
-            append(b"%d" % message.sequence + end_of_id + stamps(message) + extra)
-        if message.redelivered:
-            append(redelivery(message))
-        append(message.content)
-        append(between)
-    pieces[-1] = b"\0"
-    return pieces
 
 
 def old_message_frames(start: bytes, message: Message, content: bytes, extra: bytes, version: Version) -> list[bytes]:

@@ -122,7 +122,7 @@ class StompSession(ClientSession):
         """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
         core, buffered = self._core, self._decoder.buffered
         grown, self._partial = buffered - self._partial, buffered
-        if core.charge_partial(grown):
+        if grown and core.charge_partial(grown):
             held, limit = core.partial_bytes, core.partial_limit
             self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
 
@@ -165,14 +165,10 @@ class StompSession(ClientSession):
                         sent = True
                     elif isinstance(head, AckRun):
                         self._acknowledgements.acknowledge_run(head.ids)
-                    elif not self._other(head, receipt, body, receipts):
-                        self._wait(events[index:])
-                        break
-                    elif core.clock.monotonic() > end:
-                        self._put_off(events[index + 1 :])
-                        break
-                    else:
+                    elif self._take_other(events, index, receipts, end):
                         continue
+                    else:
+                        break
                 except QuireError as error:
                     self.fail(error, receipt)
                     break
@@ -182,11 +178,26 @@ class StompSession(ClientSession):
             self.fail(QuireError(f"the broker failed: {defect!r}"))
             raise
         finally:
-            core.takes_sends_of(None)
-            if sent:
-                core.sent(self)
-            if receipts:
-                core.confirm(self, receipts)
+            self._taken(sent, receipts)
+
+    def _taken(self, sent: bool, receipts: list[bytes]) -> None:
+        """Events were taken: say what of them concerns the open commit."""
+        self._core.takes_sends_of(None)
+        if sent:
+            self._core.sent(self)
+        if receipts:
+            self._core.confirm(self, receipts)
+
+    def _take_other(self, events: list[Event], index: int, receipts: list[bytes], end: float) -> bool:
+        """Take an event that is more than a plain SEND or ACK; whether there is time for the next one now."""
+        head, receipt, body = events[index]
+        if not self._other(head, receipt, body, receipts):
+            self._wait(events[index:])
+            return False
+        if self._core.clock.monotonic() > end:
+            self._put_off(events[index + 1 :])
+            return False
+        return True
 
     def _put_off(self, events: list[Event]) -> None:
         """Go on with the input in the next turn: others are to have their turn too."""

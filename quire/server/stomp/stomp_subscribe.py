@@ -160,7 +160,7 @@ def _check(request: SubscribeRequest, version: Version) -> None:
     elif request.durable is not None and (kinds != {DestinationKind.TOPIC} or not request.is_single):
         wrong = "a durable subscription is to one topic; queues keep their messages anyway"
     elif request.no_local and DestinationKind.QUEUE in kinds:
-        wrong = "noLocal is for topics: of a queue each message goes to one consumer, whoever sent it"
+        wrong = "noLocal is for topics: a queue gives each message to one consumer, which may be the one that sent it"
     elif request.prefetch == 0 and not request.is_single:
         wrong = "activemq.prefetchSize:0 needs one destination: a pull from several is not possible"
     if wrong:
