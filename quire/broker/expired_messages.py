@@ -106,7 +106,7 @@ class ExpiredMessages:
         self, queue: LaneDispatch, lane: "QueueLane", run: list[int], persistent: bool
     ) -> Iterator[Cost]:
         source = self._core.store if persistent else self._core.spool
-        free = queue.free_of(run)
+        free = queue.locator.free_of(run)
         entries = [
             _shell(link.sequence, link.size, lane.priority, persistent=persistent)
             for link in found_links(source, lane.id, free)

@@ -87,7 +87,7 @@ class MessageTransfer:
         self._missing = set(choice.ids)
         self._limit = choice.limit
         self._most = min(choice.step, STEP)
-        self._start, self._last = 0, source.last
+        self._start, self._last = 0, source.locator.last
         if choice.after is not None:
             self._start, self._last = _place_of(choice.after)
         self._has_more = True
@@ -120,7 +120,7 @@ class MessageTransfer:
 
     def _step(self) -> int:
         clock, found, size = self._broker.core.clock, self._read(), 0
-        free = set(self._source.free_of([message.sequence for message in found], in_flight=self._copies))
+        free = set(self._source.locator.free_of([message.sequence for message in found], in_flight=self._copies))
         end = clock.monotonic() + BUDGET
         messages: list[Message] = []
         places: list[Placed] = []

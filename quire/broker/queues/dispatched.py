@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.queues.queue_lane import QueueLane
 from quire.message import Message
 from quire.settings import Policy
@@ -15,10 +16,12 @@ class Dispatched(Protocol):
     Attributes:
         policy: what applies to it.
         subscriptions: its consumers, in the order they came.
+        locator: says where its messages are.
     """
 
     policy: Policy
     subscriptions: list[Subscription]
+    locator: MessageLocator
 
     @property
     def lanes(self) -> Sequence[QueueLane]:
@@ -68,12 +71,4 @@ class Dispatched(Protocol):
 
     def memory_released(self) -> bool:
         """Memory was released: try again. Whether nothing is refused any more."""
-        ...
-
-    def unsettled(self) -> set[int]:
-        """The sequences of messages that came back and of which the store does not know it yet."""
-        ...
-
-    def out_sequences(self) -> set[int]:
-        """The sequences of messages that consumers have or that are being removed."""
         ...

@@ -5,8 +5,6 @@ Each of them is given messages in its own way, and what it has settled is stored
 """
 
 from collections.abc import Sequence
-from heapq import nsmallest
-from operator import attrgetter
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
@@ -15,6 +13,7 @@ from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
+from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.queues.queue_lane import END, QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import Settlement
@@ -52,6 +51,7 @@ class LaneDispatch:
         bytes: their sizes.
         subscriptions: its consumers, in the order they came.
         dispatcher: gives out its messages.
+        locator: says where its messages are.
         paused: whether dispatch is stopped by an operator.
         awaited: how many consumers are about to leave, and have messages that come back before later ones go out.
         fault: why the store cannot give its next message; None while it can.
@@ -90,6 +90,7 @@ class LaneDispatch:
         self._charge = settlement.charge
         self._settles_with = 0
         self._open = QueuePart(self)
+        self.locator = MessageLocator(lanes, self.subscriptions, self.parts)
         self.dispatcher = Dispatcher(core, self, groups_kind)
         self._redelivery = Redelivery(core, self, self.dispatcher)
 
@@ -97,11 +98,6 @@ class LaneDispatch:
     def grouped(self) -> bool:
         """Whether it may have messages of groups."""
         return False
-
-    @property
-    def last(self) -> int:
-        """The highest sequence whose commit was announced."""
-        return max([lane.cursor.last for lane in self.lanes])
 
     @property
     def room(self) -> int:
@@ -132,6 +128,10 @@ class LaneDispatch:
                     lane.cursor.committed(own)
 
     # Commits.
+
+    def parts(self) -> list[QueuePart]:
+        """What it has in commits: in the one under way, and in the open one."""
+        return [*self.core.parts_of(self), self._open]
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
@@ -190,7 +190,7 @@ class LaneDispatch:
         if len(subscriptions) != 1 or self.dispatcher.looks:
             self.wake()
         elif self.is_given_out or subscriptions[0].waits_for_credit:
-            self.core.dispatch.watched[self] = None
+            self.core.dispatch.watch(self)
         else:
             self.wake()
 
@@ -397,13 +397,13 @@ class LaneDispatch:
         What was acknowledged or came back is known to the store when the open commit is done; until then nothing is
         dispatched, for a read would not see it.
         """
-        self.core.dispatch.ready.pop(self, None)
+        self.core.dispatch.rest(self)
         self.dispatcher.rest()
         self._settles_with = self.core.open_commit_number
         self.core.list_part(self._open)
         self.core.hurry()
         if self.memory.used:
-            self.core.dispatch.idle_residents[self] = None
+            self.core.dispatch.idle(self)
 
     def give_up_memory(self) -> bool:
         """Others need memory: put what only memory has into the spool, if nobody consumes here.
@@ -432,7 +432,7 @@ class LaneDispatch:
         return self._discard(sequences)
 
     def _discard(self, sequences: list[int]) -> list[int]:
-        free = self.free_of(sequences)
+        free = self.locator.free_of(sequences)
         if free:
             for lane in self.lanes:
                 lane.discard(set(free))
@@ -452,23 +452,6 @@ class LaneDispatch:
         self._redelivery.show(messages)
         self.wake()
 
-    def free_of(self, sequences: list[int], *, in_flight: bool = False) -> list[int]:
-        """Those of some sequences that nobody has and that are not being removed; what else is out costs nothing.
-
-        Args:
-            in_flight: whether those that consumers have count as free.
-        """
-        last = self.last
-        free = {sequence for sequence in sequences if sequence <= last}
-        if not in_flight:
-            for subscription in self.subscriptions:
-                free.difference_update(subscription.in_flight.keys() & free)
-        for lane in self.lanes:
-            free.difference_update(free & lane.cursor.excluded)
-        for part in (self._open, *self.core.parts_of(self)):
-            free.difference_update([message.sequence for message in part.removals])
-        return sorted(free)
-
     def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
         """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
 
@@ -479,50 +462,10 @@ class LaneDispatch:
             self.ledger.removed(messages)
         self._remove(messages)
 
-    def unstored(self) -> list[Message]:
-        """The messages that are nowhere but in memory, in order: non-persistent ones that found room."""
-        found = [m for s in self.subscriptions for m in s.in_flight.values() if not m.stored]
-        for lane in self.lanes:
-            found += lane.unstored()
-        return sorted(found, key=attrgetter("sequence"))
-
-    def unstored_from(self, start: int, limit: int, *, in_flight: bool) -> list[Message]:
-        """The first messages that are nowhere but in memory, in order.
-
-        Args:
-            start: the first sequence wanted; it need not be there.
-            in_flight: whether those that consumers have are wanted too.
-        """
-        found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]
-        if in_flight:
-            given = [message for s in self.subscriptions for message in s.in_flight.values() if not message.stored]
-            found += [message for message in given if message.sequence >= start]
-        return nsmallest(limit, found, key=attrgetter("sequence"))
-
-    def in_flight_of(self, sequences: list[int]) -> set[int]:
-        """Those of some sequences that consumers have."""
-        wanted = set(sequences)
-        return {sequence for s in self.subscriptions for sequence in s.in_flight.keys() & wanted}
-
     def note_expiry(self, expiration: int) -> None:
         """A message that is only in memory expires at a time."""
         if expiration < self.first_expiry or not self.first_expiry:
             self.first_expiry = expiration
-
-    def unsettled(self) -> set[int]:
-        """The sequences of messages that came back and of which the store does not know it yet."""
-        return {sequence for part in (self._open, *self.core.parts_of(self)) for sequence in part.deliveries}
-
-    def out_sequences(self) -> set[int]:
-        """The sequences of messages that consumers have or that are being removed."""
-        parts = (self._open, *self.core.parts_of(self))
-        leaving = {message.sequence for part in parts for message in part.removals}
-        excluded = {sequence for lane in self.lanes for sequence in lane.cursor.excluded}
-        return self.in_flight_sequences() | excluded | leaving
-
-    def in_flight_sequences(self) -> set[int]:
-        """The sequences of all messages that consumers have."""
-        return {sequence for s in self.subscriptions for sequence in s.in_flight}
 
     @property
     def in_flight(self) -> int:

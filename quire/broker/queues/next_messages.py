@@ -54,7 +54,7 @@ class NextMessages:
         """
         first = lane.first_of_window()
         if first == END and lane.returned and lane.cursor.blocked_since is not None:
-            lane.read_returned_again(self._queue.unsettled())
+            lane.read_returned_again(self._queue.locator.unsettled())
             first = lane.first_of_window()
             if first == END and lane.cursor.blocked_since is not None:
                 self.wait_if_refused(lane)
@@ -129,7 +129,7 @@ class NextMessages:
         now = self._core.clock.now_ms()
         if lane.delayed.earliest > now:
             return 0
-        sequences, sizes = lane.delayed.due(now, RECALL_LIMIT, self._queue.unsettled())
+        sequences, sizes = lane.delayed.due(now, RECALL_LIMIT, self._queue.locator.unsettled())
         if not sequences:
             return 0
         messages, count = self.recall(lane, sequences, sizes, lane.delayed.kept)
@@ -148,7 +148,7 @@ class NextMessages:
         """
         messages, count = lane.recall(sequences, sizes, kept)
         if not count and lane.cursor.window:
-            lane.give_up_window(self._queue.out_sequences())
+            lane.give_up_window(self._queue.locator.out_sequences())
             messages, count = lane.recall(sequences, sizes, kept)
         if not count:
             lane.memory.wait(self._queue.memory_released)

@@ -108,7 +108,7 @@ class Queue(LaneDispatch):
             self._charge(size)
             self._came(appends, size)
             if part.mixed and not self.subscriptions:
-                self.core.dispatch.idle_residents[self] = None
+                self.core.dispatch.idle(self)
             if self.policy.send_advisory_if_no_consumers and not self.subscriptions:
                 self.core.advisories.no_consumer(self.destination, self.policy, appends)
         self._wake_if_needed()

@@ -196,7 +196,7 @@ class SelectiveDispatch:
         if not lane.returned:
             return 0
         returned, lane.returned = list(lane.returned), deque()
-        unsettled, below = self._queue.unsettled(), min(below, self._next.barrier(lane))
+        unsettled, below = self._queue.locator.unsettled(), min(below, self._next.barrier(lane))
         left = deque(self._next.without_late_ones(lane, returned))
         try:
             while left and left[0].sequence < below:

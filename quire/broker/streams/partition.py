@@ -9,6 +9,7 @@ from typing import Protocol
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.queues.lane_records import LaneKeys, read_finished
+from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.streams.partition_part import PartitionPart
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
@@ -46,9 +47,11 @@ class Subscriber(Protocol):
 
     Attributes:
         finished: what it has finished, and all offsets that have no message.
+        locator: says where its messages are.
     """
 
     finished: AckSet
+    locator: MessageLocator
 
     @property
     def is_stored(self) -> bool:
@@ -65,10 +68,6 @@ class Subscriber(Protocol):
 
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
-        ...
-
-    def out_sequences(self) -> set[int]:
-        """The offsets of messages that members have or that are being finished."""
         ...
 
 

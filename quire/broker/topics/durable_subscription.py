@@ -270,7 +270,7 @@ class DurableSubscription(LaneSubscription):
             StoreError: its delivery states cannot be read. Nothing has changed.
         """
         wanted = {record.sequence: record for record in records if record.sequence not in self.finished}
-        free = self.free_of(list(wanted))
+        free = self.locator.free_of(list(wanted))
         messages = [shell(wanted[sequence]) for sequence in free]
         if messages:
             self.lane_of(messages[0]).reader.set_states(messages)

@@ -142,7 +142,7 @@ class TopicSubscription:
                 self._await(message)
             self.dispatch()
             self._keep_limit()
-            self.core.dispatch.watched[self] = None
+            self.core.dispatch.watch(self)
 
     def _wanted(self, messages: list[Message], senders: Senders) -> list[Message]:
         if messages[0].sequence < self._start:

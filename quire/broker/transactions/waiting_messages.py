@@ -20,7 +20,7 @@ def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
     """
     if not isinstance(source, LaneDispatch):
         return []
-    sequences = [sequence for sequence in sequences if sequence <= source.last]
+    sequences = [sequence for sequence in sequences if sequence <= source.locator.last]
     found = _unstored(source, sequences)
     wanted = set(sequences).difference([message.sequence for message in found])
     for lane in source.lanes:
@@ -34,7 +34,7 @@ def _unstored(queue: LaneDispatch, sequences: list[int]) -> list[Message]:
         return []
     found: list[Message] = []
     wanted, start = set(sequences), sequences[0]
-    while start <= sequences[-1] and (run := queue.unstored_from(start, RUN, in_flight=False)):
+    while start <= sequences[-1] and (run := queue.locator.unstored_from(start, RUN, in_flight=False)):
         found += [message for message in run if message.sequence in wanted]
         start = run[-1].sequence + 1
     return found

@@ -151,7 +151,7 @@ class GroupPartition(LaneSubscription):
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
         wanted = [sequence for sequence in sequences if sequence not in self.finished]
-        free = super().take_out(wanted)
+        free = self.take_out(wanted)
         if not free:
             return
         self.lost += len(free)
@@ -254,7 +254,7 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is not None and retries.finish_late(found):
             return True
-        free = super().take_out([message.sequence for message in found if not isinstance(message, RetryMessage)])
+        free = self.take_out([message.sequence for message in found if not isinstance(message, RetryMessage)])
         messages = [message for message in found if message.sequence in free]
         for message in messages:  # their delivery states may be on their way to the store
             message.deliveries = max(message.deliveries, 1)
@@ -276,7 +276,7 @@ class GroupPartition(LaneSubscription):
         if sequence <= self.lanes[0].cursor.redelivered_to:
             return True
         states = self._records.deliveries(self.partition.lane, sequence, 1)
-        return sequence in self.unsettled() or any([known == sequence for known, _ in states])
+        return sequence in self.locator.unsettled() or any([known == sequence for known, _ in states])
 
     # Leases.
 
@@ -286,8 +286,7 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that nobody else has.
         """
-        parts = [*self.core.parts_of(self), self._open]
-        return resume_messages(self.lanes[0], parts, consumer, sequences, super().take_out)
+        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.take_out)
 
     def stop(self) -> None:
         """Before a clean stop: what members with a name have stays theirs."""
@@ -312,7 +311,7 @@ class GroupPartition(LaneSubscription):
         states: dict[int, Delivery] = {}
         while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
             states.update(found)
-        for part in (*self.core.parts_of(self), self._open):
+        for part in self.parts():
             states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
         return states
 

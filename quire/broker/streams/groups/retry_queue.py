@@ -229,9 +229,7 @@ class RetryQueue(LaneDispatch):
         return [retry for retry in left if not self._is_leaving(retry.sequence)]
 
     def _is_leaving(self, sequence: int) -> bool:
-        parts: list[QueuePart] = [self._open, *self.core.parts_of(self)]
-        removed = [message.sequence for part in parts for message in part.removals]
-        return sequence in self._cancelled or sequence in removed
+        return sequence in self._cancelled or sequence in self.locator.leaving()
 
     # It is cancelled.
 
@@ -272,7 +270,7 @@ class RetryQueue(LaneDispatch):
         """Remove what was cancelled in this turn, all at once. What is in the commit under way has to wait for it."""
         if not self._cancelled:
             return
-        part, last = self._open, self.last
+        part, last = self._open, self.locator.last
         for retry in _retries(part.appends):
             if retry.sequence in self._cancelled:
                 del part.deliveries[retry.sequence]
@@ -302,9 +300,7 @@ class RetryQueue(LaneDispatch):
         found = {retry.sequence for retry in self._uncommitted.values() if retry.origin_lane == lane}
         purged = self._purge.last_of(lane)
         found.update([sequence for sequence in self.marks.sequences(lane) if sequence > purged])
-        parts: list[QueuePart] = [self._open, *self.core.parts_of(self)]
-        leaving = {message.sequence for part in parts for message in part.removals}
-        return len(found - leaving - self._cancelled.keys())
+        return len(found - self.locator.leaving() - self._cancelled.keys())
 
     def take_from(self, consumer: "Subscription", lanes: Collection[int]) -> list[Message]:
         """Take the retries of some partitions from a member, and remove them with the open commit."""
@@ -329,8 +325,9 @@ class RetryQueue(LaneDispatch):
 
     def hold(self, consumer: "Subscription", sequences: list[int]) -> list[Message]:
         """A member that comes back says which retries it still has: they are in its hands, and go to nobody else."""
-        parts = [*self.core.parts_of(self), self._open]
-        return [] if self._purge else resume_messages(self.lanes[0], parts, consumer, sequences, self.take_out)
+        if self._purge:
+            return []
+        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.take_out)
 
     def origin(self, message: Message) -> tuple[int, int]:
         """The lane and the offset of the message that one of the retries is of."""
