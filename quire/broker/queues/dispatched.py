@@ -34,8 +34,8 @@ class Dispatched(Protocol):
         ...
 
     @property
-    def group_header(self) -> bytes:
-        """The header whose value is a message's group."""
+    def group_header(self) -> bytes | None:
+        """The header whose value is a message's group; None if there are no messages of groups."""
         ...
 
     @property

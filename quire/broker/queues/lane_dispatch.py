@@ -4,21 +4,23 @@ It is what a queue, a durable subscription, a group's part of a partition and th
 Each of them is given messages in its own way, and what it has settled is stored in its own way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
+from quire.broker.queues.damage_report import DamageReport
 from quire.broker.queues.dispatcher import Dispatcher
-from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
+from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.queues.queue_lane import END, QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import Settlement
-from quire.broker.queues.redelivery import Redelivery
-from quire.broker.queues.redelivery_delay import redelivery_delay
+from quire.broker.queues.redelivery import Redelivery, Relocate
+from quire.broker.queues.redelivery_delay import redelivery_delay_ms
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
 from quire.errors import StoreCorrupt, StoreError
@@ -33,12 +35,24 @@ RETURN_STEP = 5000
 """So many messages of a consumer that goes come back at once."""
 
 
+class RetryDelays(Protocol):
+    """How long messages that failed wait."""
+
+    def delay_ms(self, attempt: int) -> int:
+        """How long a message waits before a retry, from 1, in milliseconds."""
+        ...
+
+
 class LaneDispatch:
     """The dispatch of some lanes.
 
     Args:
         ledger: where events of its messages are noted; None if its policy does not ask for it.
         lanes: those of higher priority first.
+        settlement: what settling a message means to the store.
+        damage: what the log says when the next message cannot be read.
+        relocate: where messages that failed go; None if they stay.
+        as_letter: makes what a message is as a dead letter; None if it is as it was.
 
     Attributes:
         core: as given.
@@ -53,23 +67,26 @@ class LaneDispatch:
         dispatcher: gives out its messages.
         locator: says where its messages are.
         paused: whether dispatch is stopped by an operator.
-        awaited: how many consumers are about to leave, and have messages that come back before later ones go out.
+        awaited: for how many nothing is dispatched until they are done: for consumers that leave, and give back what
+            comes before later messages; for the removal of retries.
         fault: why the store cannot give its next message; None while it can.
         fault_since: since when, on the monotonic clock.
         first_expiry: no message that is only in memory, and with no consumer, expires before this time, in milliseconds
             since the epoch; 0 if none ever expires.
-        group_header: the header whose value is a message's group.
+        max_in_flight: how many messages its consumers may have, all together.
+        retry_delays: how long a message that failed waits; None for what the policy says.
+        group_header: the header whose value is a message's group; None if it has no messages of groups.
         subscriber: whose dead letters they are, if they are of a durable subscription.
     """
 
-    group_header = GROUP_ID
     is_deleted = False
     subscriber = ""
     lanes: Sequence[QueueLane]
 
     def __init__(
         self, core: Core, destination: Destination, policy: Policy, ledger: DestinationLedger | None,
-        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement,
+        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement, damage: DamageReport, *,
+        relocate: Relocate | None = None, as_letter: Callable[[Message], Message] | None = None,
         groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.core = core
@@ -86,23 +103,28 @@ class LaneDispatch:
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
         self.first_expiry = 0
+        self.max_in_flight = END
+        self.retry_delays: RetryDelays | None = None
+        self.group_header: bytes | None = None
         self._settlement = settlement
+        self._damage = damage
+        self._as_letter = as_letter
         self._charge = settlement.charge
         self._settles_with = 0
         self._open = QueuePart(self)
         self.locator = MessageLocator(lanes, self.subscriptions, self.parts)
         self.dispatcher = Dispatcher(core, self, groups_kind)
-        self._redelivery = Redelivery(core, self, self.dispatcher)
+        self._redelivery = Redelivery(core, self, self.dispatcher, relocate)
 
     @property
     def grouped(self) -> bool:
         """Whether it may have messages of groups."""
-        return False
+        return self.group_header is not None
 
     @property
     def room(self) -> int:
-        """How many more messages its consumers may have, all together: as many as each may have for itself."""
-        return END
+        """How many more messages its consumers may have, all together."""
+        return self.max_in_flight - self.in_flight
 
     @property
     def window(self) -> int:
@@ -115,8 +137,10 @@ class LaneDispatch:
 
     # Messages come.
 
-    def _came(self, messages: list[Message], size: int) -> None:
+    def _came(self, messages: list[Message]) -> None:
         """Count messages that were committed, and let the cursors have them."""
+        size = sum([message.size for message in messages])
+        self._charge(size)
         self.depth += len(messages)
         self.enqueued += len(messages)
         self.bytes += size
@@ -143,9 +167,17 @@ class LaneDispatch:
         self._settlement.write(part, commit.batch)
 
     def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
+        """A commit is done: what it brought can be dispatched."""
         if part.marks or part.excluded:
             self._note_marks(part)
+        self._settlement.committed(part)
+        if appends := part.appends:
+            self._came(appends)
+            if not self.subscriptions:
+                if part.mixed:
+                    self.core.dispatch.idle(self)
+                if self.policy.send_advisory_if_no_consumers:
+                    self.core.advisories.no_consumer(self.destination, self.policy, appends)
         self._wake_if_needed()
 
     def _note_marks(self, part: QueuePart) -> None:
@@ -227,15 +259,11 @@ class LaneDispatch:
     def _report(self, fault: StoreError) -> None:
         """The next message cannot be read: dispatch stands before it, and says so once."""
         if self.fault is None:
-            self._tell_of(fault)
+            self._damage.log(fault)
             self.fault_since = self.core.clock.monotonic()
         if not isinstance(fault, StoreCorrupt):
             self.core.scheduler.call_later(READ_AGAIN, self.wake)
         self.fault = fault
-
-    def _tell_of(self, fault: StoreError) -> None:
-        """Say in the log that the next message cannot be read."""
-        raise NotImplementedError
 
     def memory_released(self) -> bool:
         """Memory was released: try again. Whether nothing is refused any more."""
@@ -282,11 +310,8 @@ class LaneDispatch:
         """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit."""
         self.remove_resident(messages)
         self.dispatcher.groups.settled(messages)
-        send_dead_letters(self.core, self, self._letters(messages), reason, cause, subscriber=self.subscriber)
-
-    def _letters(self, messages: list[Message]) -> list[Message]:
-        """What messages are as dead letters."""
-        return messages
+        letters = messages if self._as_letter is None else [self._as_letter(message) for message in messages]
+        send_dead_letters(self.core, self, letters, reason, cause, subscriber=self.subscriber)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -317,17 +342,15 @@ class LaneDispatch:
 
     def redelivery_delay_ms(self, message: Message) -> int:
         """How long a message that failed waits for its next delivery, in milliseconds."""
-        return round(redelivery_delay(self.policy, message.failures, self.core.random) * 1000)
+        if self.retry_delays is not None:
+            return self.retry_delays.delay_ms(message.failures)
+        return redelivery_delay_ms(self.policy, message.failures, self.core.random)
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries, with the open commit."""
         if message.stored:
             self._open.deliveries[message.sequence] = (message, state)
             self.core.list_part(self._open)
-
-    def move_to_tail(self, messages: list[Message]) -> None:
-        """Messages that failed go behind all others, if the policy says so: that of a queue may."""
-        raise NotImplementedError
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""
@@ -479,15 +502,5 @@ class LaneDispatch:
         """
         for lane in self.lanes:
             crashed = lane.cursor.redelivered_to
-            if crashed and self._may_have_to(lane.id, crashed):
-                self._open.marks[lane.id] = crashed
-            else:
-                self._open.marks[lane.id] = 0
+            self._open.marks[lane.id] = crashed if crashed and self._settlement.may_have(lane, crashed) else 0
         self.core.list_part(self._open)
-
-    def _may_have_to(self, lane: int, sequence: int) -> bool:
-        """Whether a lane still has a message up to a sequence, as far as the store can be read."""
-        try:
-            return 0 < self.core.store.lane_state(lane).head <= sequence
-        except StoreError:
-            return True

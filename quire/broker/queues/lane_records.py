@@ -65,6 +65,9 @@ def encode_state(state: Delivery) -> bytes:
 class LaneRecords(StoreReader):
     """Reads a topic's lane or a stream's partition for a subscription.
 
+    Args:
+        is_stored: whether the store has the delivery states.
+
     Attributes:
         lane: as given.
         keys: as given.
@@ -72,7 +75,10 @@ class LaneRecords(StoreReader):
         passed: the sequences of finished records that ``page`` gave in place of those that it has passed over.
     """
 
-    def __init__(self, store: StoreReader, lane: int, finished: AckSet, keys: LaneKeys, state: LaneState) -> None:
+    def __init__(
+        self, store: StoreReader, lane: int, finished: AckSet, keys: LaneKeys, state: LaneState, *,
+        is_stored: bool = True,
+    ) -> None:  # fmt: skip
         self.lane = lane
         self.keys = keys
         self.passed: set[int] = set()
@@ -80,7 +86,7 @@ class LaneRecords(StoreReader):
         self._finished = finished
         self._state = state
         self._nothing = (0, 0)
-        self.unstored: dict[int, Delivery] | None = None
+        self.unstored: dict[int, Delivery] | None = None if is_stored else {}
 
     def lane_state(self, lane: int) -> LaneState:
         """What was there at the start: how much was not finished, how far it may have been delivered."""

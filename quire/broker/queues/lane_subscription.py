@@ -5,17 +5,19 @@ finished. It is dispatched as a queue is. What it has finished stands in an ack 
 dispatch marks and delivery states are marks of the store, written in the same commits as everything else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
-from quire.broker.queues.ack_set_settlement import AckSetSettlement, UnstoredSettlement
+from quire.broker.queues.ack_set_settlement import AckSetSettlement, ProgressRecord, UnstoredSettlement
+from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_mark import NEVER_STORED, DispatchMark
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.lane_records import LaneKeys, LaneRecords
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_lane import END
-from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.redelivery import Relocate
 from quire.broker.queues.subscription_lane import SubscriptionLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
@@ -61,6 +63,7 @@ class LaneSubscription(LaneDispatch):
     Args:
         selector: which messages it wants; None for all.
         ledger: where events of its messages are noted; None if its policy does not ask for it.
+        progress: what else the store has of how far it has come.
         is_stored: whether it is there after a restart.
 
     Attributes:
@@ -75,8 +78,10 @@ class LaneSubscription(LaneDispatch):
 
     def __init__(
         self, core: Core, owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
-        dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy, ledger: DestinationLedger | None,
-        groups_kind: type[MessageGroups] = MessageGroups, *, is_stored: bool = True,
+        progress: ProgressRecord, dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy,
+        ledger: DestinationLedger | None, damage: DamageReport, *, is_stored: bool = True,
+        relocate: Relocate | None = None, as_letter: Callable[[Message], Message] | None = None,
+        groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
@@ -84,13 +89,18 @@ class LaneSubscription(LaneDispatch):
         self.full_of_holes_since: float | None = None
         self._lane_owner = owner
         memory = MemoryUsage(0, owner.memory)
-        lanes = self._made_lanes(core, memory, dispatch_marks)
+        lanes = self._made_lanes(core, memory, dispatch_marks, is_stored=is_stored)
         kind = AckSetSettlement if is_stored else UnstoredSettlement
-        self._settled = kind(owner, lanes, keys, finished)
-        super().__init__(core, owner.destination, policy, ledger, lanes, memory, self._settled, groups_kind)
+        self._settled = kind(owner, lanes, keys, finished, progress)
+        super().__init__(
+            core, owner.destination, policy, ledger, lanes, memory, self._settled, damage,
+            relocate=relocate, as_letter=as_letter, groups_kind=groups_kind,
+        )  # fmt: skip
         self.depth, self.bytes = found.count, found.bytes
 
-    def _made_lanes(self, core: Core, memory: MemoryUsage, dispatch_marks: Sequence[int]) -> list[SubscriptionLane]:
+    def _made_lanes(
+        self, core: Core, memory: MemoryUsage, dispatch_marks: Sequence[int], *, is_stored: bool
+    ) -> list[SubscriptionLane]:
         """What is left of the owner's lanes; of ten each has a node of the memory tree so that each may flow."""
         ids, first = self._lane_owner.lanes, self._lane_owner.announced + 1
         lanes = []
@@ -99,13 +109,10 @@ class LaneSubscription(LaneDispatch):
             if len(ids) > 1:
                 keys, node, priority = keys.of_priority(index), MemoryUsage(0, memory), index
             state = LaneState(next_sequence=first, dispatch_mark=dispatch_marks[index])
-            records = LaneRecords(core.store, ids[index], self.finished, keys, state)
-            lanes.append(SubscriptionLane(core, self, records, node, priority))
+            records = LaneRecords(core.store, ids[index], self.finished, keys, state, is_stored=is_stored)
+            mark = DispatchMark(state.dispatch_mark if is_stored else NEVER_STORED)
+            lanes.append(SubscriptionLane(core, self, records, node, priority, mark))
         return lanes
-
-    def lane_of(self, message: Message) -> SubscriptionLane:
-        """The lane that one of its messages is in."""
-        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
 
     def done_of(self, sequences: list[int]) -> list[int]:
         """Those of some sequences, in ascending order, that it needs no more; of a run that is done it asks once."""
@@ -175,17 +182,3 @@ class LaneSubscription(LaneDispatch):
     def skip(self, first: int, last: int) -> None:
         """Sequences that no message will ever have."""
         self.finished.add_range(first, last)
-
-    # It is stored.
-
-    def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
-        """The dispatch marks when a commit is done, in the order of the owner's lanes."""
-        return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self.lanes)]
-
-    def stop(self) -> None:
-        """Before a clean stop: nothing was delivered that the delivery states do not tell."""
-        first = self.finished.next_unfinished(0)
-        for lane in self.lanes:
-            crashed = lane.cursor.redelivered_to
-            self._open.marks[lane.id] = crashed if first <= crashed else 0
-        self.core.list_part(self._open)

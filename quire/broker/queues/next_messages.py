@@ -106,7 +106,7 @@ class NextMessages:
 
     def delay(self, lane: QueueLane, messages: list[Message]) -> None:
         """Let messages wait until they may be delivered."""
-        lane.delay(messages, self._queue.group_header if self._queue.grouped else None)
+        lane.delay(messages, self._queue.group_header)
         self.wake_when_due(lane)
 
     def wake_when_due(self, lane: QueueLane) -> None:

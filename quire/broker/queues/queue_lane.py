@@ -33,6 +33,7 @@ class QueueLane:
         priority: of its messages, if the queue has a lane for each.
         state: what the store knows of it; None if it is to be asked.
         reader: reads its stored messages; None for the store.
+        mark: its dispatch mark; None for the stored one.
 
     Attributes:
         reader: as given, or the store.
@@ -48,7 +49,7 @@ class QueueLane:
 
     def __init__(
         self, core: Core, id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None,
-        reader: StoreReader | None = None,
+        reader: StoreReader | None = None, mark: DispatchMark | None = None,
     ) -> None:  # fmt: skip
         self.id = id
         self.priority = priority
@@ -58,7 +59,7 @@ class QueueLane:
         self.cursor = QueueCursor(self.reader, core.spool, id, memory, core.clock, state.next_sequence - 1)
         # The mark is written ahead: what comes in from now on was not delivered before the crash.
         self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
-        self.mark = DispatchMark(state.dispatch_mark)
+        self.mark = mark or DispatchMark(state.dispatch_mark)
         self.returned: deque[Message] = deque()
         self.delayed = DelayedMessages()
         self.delayed_since = 0.0

@@ -32,6 +32,11 @@ def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:
     return min(delay, LONGEST)
 
 
+def redelivery_delay_ms(policy: Policy, failures: int, random: Random) -> int:
+    """As ``redelivery_delay``, in milliseconds."""
+    return round(redelivery_delay(policy, failures, random) * 1000)
+
+
 def _backed_off(policy: Policy, failures: int) -> float:
     first, steps = policy.initial_redelivery_delay, failures - 1
     if first == 0:

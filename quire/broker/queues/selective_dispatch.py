@@ -281,7 +281,7 @@ class SelectiveDispatch:
     def _choose(self, lane: QueueLane, message: Message, held: Held) -> _Choice:
         """Who gets a message, now or later."""
         texts = self._wanted_by(message)
-        group = message.header(self._queue.group_header) if texts and self._queue.grouped else None
+        group = message.header(header) if texts and (header := self._queue.group_header) else None
         if not group:
             return _Choice(self._next_taker(texts), None, texts)
         groups, sequence = self._groups, message.sequence

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_records import LaneRecords
 from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.ack_set import AckSet
@@ -57,9 +58,9 @@ class SubscriptionLane(QueueLane):
 
     def __init__(
         self, core: Core, taker: Taker, records: LaneRecords, memory: MemoryUsage,
-        priority: int,
+        priority: int, mark: DispatchMark,
     ) -> None:  # fmt: skip
-        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane), records)
+        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane), records, mark)
         self._taker = taker
 
     def head(self) -> int | None:

@@ -12,7 +12,8 @@ from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.lane_dispatch import READ_AGAIN
-from quire.broker.queues.redelivery_delay import redelivery_delay
+from quire.broker.queues.redelivery import count_deliveries
+from quire.broker.queues.redelivery_delay import redelivery_delay_ms
 from quire.broker.topics.eviction import pending_messages
 from quire.broker.topics.recovery import Recovery
 from quire.broker.topics.returned_messages import ReturnedMessages
@@ -353,29 +354,20 @@ class TopicSubscription:
             failed: how many of the first of them count as failed deliveries.
             at_once: whether those that failed need not wait for the delay of their policy.
         """
-        maximum = self.policy.maximum_redeliveries
-        poison, back = [], []
         self.topic.redelivered += len(messages)
+        maximum = -1 if self.topic.is_dead_letter_queue else self.policy.maximum_redeliveries
+        messages, failed = count_deliveries(messages, failed, cause, maximum, self.dead_letter)
+        back = []
         for index, message in enumerate(messages):
-            message.redelivered = True
-            message.deliveries += 1
-            message.failures += index < failed
-            if 0 <= maximum < message.failures and not self.topic.is_dead_letter_queue:
-                poison.append(message)
-            elif index < failed and not at_once and (delay := self._delay_of(message, delay_ms)):
+            if index < failed and not at_once and (delay := self._delay_of(message, delay_ms)):
                 self._returned.delay(message, delay)
             else:
                 back.append(message)
         self._returned.add(back)
-        if poison:
-            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self.dead_letter(poison, "failed", text)
         self.wake()
 
     def _delay_of(self, message: Message, delay_ms: int | None) -> int:
-        if delay_ms is not None:
-            return delay_ms
-        return round(redelivery_delay(self.policy, message.failures, self.core.random) * 1000)
+        return redelivery_delay_ms(self.policy, message.failures, self.core.random) if delay_ms is None else delay_ms
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Nothing of a plain subscription is stored."""

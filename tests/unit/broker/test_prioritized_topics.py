@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.durable_subscription import Progress
+from quire.broker.topics.durable_progress import Progress
 from quire.errors import QuireError, StoreFull
 from quire.management.management import Management
 from quire.management.topic_management import TopicManagement
@@ -228,7 +228,9 @@ def test_a_clean_stop_leaves_no_flag() -> None:
     receiver = Recipient(again)
     receiver.subscribe_durably()
     assert [(message.body, message.deliveries) for message in receiver.take()] == [(b"1a", 1)]
-    assert durable(again)._progress.lane_marks != ()
+    stored = again.store.mark(durable(again).keys.progress)
+    assert stored is not None
+    assert msgspec.msgpack.decode(stored, type=Progress).lane_marks != ()
 
 
 # It loses what somebody else removes.

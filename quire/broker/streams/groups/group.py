@@ -11,10 +11,11 @@ from quire.broker.streams.groups.assignment import Strategy
 from quire.broker.streams.groups.coordinator import Coordinator, RebalanceSettings
 from quire.broker.streams.groups.group_definition import GroupDefinition, Order, members_key
 from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
-from quire.broker.streams.groups.group_partition import GroupPartition, Progress
+from quire.broker.streams.groups.group_partition import GroupPartition
 from quire.broker.streams.groups.held import RETRIES
 from quire.broker.streams.groups.leases import Leases
 from quire.broker.streams.groups.membership import StoredMembership
+from quire.broker.streams.groups.partition_progress import Progress
 from quire.broker.streams.groups.retry_ladder import RetryLadder
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
@@ -100,7 +101,7 @@ class Group:
         is_stored: as given.
         selector: which messages it wants; None for all.
         policy: what applies to it.
-        ladder: how long retries wait; None for what the policy says of a queue's redeliveries.
+        ladder: how long messages that failed wait; None for what the policy says of a queue's redeliveries.
         partitions: what it has of each partition, by number.
         retries: its retry lane; None if messages that failed wait at their place.
         members: its members, by id; those that are awaited have a session that takes nothing.
@@ -123,7 +124,7 @@ class Group:
         self.is_stored = is_stored
         self.selector = None if definition.selector is None else selector(definition.selector)
         self.policy = _own_policy(stream.policy, definition, is_stored=is_stored)
-        self.ladder = RetryLadder.parse(self.policy.retry_delays)
+        self.ladder = _ladder(self.policy, self.definition)
         self.retries: RetryQueue | None = None
         self.members: dict[str, GroupMember] = {}
         self.late = self.stale = self.fenced = 0
@@ -159,7 +160,7 @@ class Group:
     def policy_changed(self) -> None:
         """Another policy applies from now on; times of a rebalance change with the next start."""
         self.policy = _own_policy(self.stream.policy, self.definition, is_stored=self.is_stored)
-        self.ladder = RetryLadder.parse(self.policy.retry_delays)
+        self.ladder = _ladder(self.policy, self.definition)
         self.coordinator.set_strategy(Strategy(self.policy.rebalance_strategy))
         for part in self.partitions:
             part.policy_changed()
@@ -192,7 +193,8 @@ class Group:
     def stop(self) -> None:
         """Before a clean stop, when all connections are gone."""
         for part in self.partitions:
-            part.stop()
+            if not part.in_flight:  # what members with a name have stays theirs
+                part.stop()
         if self.retries is not None and not self.retries.in_flight:
             self.retries.stop()
 
@@ -421,6 +423,13 @@ def rebalance_settings(policy: Policy) -> RebalanceSettings:
     )  # fmt: skip
 
 
+def _ladder(policy: Policy, definition: GroupDefinition) -> RetryLadder | None:
+    """How long messages that failed wait: where order counts, they hold back all others for a time."""
+    if definition.order is Order.ORDERLY:
+        return RetryLadder((round(policy.suspend_time * 1000),))
+    return RetryLadder.parse(policy.retry_delays)
+
+
 def _own_policy(policy: Policy, definition: GroupDefinition, *, is_stored: bool) -> Policy:
     """The policy of a group: RocketMQ's retries and dead letters, in the words of a queue's policy.
 
@@ -436,5 +445,6 @@ def _own_policy(policy: Policy, definition: GroupDefinition, *, is_stored: bool)
         rebalance_message_groups=False,
         dead_letter_queue=letters if len(letters.encode()) <= MAX_NAME else policy.dead_letter_queue,
         consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0, all_consumers_exclusive_by_default=False,
-        strict_order_dispatch=orderly, use_consumer_priority=False, use_prefetch_extension=True,
+        send_advisory_if_no_consumers=False, strict_order_dispatch=orderly, use_consumer_priority=False,
+        use_prefetch_extension=True,
     )  # fmt: skip

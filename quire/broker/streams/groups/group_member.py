@@ -202,9 +202,9 @@ class GroupMember(SharedPrefetch):
         source = child.source
         child.in_flight.update([(message.sequence, message) for message in messages])
         child.handed_over.update([message.sequence for message in messages])
-        if source.grouped:
+        if header := source.group_header:
             for message in messages:
-                if key := message.header(source.group_header):
+                if key := message.header(header):
                     source.dispatcher.groups.take(key, child, message)
         if messages:
             self.given(child, messages)

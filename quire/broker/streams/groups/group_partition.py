@@ -1,27 +1,23 @@
 """What one consumer group has of one partition: what is finished, what is out, what comes next."""
 
-import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-import msgspec
-
-from quire.broker.core.commit import Commit
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.damage_report import DamageReport
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.streams.groups.group_definition import GroupDefinition, Order, partition_keys
 from quire.broker.streams.groups.key_order import KeyOrder
+from quire.broker.streams.groups.partition_progress import PartitionProgress, Progress
 from quire.broker.streams.groups.resumption import resume_messages
 from quire.broker.streams.groups.retry_queue import RetryGroup, RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.broker.streams.partition import Partition
 from quire.cursors.ack_set import AckSet
-from quire.errors import StoreError
-from quire.logs import event
 from quire.message import Message, escape
 from quire.selectors import Selector
 from quire.store.base import Delivery, LaneState
@@ -31,19 +27,6 @@ EARLY_HOLES = 1000
 
 STATES_AT_ONCE = 1000
 """How many delivery states are read at once."""
-
-NEVER_STORED = 1 << 62
-"""The dispatch mark of a reader: nothing of it is stored."""
-
-
-class Progress(msgspec.Struct, array_like=True, frozen=True):
-    """What a group remembers of a partition besides what it has finished: the mark ``group/NUMBER/PARTITION/p``.
-
-    Attributes:
-        dispatch_mark: messages up to this offset may have been delivered.
-    """
-
-    dispatch_mark: int = 0
 
 
 class PartitionGroup(RetryGroup, Protocol):
@@ -78,31 +61,26 @@ class GroupPartition(LaneSubscription):
         self.group = group
         self.partition = partition
         self.timed_out = self.lost = 0
-        self._written: Progress | None = None
-        core, order = partition.core, group.definition.order
+        stream, name, index = partition.destination.name, group.name, partition.index
+        facts = {"stream": stream, "group": name, "partition": index}
         partition.start_after(finished.highest)
-        groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
-        found = LaneState(count=_unfinished(partition, finished))
-        keys = partition_keys(group.number, partition.index)
         super().__init__(
-            core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector, group.policy,
-            self._ledger(), groups_kind, is_stored=group.is_stored,
+            partition.core, partition, partition_keys(group.number, index), finished,
+            LaneState(count=_unfinished(partition, finished)), PartitionProgress(group.stream, group.number, index),
+            (progress.dispatch_mark,), group.selector, group.policy, self._ledger(),
+            DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
+            is_stored=group.is_stored, relocate=self._to_retries, as_letter=self._letter,
+            groups_kind=KeyOrder if group.definition.order is Order.KEY_ORDERED else MessageGroups,
         )  # fmt: skip
         self._records = self.lanes[0].reader
-        if not group.is_stored:
-            self.lanes[0].mark = DispatchMark(NEVER_STORED)
-            self._records.unstored = {}
         self.policy_changed()
-
-    @property
-    def grouped(self) -> bool:
-        """Whether each message is looked at for its key."""
-        return self.group.definition.order is Order.KEY_ORDERED
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
-        self.policy = self.group.policy
-        if self.group.definition.order is Order.KEY_ORDERED:
+        self.policy, order = self.group.policy, self.group.definition.order
+        self.retry_delays = self.group.ladder
+        self.max_in_flight = 1 if order is Order.ORDERLY else self.policy.max_in_flight
+        if order is Order.KEY_ORDERED:
             self.group_header = escape(self.policy.partition_key_header.encode())
         self.ledger = self._ledger()
         self.memory.limit = self.policy.max_in_flight_bytes
@@ -162,12 +140,6 @@ class GroupPartition(LaneSubscription):
 
     # They are given out.
 
-    @property
-    def room(self) -> int:
-        """How many more messages the members may have, all together."""
-        limit = 1 if self.group.definition.order is Order.ORDERLY else self.policy.max_in_flight
-        return limit - self.in_flight
-
     def room_for(self, consumer: Subscription) -> int:
         """How many more messages a member may have: of several members each has its share of the limit."""
         room, members = self.room, len(self.subscriptions)
@@ -177,63 +149,21 @@ class GroupPartition(LaneSubscription):
 
     # They are settled, or come back.
 
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit; of a reader nothing is stored."""
-        part = self._open
-        super().fill(commit)
-        progress = Progress(*self._dispatch_marks_after(part))
-        if self.is_stored and progress != self._written:
-            self._written = progress
-            commit.batch.marks[self.keys.progress] = msgspec.msgpack.encode(progress)
-
-    def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
-        super().committed(part)
-        if part.removals:
-            self.group.stream.finished(self.partition.index)
-
-    def redeliver(
-        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
-    ) -> None:
-        """As ``Queue.redeliver``. Where retries are relocated, those that failed are finished here and linked there."""
+    def _to_retries(self, messages: list[Message], cause: str) -> bool:
+        """Where retries have a lane, messages that failed are finished here and linked there."""
         retries = self.group.retries
-        if at_once or retries is None:
-            super().redeliver(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
-            return
-        relocated, maximum = messages[:failed], self.policy.maximum_redeliveries
-        poison: list[Message] = []
-        waiting: list[Message] = []
-        for message in relocated:
-            message.redelivered = True
-            message.deliveries += 1
-            message.failures += 1
-            (poison if 0 <= maximum < message.failures else waiting).append(message)
+        if retries is None:
+            return False
         now = self.core.clock.now_ms()
-        for message in waiting:
-            delay = self.redelivery_delay_ms(message) if delay_ms is None else delay_ms
-            state = Delivery(message.deliveries, message.failures, now + delay, cause)
+        for message in messages:
+            state = Delivery(message.deliveries, message.failures, message.not_before or now, cause)
             retries.relocate(self.partition.lane, message, state)
-        self.redelivered += len(relocated)
-        if self.ledger is not None:
-            self.ledger.came_back(relocated)
-        self.remove_resident(waiting)
-        self.dispatcher.groups.settled(waiting)
-        if poison:
-            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self.dead_letter(poison, "failed", text)
-        if rest := messages[failed:]:
-            super().redeliver(rest, 0, cause)
+        self.remove_resident(messages)
+        return True
 
-    def redelivery_delay_ms(self, message: Message) -> int:
-        """How long a message that failed waits for its next delivery, in milliseconds."""
-        if self.group.definition.order is Order.ORDERLY:
-            return round(self.policy.suspend_time * 1000)
-        ladder = self.group.ladder
-        return super().redelivery_delay_ms(message) if ladder is None else ladder.delay_ms(message.failures)
-
-    def _letters(self, messages: list[Message]) -> list[Message]:
-        """What messages are as dead letters: of the group."""
-        return [self.group.letter_of(self.partition.index, message.sequence, message) for message in messages]
+    def _letter(self, message: Message) -> Message:
+        """What a message is as a dead letter: of the group."""
+        return self.group.letter_of(self.partition.index, message.sequence, message)
 
     def find_late(self, sequence: int) -> list[Message]:
         """What is there to finish if a member acknowledges a message that it does not have any more.
@@ -287,11 +217,6 @@ class GroupPartition(LaneSubscription):
             The messages of them that are not finished and that nobody else has.
         """
         return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.take_out)
-
-    def stop(self) -> None:
-        """Before a clean stop: what members with a name have stays theirs."""
-        if not self.in_flight:
-            super().stop()
 
     # An operator changes what is finished.
 
@@ -360,12 +285,6 @@ class GroupPartition(LaneSubscription):
     def write(self) -> None:
         """Store its state with the open commit."""
         self.core.list_part(self._open)
-
-    def _tell_of(self, fault: StoreError) -> None:
-        stream, group, partition = self.destination.name, self.group.name, self.partition.index
-        text = f"group {group} of stream {stream}, partition {partition}: {fault} {fault.entry.advice}"
-        facts = {"stream": stream, "group": group, "partition": partition}
-        event("group.damaged", text, logging.ERROR, **facts, **fault.data)
 
 
 def _unfinished(partition: Partition, finished: AckSet) -> int:

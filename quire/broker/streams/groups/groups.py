@@ -20,10 +20,10 @@ from quire.broker.streams.groups.group_definition import (
     partition_keys,
 )
 from quire.broker.streams.groups.group_member import MemberSubscription
-from quire.broker.streams.groups.group_partition import Progress
 from quire.broker.streams.groups.group_removal import GroupRemoval
 from quire.broker.streams.groups.leases import Leases
 from quire.broker.streams.groups.membership import StoredMembership
+from quire.broker.streams.groups.partition_progress import Progress
 from quire.broker.streams.offsets import Start, StartKind
 from quire.cursors.ack_set import AckSet
 from quire.errors import (

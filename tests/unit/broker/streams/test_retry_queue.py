@@ -432,7 +432,7 @@ def test_a_retry_whose_transaction_fails_is_there_again_and_still_found() -> Non
 def test_the_group_hears_of_each_retry_that_is_done() -> None:
     rig = failed(b"1", b"2", b"3", retry_maximum=1)
     heard: list[int] = []
-    rig.retries._settled = lambda lane, offset: heard.append(offset)
+    rig.retries._links._settled = lambda lane, offset: heard.append(offset)
     consumer = rig.consume(rig.retries)
     rig.cancel(2)
     rig.pass_time(10)
