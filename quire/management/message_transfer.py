@@ -171,8 +171,8 @@ class MessageTransfer:
     def _put(self, messages: list[Message], places: list[Placed]) -> None:
         """Put messages where they go, with the commit that removes them here."""
         if not self._copies:
-            self._source.take_out([message.sequence for message in messages])
-            self._source.removed(messages, by_operator=True)
+            self._source.withdrawal.take_out([message.sequence for message in messages])
+            self._source.withdrawal.removed(messages, by_operator=True)
         for message, (target, content) in zip(messages, places, strict=True):
             if target is not None:
                 target.transfer(content, message.expiration, message.priority, message.persistent)

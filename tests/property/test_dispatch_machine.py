@@ -267,9 +267,9 @@ class DispatchMachine(RuleBasedStateMachine):
         """Messages are taken out, wherever they wait."""
         there = read(self.stepped.broker.core, self.queue, 0, 1 << 30, 1000).messages
         wanted = [message.sequence for index, message in enumerate(there) if index in chosen]
-        free = set(self.queue.take_out(wanted))
+        free = set(self.queue.withdrawal.take_out(wanted))
         leaving = [message for message in there if message.sequence in free]
-        self.queue.removed(leaving)
+        self.queue.withdrawal.removed(leaving)
         for item in self.items_of(leaving):
             assert item.is_waiting
             item.is_gone = True

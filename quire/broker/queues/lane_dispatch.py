@@ -5,7 +5,6 @@ Each of them is given messages in its own way, and what it has settled is stored
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
@@ -16,11 +15,12 @@ from quire.broker.queues.damage_report import DamageReport
 from quire.broker.queues.dispatcher import Dispatcher
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.message_locator import MessageLocator
-from quire.broker.queues.queue_lane import END, QueueLane
+from quire.broker.queues.queue_lane import END, QueueLane, by_lane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import Settlement
 from quire.broker.queues.redelivery import Redelivery, Relocate
-from quire.broker.queues.redelivery_delay import redelivery_delay_ms
+from quire.broker.queues.redelivery_delay import RetryDelays
+from quire.broker.queues.withdrawal import Withdrawal
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
 from quire.errors import StoreCorrupt, StoreError
@@ -35,14 +35,6 @@ RETURN_STEP = 5000
 """So many messages of a consumer that goes come back at once."""
 
 
-class RetryDelays(Protocol):
-    """How long messages that failed wait."""
-
-    def delay_ms(self, attempt: int) -> int:
-        """How long a message waits before a retry, from 1, in milliseconds."""
-        ...
-
-
 class LaneDispatch:
     """The dispatch of some lanes.
 
@@ -53,19 +45,15 @@ class LaneDispatch:
         damage: what the log says when the next message cannot be read.
         relocate: where messages that failed go; None if they stay.
         as_letter: makes what a message is as a dead letter; None if it is as it was.
+        refuse_hiding: is told how many messages were to be hidden, where none may be; None where they may.
 
     Attributes:
-        core: as given.
-        destination: as given.
-        policy: as given.
-        ledger: as given.
-        lanes: as given.
-        memory: as given.
         depth: how many messages it has, those in flight included; exact.
         bytes: their sizes.
         subscriptions: its consumers, in the order they came.
         dispatcher: gives out its messages.
         locator: says where its messages are.
+        withdrawal: takes messages out for others than consumers.
         paused: whether dispatch is stopped by an operator.
         awaited: for how many nothing is dispatched until they are done: for consumers that leave, and give back what
             comes before later messages; for the removal of retries.
@@ -87,7 +75,7 @@ class LaneDispatch:
         self, core: Core, destination: Destination, policy: Policy, ledger: DestinationLedger | None,
         lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement, damage: DamageReport, *,
         relocate: Relocate | None = None, as_letter: Callable[[Message], Message] | None = None,
-        groups_kind: type[MessageGroups] = MessageGroups,
+        refuse_hiding: Callable[[int], None] | None = None, groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.core = core
         self.destination = destination
@@ -115,6 +103,7 @@ class LaneDispatch:
         self.locator = MessageLocator(lanes, self.subscriptions, self.parts)
         self.dispatcher = Dispatcher(core, self, groups_kind)
         self._redelivery = Redelivery(core, self, self.dispatcher, relocate)
+        self.withdrawal = Withdrawal(self, self._redelivery.show, refuse_hiding)
 
     @property
     def grouped(self) -> bool:
@@ -144,12 +133,8 @@ class LaneDispatch:
         self.depth += len(messages)
         self.enqueued += len(messages)
         self.bytes += size
-        if len(self.lanes) == 1:
-            self.lanes[0].cursor.committed(messages)
-        else:
-            for lane in self.lanes:
-                if own := lane.own(messages):
-                    lane.cursor.committed(own)
+        for lane, own in by_lane(self.lanes, messages):
+            lane.cursor.committed(own)
 
     # Commits.
 
@@ -203,6 +188,11 @@ class LaneDispatch:
         if self._settles_with == self.core.commits_done:
             self._settles_with = self.core.open_commit_number
         self.core.list_part(following)
+
+    def exclude(self, sequences: list[int]) -> None:
+        """Let the cursors not admit messages until the open commit is done."""
+        self._open.excluded.update(sequences)
+        self.core.list_part(self._open)
 
     def write_mark(self) -> None:
         """A dispatch mark has to be written further ahead, soon."""
@@ -277,12 +267,13 @@ class LaneDispatch:
         self.dequeued += len(messages)
         if self.ledger is not None:
             self.ledger.acknowledged(messages)
-        self._remove(messages)
+        self.settle(messages)
         self._release(messages)
         if self.dispatcher.looks:
             self.dispatcher.groups.settled(messages)
 
-    def _remove(self, messages: list[Message]) -> None:
+    def settle(self, messages: list[Message]) -> None:
+        """Messages are done with, and take no memory: they are gone when the open commit is done."""
         size = sum([message.size for message in messages])
         self.depth -= len(messages)
         self.bytes -= size
@@ -295,15 +286,12 @@ class LaneDispatch:
 
     def _release(self, messages: list[Message]) -> None:
         """Give back the memory of messages that were resident."""
-        if len(self.lanes) == 1:
-            self.lanes[0].cursor.release(messages)
-        else:
-            for lane in self.lanes:
-                lane.cursor.release(lane.own(messages))
+        for lane, own in by_lane(self.lanes, messages):
+            lane.cursor.release(own)
 
     def remove_resident(self, messages: list[Message]) -> None:
         """Remove resident messages that are in no consumer's in-flight table, and give back their memory."""
-        self._remove(messages)
+        self.settle(messages)
         self._release(messages)
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
@@ -340,12 +328,6 @@ class LaneDispatch:
         self.core.list_part(self._open)
         self.wake()
 
-    def redelivery_delay_ms(self, message: Message) -> int:
-        """How long a message that failed waits for its next delivery, in milliseconds."""
-        if self.retry_delays is not None:
-            return self.retry_delays.delay_ms(message.failures)
-        return redelivery_delay_ms(self.policy, message.failures, self.core.random)
-
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries, with the open commit."""
         if message.stored:
@@ -364,7 +346,7 @@ class LaneDispatch:
             message.stored = message.persistent  # the spool has given them up already
         self.redeliver(resident, 0, "the transaction of its acknowledgement failed")
         if len(resident) < len(messages):
-            self.show([message for message in messages if not message.content])
+            self.withdrawal.show([message for message in messages if not message.content])
         if self._settles_with >= self.core.commits_done:  # the last consumer left meanwhile: begin at the head
             self._rest()
             if self.subscriptions:
@@ -435,55 +417,6 @@ class LaneDispatch:
             Whether any memory was released.
         """
         return any([lane.cursor.give_up() for lane in self.lanes])
-
-    # Somebody else takes messages out: expiry, purge, move.
-
-    def take_out(self, sequences: list[int]) -> list[int]:
-        """Begin to remove messages that are not in flight, without touching the cursor."""
-        free = self._discard(sequences)
-        if free:
-            self._open.excluded.update(free)
-            self.core.list_part(self._open)
-        return free
-
-    def hide(self, sequences: list[int]) -> list[int]:
-        """Take messages out of where they wait until they are shown, or settled: nobody else may have them.
-
-        Returns:
-            Those of them that are not in flight, and not being removed. They take no memory.
-        """
-        return self._discard(sequences)
-
-    def _discard(self, sequences: list[int]) -> list[int]:
-        free = self.locator.free_of(sequences)
-        if free:
-            for lane in self.lanes:
-                lane.discard(set(free))
-        return free
-
-    def settle_hidden(self, messages: list[Message]) -> None:
-        """As ``acknowledge``, for hidden messages."""
-        if messages:
-            self.dequeued += len(messages)
-            if self.ledger is not None:
-                self.ledger.acknowledged(messages)
-            self._open.excluded.update([message.sequence for message in messages])
-            self._remove(messages)
-
-    def show(self, messages: list[Message]) -> None:
-        """Hidden messages wait again: those without contents where the store has them."""
-        self._redelivery.show(messages)
-        self.wake()
-
-    def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
-        """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
-
-        Args:
-            by_operator: whether somebody wanted them to go; otherwise the caller says what became of them.
-        """
-        if by_operator and self.ledger is not None:
-            self.ledger.removed(messages)
-        self._remove(messages)
 
     def note_expiry(self, expiration: int) -> None:
         """A message that is only in memory expires at a time."""

@@ -16,7 +16,7 @@ from quire.broker.queues.dispatch_mark import NEVER_STORED, DispatchMark
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.lane_records import LaneKeys, LaneRecords
 from quire.broker.queues.message_groups import MessageGroups
-from quire.broker.queues.queue_lane import END
+from quire.broker.queues.queue_lane import END, by_lane
 from quire.broker.queues.redelivery import Relocate
 from quire.broker.queues.subscription_lane import SubscriptionLane
 from quire.cursors.ack_set import AckSet
@@ -81,7 +81,7 @@ class LaneSubscription(LaneDispatch):
         progress: ProgressRecord, dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy,
         ledger: DestinationLedger | None, damage: DamageReport, *, is_stored: bool = True,
         relocate: Relocate | None = None, as_letter: Callable[[Message], Message] | None = None,
-        groups_kind: type[MessageGroups] = MessageGroups,
+        refuse_hiding: Callable[[int], None] | None = None, groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
@@ -94,7 +94,7 @@ class LaneSubscription(LaneDispatch):
         self._settled = kind(owner, lanes, keys, finished, progress)
         super().__init__(
             core, owner.destination, policy, ledger, lanes, memory, self._settled, damage,
-            relocate=relocate, as_letter=as_letter, groups_kind=groups_kind,
+            relocate=relocate, as_letter=as_letter, refuse_hiding=refuse_hiding, groups_kind=groups_kind,
         )  # fmt: skip
         self.depth, self.bytes = found.count, found.bytes
 
@@ -144,12 +144,8 @@ class LaneSubscription(LaneDispatch):
 
     def _admit(self, stored: list[Message]) -> None:
         """Messages were committed that it wants, as far as can be told now: they are in memory if there is room."""
-        if len(self.lanes) == 1:
-            self.lanes[0].admit(stored)
-            return
-        for lane in self.lanes:
-            if own := lane.own(stored):
-                lane.admit(own)
+        for lane, own in by_lane(self.lanes, stored):
+            lane.admit(own)
 
     def _pass_over(self, stored: list[Message], wanted: list[Message]) -> None:
         """Finish what was committed and is not wanted. The cursor may come to it before that is stored."""
@@ -159,7 +155,7 @@ class LaneSubscription(LaneDispatch):
         for lane in self.lanes:
             lane.cursor.excluded |= sequences
         self._open.excluded |= sequences
-        self._remove(unwanted)
+        self.settle(unwanted)
 
     def _wants(self, message: Message) -> bool:
         return self.selector is None or self.selector.matches(message)
@@ -175,7 +171,7 @@ class LaneSubscription(LaneDispatch):
         if len(wanted) < len(run):
             passed = {message.sequence for message in wanted}
             unwanted = [message for message in run if message.sequence not in passed]
-            self._remove(unwanted)
+            self.settle(unwanted)
             self._release(unwanted)
         return wanted
 

@@ -3,8 +3,10 @@
 import heapq
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
+from typing import TypeVar
 
 from quire.broker.core.core import Core
 from quire.broker.queues.delayed_messages import DelayedMessages
@@ -270,3 +272,13 @@ class QueueLane:
         for message in kept:
             self.cursor.take_up(message)
         return kept
+
+
+_Lane = TypeVar("_Lane", bound=QueueLane)
+
+
+def by_lane(lanes: Sequence[_Lane], messages: list[Message]) -> list[tuple[_Lane, list[Message]]]:
+    """Which of a queue's messages are in which of its lanes; lanes that have none of them are left out."""
+    if len(lanes) == 1:
+        return [(lanes[0], messages)]
+    return [(lane, own) for lane in lanes if (own := lane.own(messages))]

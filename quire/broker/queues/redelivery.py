@@ -10,6 +10,8 @@ from typing import Protocol
 from quire.broker.core.core import Core
 from quire.broker.queues.dispatched import Dispatched
 from quire.broker.queues.dispatcher import Dispatcher
+from quire.broker.queues.queue_lane import by_lane
+from quire.broker.queues.redelivery_delay import RetryDelays, redelivery_delay_ms
 from quire.message import Message
 from quire.store.base import Delivery
 
@@ -22,8 +24,9 @@ class Returning(Dispatched, Protocol):
         """Whether a message that fails here stays here."""
         ...
 
-    def redelivery_delay_ms(self, message: Message) -> int:
-        """How long a message that failed waits for its next delivery, in milliseconds."""
+    @property
+    def retry_delays(self) -> RetryDelays | None:
+        """How long a message that failed waits for its next delivery; None for what the policy says."""
         ...
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
@@ -71,8 +74,10 @@ class Redelivery:
 
     def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
         """The time before which a message that failed is not delivered again."""
-        if delay_ms is None:
-            delay_ms = self._queue.redelivery_delay_ms(message)
+        if delay_ms is None and (delays := self._queue.retry_delays) is not None:
+            delay_ms = delays.delay_ms(message.failures)
+        elif delay_ms is None:
+            delay_ms = redelivery_delay_ms(self._queue.policy, message.failures, self._core.random)
         return self._core.clock.now_ms() + delay_ms if delay_ms else 0
 
     def show(self, messages: list[Message]) -> None:
@@ -89,9 +94,7 @@ class Redelivery:
 
     def _return(self, messages: list[Message]) -> None:
         """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
-        lanes = self._queue.lanes
-        for lane in lanes:
-            own = messages if len(lanes) == 1 else lane.own(messages)
+        for lane, own in by_lane(self._queue.lanes, messages):
             if now := [message for message in own if not message.not_before]:
                 lane.come_back(now)
             if later := [message for message in own if message.not_before]:

@@ -1,11 +1,20 @@
 """How long a failed message waits before it is delivered again."""
 
 from random import Random
+from typing import Protocol
 
 from quire.settings import Policy
 
 LONGEST = 100 * 365 * 86_400.0
 """No delay is longer, in seconds: times further away do not fit the records of every store."""
+
+
+class RetryDelays(Protocol):
+    """How long messages that failed wait."""
+
+    def delay_ms(self, attempt: int) -> int:
+        """How long a message waits before a retry, from 1, in milliseconds."""
+        ...
 
 
 def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:

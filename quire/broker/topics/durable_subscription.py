@@ -158,8 +158,8 @@ class DurableSubscription(LaneSubscription):
         free = self.locator.free_of(list(wanted))
         messages = [shell(wanted[sequence]) for sequence in free]
         self._settled.set_states(messages)
-        self.take_out(free)
-        self.removed(messages)
+        self.withdrawal.take_out(free)
+        self.withdrawal.removed(messages)
         cause = "expired before it could be delivered"
         send_dead_letters(self.core, self, messages, "expired", cause, subscriber=self.subscriber)
         return len(messages), len(wanted) - len(free)

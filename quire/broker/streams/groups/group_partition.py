@@ -69,7 +69,7 @@ class GroupPartition(LaneSubscription):
             LaneState(count=_unfinished(partition, finished)), PartitionProgress(group.stream, group.number, index),
             (progress.dispatch_mark,), group.selector, group.policy, self._ledger(),
             DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
-            is_stored=group.is_stored, relocate=self._to_retries, as_letter=self._letter,
+            is_stored=group.is_stored, relocate=self._to_retries, as_letter=self._letter, refuse_hiding=self._fence,
             groups_kind=KeyOrder if group.definition.order is Order.KEY_ORDERED else MessageGroups,
         )  # fmt: skip
         self._records = self.lanes[0].reader
@@ -129,14 +129,14 @@ class GroupPartition(LaneSubscription):
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
         wanted = [sequence for sequence in sequences if sequence not in self.finished]
-        free = self.take_out(wanted)
+        free = self.withdrawal.take_out(wanted)
         if not free:
             return
         self.lost += len(free)
         shells = [Message(sequence, b"") for sequence in free]
         for shell in shells:  # whether it has a delivery state is not asked: nothing may fail here
             shell.deliveries = 1
-        self.removed(shells, by_operator=True)
+        self.withdrawal.removed(shells, by_operator=True)
 
     # They are given out.
 
@@ -184,20 +184,21 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is not None and retries.finish_late(found):
             return True
-        free = self.take_out([message.sequence for message in found if not isinstance(message, RetryMessage)])
+        free = self.withdrawal.take_out(
+            [message.sequence for message in found if not isinstance(message, RetryMessage)]
+        )
         messages = [message for message in found if message.sequence in free]
         for message in messages:  # their delivery states may be on their way to the store
             message.deliveries = max(message.deliveries, 1)
         if messages:
             if self.ledger is not None:
                 self.ledger.acknowledged(messages)
-            self.removed(messages)
+            self.withdrawal.removed(messages)
         return bool(messages)
 
-    def hide(self, sequences: list[int]) -> list[int]:
-        """None: a transaction has acknowledged what its member does not have any more when it is committed."""
-        self.group.fenced += len(sequences)
-        return []
+    def _fence(self, count: int) -> None:
+        """A transaction acknowledges what its member does not have any more: that does not count."""
+        self.group.fenced += count
 
     def _came_back(self, sequence: int) -> bool:
         """Whether a message was delivered before, or may have been before a crash, and waits for its next delivery."""
@@ -216,7 +217,7 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that nobody else has.
         """
-        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.take_out)
+        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.withdrawal.take_out)
 
     # An operator changes what is finished.
 

@@ -270,8 +270,8 @@ class RetryQueue(LaneDispatch):
         self._cancelled = {seq: retry for seq, retry in self._cancelled.items() if seq > last}
 
     def _take_away(self, retries: dict[int, RetryMessage]) -> None:
-        if free := self.take_out(list(retries)):  # else dispatch would wake itself again and again
-            self.removed([retries[sequence] for sequence in free])
+        if free := self.withdrawal.take_out(list(retries)):  # else dispatch would wake itself again and again
+            self.withdrawal.removed([retries[sequence] for sequence in free])
 
     def _drop(self, retry: RetryMessage) -> None:
         """A retry was cancelled that never was in the store."""
@@ -316,7 +316,7 @@ class RetryQueue(LaneDispatch):
         """A member that comes back says which retries it still has: they are in its hands, and go to nobody else."""
         if self._purge:
             return []
-        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.take_out)
+        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.withdrawal.take_out)
 
     def origin(self, message: Message) -> tuple[int, int]:
         """The lane and the offset of the message that one of the retries is of."""
