@@ -350,7 +350,7 @@ class DispatchMachine(RuleBasedStateMachine):
 
     @property
     def part(self) -> Any:
-        return self.queue._open
+        return self.queue.commits.open
 
     def start(self) -> Start:
         groups = self.queue.dispatcher.groups.groups

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.lane_commits import LaneCommits
 from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.queues.queue_lane import QueueLane
 from quire.message import Message
@@ -17,11 +18,13 @@ class Dispatched(Protocol):
         policy: what applies to it.
         subscriptions: its consumers, in the order they came.
         locator: says where its messages are.
+        commits: what it has in commits.
     """
 
     policy: Policy
     subscriptions: list[Subscription]
     locator: MessageLocator
+    commits: LaneCommits
 
     @property
     def lanes(self) -> Sequence[QueueLane]:
@@ -63,10 +66,6 @@ class Dispatched(Protocol):
 
     def wake(self) -> None:
         """Dispatch at the end of this turn."""
-        ...
-
-    def write_mark(self) -> None:
-        """A dispatch mark has to be written further ahead, soon."""
         ...
 
     def memory_released(self) -> bool:

@@ -4,7 +4,7 @@ It is what a queue, a durable subscription, a group's part of a partition and th
 Each of them is given messages in its own way, and what it has settled is stored in its own way.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
@@ -12,13 +12,15 @@ from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
 from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.dispatcher import Dispatcher
+from quire.broker.queues.lane_commits import LaneCommits
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.queues.queue_lane import END, QueueLane, by_lane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import Settlement
-from quire.broker.queues.redelivery import Redelivery, Relocate
+from quire.broker.queues.redelivery import Redelivery
 from quire.broker.queues.redelivery_delay import RetryDelays
 from quire.broker.queues.withdrawal import Withdrawal
 from quire.cursors.memory_usage import MemoryUsage
@@ -43,14 +45,13 @@ class LaneDispatch:
         lanes: those of higher priority first.
         settlement: what settling a message means to the store.
         damage: what the log says when the next message cannot be read.
-        relocate: where messages that failed go; None if they stay.
-        as_letter: makes what a message is as a dead letter; None if it is as it was.
-        refuse_hiding: is told how many messages were to be hidden, where none may be; None where they may.
+        handlers: what is called where the kinds of destinations differ.
 
     Attributes:
         depth: how many messages it has, those in flight included; exact.
         bytes: their sizes.
         subscriptions: its consumers, in the order they came.
+        commits: what it has in commits.
         dispatcher: gives out its messages.
         locator: says where its messages are.
         withdrawal: takes messages out for others than consumers.
@@ -73,9 +74,8 @@ class LaneDispatch:
 
     def __init__(
         self, core: Core, destination: Destination, policy: Policy, ledger: DestinationLedger | None,
-        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement, damage: DamageReport, *,
-        relocate: Relocate | None = None, as_letter: Callable[[Message], Message] | None = None,
-        refuse_hiding: Callable[[int], None] | None = None, groups_kind: type[MessageGroups] = MessageGroups,
+        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement, damage: DamageReport,
+        handlers: DispatchHandlers, groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.core = core
         self.destination = destination
@@ -94,16 +94,14 @@ class LaneDispatch:
         self.max_in_flight = END
         self.retry_delays: RetryDelays | None = None
         self.group_header: bytes | None = None
-        self._settlement = settlement
+        self.commits = LaneCommits(core, self, lanes, settlement)
         self._damage = damage
-        self._as_letter = as_letter
+        self._handlers = handlers
         self._charge = settlement.charge
-        self._settles_with = 0
-        self._open = QueuePart(self)
-        self.locator = MessageLocator(lanes, self.subscriptions, self.parts)
+        self.locator = MessageLocator(lanes, self.subscriptions, self.commits.parts)
         self.dispatcher = Dispatcher(core, self, groups_kind)
-        self._redelivery = Redelivery(core, self, self.dispatcher, relocate)
-        self.withdrawal = Withdrawal(self, self._redelivery.show, refuse_hiding)
+        self._redelivery = Redelivery(core, self, self.dispatcher, handlers.relocate)
+        self.withdrawal = Withdrawal(self, self._redelivery.show, handlers.refuse_hiding)
 
     @property
     def grouped(self) -> bool:
@@ -138,24 +136,15 @@ class LaneDispatch:
 
     # Commits.
 
-    def parts(self) -> list[QueuePart]:
-        """What it has in commits: in the one under way, and in the open one."""
-        return [*self.core.parts_of(self), self._open]
-
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
-        part, self._open = self._open, QueuePart(self)
-        commit.parts[self] = part
-        for lane in self.lanes:
-            if (mark := lane.mark.take()) is not None:
-                part.marks[lane.id] = mark
-        self._settlement.write(part, commit.batch)
+        if self._handlers.gathered is not None:
+            self._handlers.gathered()
+        self.commits.fill(commit)
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it brought can be dispatched."""
-        if part.marks or part.excluded:
-            self._note_marks(part)
-        self._settlement.committed(part)
+        self.commits.committed(part)
         if appends := part.appends:
             self._came(appends)
             if not self.subscriptions:
@@ -165,39 +154,15 @@ class LaneDispatch:
                     self.core.advisories.no_consumer(self.destination, self.policy, appends)
         self._wake_if_needed()
 
-    def _note_marks(self, part: QueuePart) -> None:
-        """What a commit has stored of marks, and what cursors do not come to again."""
-        for lane in self.lanes:
-            lane.mark.stored = part.marks.get(lane.id, lane.mark.stored)
-            lane.cursor.excluded -= part.excluded
-
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what it had is put into the next one.
+        """A commit failed: what it had is put into the next one; what came is refused, or comes again.
 
         Args:
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
-        following = self._open
-        if restored:
-            self._settlement.undo([message for message in part.removals if id(message) in restored])
-        following.removals = [m for m in part.removals if id(m) not in restored] + following.removals
-        following.deliveries = {**part.deliveries, **following.deliveries}
-        following.excluded |= part.excluded
-        for lane in self.lanes:
-            lane.mark.failed()
-        if self._settles_with == self.core.commits_done:
-            self._settles_with = self.core.open_commit_number
-        self.core.list_part(following)
-
-    def exclude(self, sequences: list[int]) -> None:
-        """Let the cursors not admit messages until the open commit is done."""
-        self._open.excluded.update(sequences)
-        self.core.list_part(self._open)
-
-    def write_mark(self) -> None:
-        """A dispatch mark has to be written further ahead, soon."""
-        self.core.list_part(self._open)
-        self.core.hurry()
+        self.commits.failed(part, restored)
+        if self._handlers.appends_failed is not None:
+            self._handlers.appends_failed(part)
 
     # They go out.
 
@@ -224,7 +189,9 @@ class LaneDispatch:
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
-        if self.paused or self.awaited or self._settles_with > self.core.commits_done:
+        if self._handlers.gathered is not None:
+            self._handlers.gathered()
+        if self.paused or self.awaited or not self.commits.is_settled:
             return
         try:
             self.dispatcher.dispatch()
@@ -278,7 +245,7 @@ class LaneDispatch:
         self.depth -= len(messages)
         self.bytes -= size
         self._charge(-size)
-        part = self._open
+        part = self.commits.open
         part.removals += messages
         if not part.listed:
             self.core.list_part(part)
@@ -298,8 +265,9 @@ class LaneDispatch:
         """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit."""
         self.remove_resident(messages)
         self.dispatcher.groups.settled(messages)
-        letters = messages if self._as_letter is None else [self._as_letter(message) for message in messages]
-        send_dead_letters(self.core, self, letters, reason, cause, subscriber=self.subscriber)
+        if (as_letter := self._handlers.as_letter) is not None:
+            messages = [as_letter(message) for message in messages]
+        send_dead_letters(self.core, self, messages, reason, cause, subscriber=self.subscriber)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -325,14 +293,12 @@ class LaneDispatch:
             if message.expiration and not message.stored:
                 self.note_expiry(message.expiration)
         self._redelivery.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
-        self.core.list_part(self._open)
+        self.commits.list()
         self.wake()
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries, with the open commit."""
-        if message.stored:
-            self._open.deliveries[message.sequence] = (message, state)
-            self.core.list_part(self._open)
+        self.commits.note_delivery(message, state)
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""
@@ -347,7 +313,7 @@ class LaneDispatch:
         self.redeliver(resident, 0, "the transaction of its acknowledgement failed")
         if len(resident) < len(messages):
             self.withdrawal.show([message for message in messages if not message.content])
-        if self._settles_with >= self.core.commits_done:  # the last consumer left meanwhile: begin at the head
+        if self.commits.rested_meanwhile:  # the last consumer left meanwhile: begin at the head
             self._rest()
             if self.subscriptions:
                 self._activate()
@@ -404,9 +370,7 @@ class LaneDispatch:
         """
         self.core.dispatch.rest(self)
         self.dispatcher.rest()
-        self._settles_with = self.core.open_commit_number
-        self.core.list_part(self._open)
-        self.core.hurry()
+        self.commits.await_settled()
         if self.memory.used:
             self.core.dispatch.idle(self)
 
@@ -429,11 +393,5 @@ class LaneDispatch:
         return sum([len(s.in_flight) for s in self.subscriptions])
 
     def stop(self) -> None:
-        """Before a clean stop, with no consumers left: nothing was delivered that the delivery states do not tell.
-
-        Only messages that were flagged by an earlier crash, and are still here, keep the mark.
-        """
-        for lane in self.lanes:
-            crashed = lane.cursor.redelivered_to
-            self._open.marks[lane.id] = crashed if crashed and self._settlement.may_have(lane, crashed) else 0
-        self.core.list_part(self._open)
+        """Before a clean stop, with no consumers left."""
+        self.commits.stop()

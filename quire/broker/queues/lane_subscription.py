@@ -5,19 +5,19 @@ finished. It is dispatched as a queue is. What it has finished stands in an ack 
 dispatch marks and delivery states are marks of the store, written in the same commits as everything else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.queues.ack_set_settlement import AckSetSettlement, ProgressRecord, UnstoredSettlement
 from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import NO_HANDLERS, DispatchHandlers
 from quire.broker.queues.dispatch_mark import NEVER_STORED, DispatchMark
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.lane_records import LaneKeys, LaneRecords
 from quire.broker.queues.message_groups import MessageGroups
 from quire.broker.queues.queue_lane import END, by_lane
-from quire.broker.queues.redelivery import Relocate
 from quire.broker.queues.subscription_lane import SubscriptionLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
@@ -80,8 +80,7 @@ class LaneSubscription(LaneDispatch):
         self, core: Core, owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
         progress: ProgressRecord, dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy,
         ledger: DestinationLedger | None, damage: DamageReport, *, is_stored: bool = True,
-        relocate: Relocate | None = None, as_letter: Callable[[Message], Message] | None = None,
-        refuse_hiding: Callable[[int], None] | None = None, groups_kind: type[MessageGroups] = MessageGroups,
+        handlers: DispatchHandlers = NO_HANDLERS, groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
@@ -93,9 +92,8 @@ class LaneSubscription(LaneDispatch):
         kind = AckSetSettlement if is_stored else UnstoredSettlement
         self._settled = kind(owner, lanes, keys, finished, progress)
         super().__init__(
-            core, owner.destination, policy, ledger, lanes, memory, self._settled, damage,
-            relocate=relocate, as_letter=as_letter, refuse_hiding=refuse_hiding, groups_kind=groups_kind,
-        )  # fmt: skip
+            core, owner.destination, policy, ledger, lanes, memory, self._settled, damage, handlers, groups_kind
+        )
         self.depth, self.bytes = found.count, found.bytes
 
     def _made_lanes(
@@ -154,7 +152,7 @@ class LaneSubscription(LaneDispatch):
         sequences = {message.sequence for message in unwanted}
         for lane in self.lanes:
             lane.cursor.excluded |= sequences
-        self._open.excluded |= sequences
+        self.commits.exclude(sequences)
         self.settle(unwanted)
 
     def _wants(self, message: Message) -> bool:

@@ -35,7 +35,7 @@ class NextMessages:
                 if run:
                     mark = lane.mark
                     if mark.reach(run[-1].sequence, self._queue.window):
-                        self._queue.write_mark()
+                        self._queue.commits.hurry()
                     return lane.cut(run, mark.stored + 1) if run[-1].sequence > mark.stored else run
             self.wait_if_refused(lane)
             if lane.is_scanning:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from quire.broker.core.core import Core
 from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.message_groups import GROUP_ID
 from quire.broker.queues.queue_lane import QueueLane
@@ -42,7 +43,7 @@ class Queue(LaneDispatch):
         damage = DamageReport("queue.damaged", f"queue {stored.name}", {"queue": stored.name})
         super().__init__(
             core, destination, policy, core.ledger.of(destination), lanes, memory, settlement, damage,
-            relocate=self._move_to_tail,
+            DispatchHandlers(appends_failed=self._refuse, relocate=self._move_to_tail),
         )  # fmt: skip
         self.group_header = GROUP_ID if GROUPED in stored.settings else None
         states = [lane.state for lane in lanes]
@@ -69,7 +70,7 @@ class Queue(LaneDispatch):
         """
         message = Message(self._next_sequence, content, expiration, priority, persistent)
         self._next_sequence += 1
-        part = self._open
+        part = self.commits.open
         part.appends.append(message)
         if not persistent:
             part.mixed = True
@@ -85,8 +86,8 @@ class Queue(LaneDispatch):
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
-        message = self._open.appends[-1]
-        self._open.transferred.append(message)
+        message = self.commits.open.appends[-1]
+        self.commits.open.transferred.append(message)
         if not self.grouped and b"\nJMSXGroupID:" in content:
             self.expect_groups()
         return message
@@ -99,15 +100,11 @@ class Queue(LaneDispatch):
             self.group_header = GROUP_ID
             self.dispatcher.consumers_changed()
 
-    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
-
-        Args:
-            restored: ``id`` of the messages whose removal is not to be tried again.
-        """
+    def _refuse(self, part: QueuePart) -> None:
+        """A commit failed: what was sent in it is refused, what was transferred comes again."""
         self._release([message for message in part.appends if not message.stored])
-        part.removals += [message for message in part.appends if message.stored and not message.persistent]  # spooled
-        super().commit_failed(part, restored)
+        spooled = [message for message in part.appends if message.stored and not message.persistent]
+        self.commits.open.removals += spooled
         self._transfer_again(part.transferred)
 
     def _move_to_tail(self, messages: list[Message], cause: str) -> bool:

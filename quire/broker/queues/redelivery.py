@@ -29,14 +29,6 @@ class Returning(Dispatched, Protocol):
         """How long a message that failed waits for its next delivery; None for what the policy says."""
         ...
 
-    def note_delivery(self, message: Message, state: Delivery) -> None:
-        """Store what is known of a message's deliveries, with the open commit."""
-        ...
-
-
-Relocate = Callable[[list[Message], str], bool]
-"""Moves messages that failed elsewhere, with the open commit, and is told the cause; whether it does so."""
-
 
 class Redelivery:
     """The way back into one queue.
@@ -45,7 +37,13 @@ class Redelivery:
         relocate: where messages that failed and need not be delivered at once go; None if they stay.
     """
 
-    def __init__(self, core: Core, queue: Returning, dispatcher: Dispatcher, relocate: Relocate | None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        queue: Returning,
+        dispatcher: Dispatcher,
+        relocate: Callable[[list[Message], str], bool] | None,
+    ) -> None:
         self._core = core
         self._queue = queue
         self._dispatcher = dispatcher
@@ -69,7 +67,7 @@ class Redelivery:
             known = (message.deliveries, message.failures, message.not_before)
             if known != state[:3]:  # mostly it is that of the message before
                 state = Delivery(*known, cause)
-            self._queue.note_delivery(message, state)
+            self._queue.commits.note_delivery(message, state)
         self._return(messages)
 
     def _next_delivery(self, message: Message, delay_ms: int | None) -> int:

@@ -335,7 +335,7 @@ class SelectiveDispatch:
     def _may_give(self, lane: QueueLane, message: Message) -> bool:
         """Whether the dispatch mark covers a message; it is written further ahead if need be."""
         if lane.mark.reach(message.sequence, self._queue.window):
-            self._queue.write_mark()
+            self._queue.commits.hurry()
         return message.sequence <= lane.mark.stored
 
     def _give(self, taker: Subscription, message: Message, group: str | None) -> None:

@@ -19,10 +19,6 @@ class Withdrawn(Dispatched, Protocol):
     ledger: DestinationLedger | None
     dequeued: int
 
-    def exclude(self, sequences: list[int]) -> None:
-        """Let the cursors not admit messages until the open commit is done."""
-        ...
-
     def settle(self, messages: list[Message]) -> None:
         """Messages are done with: they are gone when the open commit is done."""
         ...
@@ -47,7 +43,7 @@ class Withdrawal:
         """Begin to remove messages; those of them that are not in flight, and not being removed."""
         free = self._discard(sequences)
         if free:
-            self._queue.exclude(free)
+            self._queue.commits.exclude(free)
         return free
 
     def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
@@ -78,7 +74,7 @@ class Withdrawal:
             queue.dequeued += len(messages)
             if queue.ledger is not None:
                 queue.ledger.acknowledged(messages)
-            queue.exclude([message.sequence for message in messages])
+            queue.commits.exclude([message.sequence for message in messages])
             queue.settle(messages)
 
     def show(self, messages: list[Message]) -> None:

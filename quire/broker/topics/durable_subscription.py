@@ -168,12 +168,12 @@ class DurableSubscription(LaneSubscription):
 
     def note_change(self) -> None:
         """Store what it is with the open commit."""
-        self.core.list_part(self._open)
+        self.commits.list()
 
     def add(self, subscription: Subscription) -> None:
         """Its consumer comes."""
         self._progress.offline_since = 0
-        self.core.list_part(self._open)
+        self.commits.list()
         super().add(subscription)
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:

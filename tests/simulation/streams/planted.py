@@ -71,7 +71,7 @@ def _(right: Method) -> Method:
 @_bug("delivery states are not stored", LaneSubscription, "fill")
 def _(right: Method) -> Method:
     def fill(self: LaneSubscription, commit: Any) -> None:
-        self._open.deliveries.clear()
+        self.commits.open.deliveries.clear()
         right(self, commit)
 
     return fill

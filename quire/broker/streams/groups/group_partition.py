@@ -6,10 +6,10 @@ from typing import Protocol
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
 from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
-from quire.broker.queues.queue_part import QueuePart
 from quire.broker.streams.groups.group_definition import GroupDefinition, Order, partition_keys
 from quire.broker.streams.groups.key_order import KeyOrder
 from quire.broker.streams.groups.partition_progress import PartitionProgress, Progress
@@ -69,7 +69,10 @@ class GroupPartition(LaneSubscription):
             LaneState(count=_unfinished(partition, finished)), PartitionProgress(group.stream, group.number, index),
             (progress.dispatch_mark,), group.selector, group.policy, self._ledger(),
             DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
-            is_stored=group.is_stored, relocate=self._to_retries, as_letter=self._letter, refuse_hiding=self._fence,
+            is_stored=group.is_stored,
+            handlers=DispatchHandlers(
+                relocate=self._to_retries, as_letter=self._letter, refuse_hiding=self._fence
+            ),
             groups_kind=KeyOrder if group.definition.order is Order.KEY_ORDERED else MessageGroups,
         )  # fmt: skip
         self._records = self.lanes[0].reader
@@ -124,7 +127,7 @@ class GroupPartition(LaneSubscription):
         """Offsets that no message will ever have."""
         super().skip(first, last)
         if self.group.is_stored:
-            self.core.list_part(self._open)
+            self.commits.list()
 
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
@@ -217,7 +220,7 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that nobody else has.
         """
-        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.withdrawal.take_out)
+        return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
 
     # An operator changes what is finished.
 
@@ -225,7 +228,7 @@ class GroupPartition(LaneSubscription):
         """What is finished when the open commit is done: a copy."""
         settled = AckSet()
         settled.merge(self.finished)
-        settled.add_all(sorted([message.sequence for message in self._open.removals]))
+        settled.add_all(sorted([message.sequence for message in self.commits.open.removals]))
         return settled
 
     def came_back(self) -> dict[int, Delivery]:
@@ -237,7 +240,7 @@ class GroupPartition(LaneSubscription):
         states: dict[int, Delivery] = {}
         while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
             states.update(found)
-        for part in self.parts():
+        for part in self.commits.parts():
             states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
         return states
 
@@ -256,8 +259,7 @@ class GroupPartition(LaneSubscription):
         """
         for sequence in came_back:
             self.core.set_mark(self.keys.state(sequence), None)
-        self.core.forget(self)
-        self._open = QueuePart(self)
+        self.commits.forget()
         own, lane = self.finished, self.lanes[0]
         self._settled.unfinish(1, max(own.highest, 1))
         own.merge(finished)
@@ -285,7 +287,7 @@ class GroupPartition(LaneSubscription):
 
     def write(self) -> None:
         """Store its state with the open commit."""
-        self.core.list_part(self._open)
+        self.commits.list()
 
 
 def _unfinished(partition: Partition, finished: AckSet) -> int:

@@ -10,11 +10,11 @@ which comes and goes in the same commits as the link.
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
 from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
@@ -116,7 +116,10 @@ class RetryQueue(LaneDispatch):
         self._links = RetryLinks(core, lane, self.marks, group.number, settled, new=new)
         super().__init__(
             core, stream.destination, group.policy, self._ledger(), [lane], memory, self._links,
-            DamageReport("retries.damaged", f"retries {stored.name}", {"retries": stored.name}), as_letter=self._letter,
+            DamageReport("retries.damaged", f"retries {stored.name}", {"retries": stored.name}),
+            DispatchHandlers(
+                gathered=self._remove_cancelled, appends_failed=self._append_again, as_letter=self._letter
+            ),
         )  # fmt: skip
         self.depth, self.bytes = state.count, self._links.bytes
         self._purge = RetryPurge(self, group.number, new=new)
@@ -178,11 +181,11 @@ class RetryQueue(LaneDispatch):
     def _append(self, retry: RetryMessage, state: Delivery) -> None:
         retry.sequence = self._next_sequence
         self._next_sequence += 1
-        self._open.appends.append(retry)
-        self._open.deliveries[retry.sequence] = (retry, state)
+        self.commits.open.appends.append(retry)
+        self.commits.open.deliveries[retry.sequence] = (retry, state)
         self._links.uncommitted[retry.origin_lane, retry.origin_sequence] = retry
         self.core.charge_open(LINK_SIZE)
-        self.core.list_part(self._open)
+        self.commits.list()
 
     def find(self, lane: int, sequence: int) -> int | None:
         """The retry of a message, committed or not yet.
@@ -253,14 +256,14 @@ class RetryQueue(LaneDispatch):
         if not self._is_waiting(retry):
             return False
         self._cancelled[sequence] = retry
-        self.core.list_part(self._open)
+        self.commits.list()
         return True
 
     def _remove_cancelled(self) -> None:
         """Remove what was cancelled in this turn, all at once. What is in the commit under way has to wait for it."""
         if not self._cancelled:
             return
-        part, last = self._open, self.locator.last
+        part, last = self.commits.open, self.locator.last
         for retry in retries_of(part.appends):
             if retry.sequence in self._cancelled:
                 del part.deliveries[retry.sequence]
@@ -303,7 +306,7 @@ class RetryQueue(LaneDispatch):
         for retry in self._links.uncommitted.values():
             if retry.origin_lane in lanes:
                 self._cancelled[retry.sequence] = retry
-        self.core.list_part(self._open)
+        self.commits.list()
         self._purge.begin(lanes, self._next_sequence - 1)
 
     def remove_waiting(self, retries: list[RetryMessage]) -> None:
@@ -316,39 +319,22 @@ class RetryQueue(LaneDispatch):
         """A member that comes back says which retries it still has: they are in its hands, and go to nobody else."""
         if self._purge:
             return []
-        return resume_messages(self.lanes[0], self.parts(), consumer, sequences, self.withdrawal.take_out)
+        return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
 
     def origin(self, message: Message) -> tuple[int, int]:
         """The lane and the offset of the message that one of the retries is of."""
         (retry,) = retries_of([message])
         return retry.origin_lane, retry.origin_sequence
 
-    def dispatch(self) -> None:
-        """Give retries to consumers; one that cannot be read stops this lane and no other."""
-        self._remove_cancelled()
-        super().dispatch()
-
     def _letter(self, message: Message) -> Message:
         """What a retry is as a dead letter: a copy of its message."""
         lane, sequence = self.origin(message)
         return self.group.letter_of(self.group.stream.stored.lanes.index(lane), sequence, message)
 
-    # Commits.
-
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
-        self._remove_cancelled()
-        super().fill(commit)
-
-    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what it had of this lane is put into the next one, what was relocated too.
-
-        Args:
-            restored: ``id`` of the messages whose removal is not to be tried again.
-        """
-        super().commit_failed(part, restored)
+    def _append_again(self, part: QueuePart) -> None:
+        """A commit failed: what was relocated is put into the next one."""
         for retry in retries_of(part.appends):
-            _, state = self._open.deliveries.pop(retry.sequence)
+            _, state = self.commits.open.deliveries.pop(retry.sequence)
             self.core.set_mark(self.marks.key(retry), None)  # or the next commit would write that of the failed one
             if retry.sequence in self._cancelled:
                 self._drop(retry)
