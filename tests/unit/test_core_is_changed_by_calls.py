@@ -25,8 +25,8 @@ def changes_of(source: str, core: Core) -> Iterator[str]:
         match node:
             case ast.Assign(targets=found) | ast.Delete(targets=found):
                 targets = found
-            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
-                targets = [target]
+            case ast.AugAssign() | ast.AnnAssign():
+                targets = [node.target]
             case ast.Call(func=ast.Attribute(value=held, attr=method)) if method in MUTATING:
                 path = _path(held)
                 if path and not _is_service(core, path):

@@ -82,11 +82,8 @@ class TopicSubscription:
         recovery: the kept messages that it gets first; None for none.
 
     Attributes:
-        core: the core.
-        topic: as given.
         destination: the topic's address.
         policy: what applies to the topic.
-        no_local: as given.
         subscription: its consumer; set by ``attach``.
         subscriptions: its consumer, as long as it is there.
         pending: what waits for credit.

@@ -10,7 +10,7 @@ from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
-from quire.broker.streams.groups.group_definition import GroupDefinition, Order, partition_keys
+from quire.broker.streams.groups.group_definition import GroupDefinition, Order, dead_letter_of, partition_keys
 from quire.broker.streams.groups.key_order import KeyOrder
 from quire.broker.streams.groups.partition_progress import PartitionProgress, Progress
 from quire.broker.streams.groups.resumption import resume_messages
@@ -166,7 +166,7 @@ class GroupPartition(LaneSubscription):
 
     def _letter(self, message: Message) -> Message:
         """What a message is as a dead letter: of the group."""
-        return self.group.letter_of(self.partition.index, message.sequence, message)
+        return dead_letter_of(self.group.name, self.partition.index, message.sequence, message)
 
     def find_late(self, sequence: int) -> list[Message]:
         """What is there to finish if a member acknowledges a message that it does not have any more.

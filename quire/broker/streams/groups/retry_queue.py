@@ -18,6 +18,7 @@ from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
+from quire.broker.streams.groups.group_definition import dead_letter_of
 from quire.broker.streams.groups.resumption import resume_messages
 from quire.broker.streams.groups.retry_ladder import RetryLadder
 from quire.broker.streams.groups.retry_ledger import RetryLedger
@@ -81,10 +82,6 @@ class RetryGroup(Protocol):
     @property
     def is_there(self) -> bool:
         """Whether it was not removed."""
-        ...
-
-    def letter_of(self, partition: int, offset: int, message: Message) -> Message:
-        """What a message of the stream is as a dead letter of this group."""
         ...
 
 
@@ -329,7 +326,8 @@ class RetryQueue(LaneDispatch):
     def _letter(self, message: Message) -> Message:
         """What a retry is as a dead letter: a copy of its message."""
         lane, sequence = self.origin(message)
-        return self.group.letter_of(self.group.stream.stored.lanes.index(lane), sequence, message)
+        partition = self.group.stream.stored.lanes.index(lane)
+        return dead_letter_of(self.group.name, partition, sequence, message)
 
     def _append_again(self, part: QueuePart) -> None:
         """A commit failed: what was relocated is put into the next one."""
