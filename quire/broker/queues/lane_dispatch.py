@@ -111,7 +111,7 @@ class LaneDispatch:
     @property
     def room(self) -> int:
         """How many more messages its consumers may have, all together."""
-        return self.max_in_flight - self.in_flight
+        return END if self.max_in_flight == END else self.max_in_flight - self.in_flight
 
     @property
     def window(self) -> int:
@@ -325,7 +325,7 @@ class LaneDispatch:
         self.subscriptions.append(subscription)
         self._activate()
         self.dispatcher.consumer_came()
-        self.wake()
+        self._consumers_changed()
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
         """A consumer goes; what it had in flight comes back.
@@ -342,6 +342,11 @@ class LaneDispatch:
         if not self.subscriptions:
             self._rest()
         self.dispatcher.consumer_left(subscription)
+        self._consumers_changed()
+
+    def _consumers_changed(self) -> None:
+        if self._handlers.consumers_changed is not None:
+            self._handlers.consumers_changed()
         self.wake()
 
     def return_some(self, subscription: Subscription, cause: str) -> bool:

@@ -172,7 +172,3 @@ class LaneSubscription(LaneDispatch):
             self.settle(unwanted)
             self._release(unwanted)
         return wanted
-
-    def skip(self, first: int, last: int) -> None:
-        """Sequences that no message will ever have."""
-        self.finished.add_range(first, last)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from quire.broker.core.destination_ledger import DestinationLedger
-from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.lane_subscription import LaneOwner, LaneSubscription
 from quire.broker.queues.subscription_lane import shell
 from quire.broker.topics.durable_progress import Definition, DurableProgress, Progress, RecordCounts, durable_keys
@@ -86,6 +86,7 @@ class DurableSubscription(LaneSubscription):
             topic.core, topic, durable_keys(number), finished, self._progress.left(), self._progress,
             self._progress.dispatch_marks(), wanted, _own_policy(topic.policy), self._ledger(),
             DamageReport("subscription.damaged", text, facts),
+            handlers=DispatchHandlers(consumers_changed=self._note_consumer),
         )  # fmt: skip
 
     def _ledger(self) -> DestinationLedger | None:
@@ -144,6 +145,10 @@ class DurableSubscription(LaneSubscription):
             self._admit(wanted)
         self.wake()
 
+    def skip(self, first: int, last: int) -> None:
+        """Sequences that no message will ever have."""
+        self.finished.add_range(first, last)
+
     def expire(self, records: list[Message]) -> tuple[int, int]:
         """Finish messages that have expired, but for those in flight.
 
@@ -170,16 +175,10 @@ class DurableSubscription(LaneSubscription):
         """Store what it is with the open commit."""
         self.commits.list()
 
-    def add(self, subscription: Subscription) -> None:
-        """Its consumer comes."""
-        self._progress.offline_since = 0
+    def _note_consumer(self) -> None:
+        """Its consumer came, or has gone: how long it has none is known."""
+        self._progress.offline_since = 0 if self.subscriptions else self.core.clock.now_ms()
         self.commits.list()
-        super().add(subscription)
-
-    def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
-        """Its consumer goes; what it had in flight comes back."""
-        super().remove(subscription, cause, lost=lost)
-        self._progress.offline_since = self.core.clock.now_ms()
         self.registry.watch(self)
 
 

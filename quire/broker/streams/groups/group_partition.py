@@ -71,7 +71,7 @@ class GroupPartition(LaneSubscription):
             DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
             is_stored=group.is_stored,
             handlers=DispatchHandlers(
-                relocate=self._to_retries, as_letter=self._letter, refuse_hiding=self._fence
+                relocate=self.relocate, as_letter=self._letter, refuse_hiding=self._fence
             ),
             groups_kind=KeyOrder if group.definition.order is Order.KEY_ORDERED else MessageGroups,
         )  # fmt: skip
@@ -125,7 +125,7 @@ class GroupPartition(LaneSubscription):
 
     def skip(self, first: int, last: int) -> None:
         """Offsets that no message will ever have."""
-        super().skip(first, last)
+        self.finished.add_range(first, last)
         if self.group.is_stored:
             self.commits.list()
 
@@ -152,7 +152,7 @@ class GroupPartition(LaneSubscription):
 
     # They are settled, or come back.
 
-    def _to_retries(self, messages: list[Message], cause: str) -> bool:
+    def relocate(self, messages: list[Message], cause: str) -> bool:
         """Where retries have a lane, messages that failed are finished here and linked there."""
         retries = self.group.retries
         if retries is None:
