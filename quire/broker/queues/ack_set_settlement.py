@@ -22,11 +22,9 @@ class ProgressRecord(Protocol):
         Args:
             dispatch_marks: in the order of the lanes of its topic or partition.
         """
-        ...
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
-        ...
 
 
 class RecordHolder(Protocol):
@@ -34,7 +32,6 @@ class RecordHolder(Protocol):
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """Those of some sequences that nobody needs any more: their records are removed."""
-        ...
 
 
 class AckSetSettlement:

@@ -29,45 +29,35 @@ class Dispatched(Protocol):
     @property
     def lanes(self) -> Sequence[QueueLane]:
         """Its lanes, those of higher priority first."""
-        ...
 
     @property
     def grouped(self) -> bool:
         """Whether it may have messages of groups."""
-        ...
 
     @property
     def group_header(self) -> bytes | None:
         """The header whose value is a message's group; None if there are no messages of groups."""
-        ...
 
     @property
     def room(self) -> int:
         """How many more messages its consumers may have, all together."""
-        ...
 
     @property
     def window(self) -> int:
         """How many messages its consumers may have in flight, all together."""
-        ...
 
     @property
     def is_given_out(self) -> bool:
         """Whether it has one consumer, and that has all there is."""
-        ...
 
     def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Give messages to a consumer that has credit for them."""
-        ...
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Remove resident messages that cannot be delivered."""
-        ...
 
     def wake(self) -> None:
         """Dispatch at the end of this turn."""
-        ...
 
     def memory_released(self) -> bool:
         """Memory was released: try again. Whether nothing is refused any more."""
-        ...

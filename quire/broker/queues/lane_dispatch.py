@@ -122,6 +122,12 @@ class LaneDispatch:
         """The lane that one of its messages is in."""
         return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
 
+    def take_policy(self, policy: Policy, ledger: DestinationLedger | None, memory_limit: int) -> None:
+        """Another policy applies from now on."""
+        self.policy, self.ledger, self.memory.limit = policy, ledger, memory_limit
+        self.dispatcher.consumers_changed()
+        self.wake()
+
     # Messages come.
 
     def _came(self, messages: list[Message]) -> None:

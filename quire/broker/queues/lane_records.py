@@ -69,8 +69,6 @@ class LaneRecords(StoreReader):
         is_stored: whether the store has the delivery states.
 
     Attributes:
-        lane: as given.
-        keys: as given.
         unstored: the delivery states of a subscription that stores none; None of the others.
         passed: the sequences of finished records that ``page`` gave in place of those that it has passed over.
     """

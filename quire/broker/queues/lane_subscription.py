@@ -27,6 +27,9 @@ from quire.selectors import Selector
 from quire.settings import Policy
 from quire.store.base import LaneState
 
+EARLY_HOLES = 1000
+"""With fewer holes in its ack set, a subscription looks at each message when it comes."""
+
 HOLES_LIMIT = 10_000
 """With so many holes in its ack set, a subscription is given nothing new: about 100 bytes of memory each."""
 
@@ -45,16 +48,13 @@ class LaneOwner(Protocol):
     @property
     def lanes(self) -> tuple[int, ...]:
         """The lanes' ids: one, or ten by priority."""
-        ...
 
     @property
     def memory(self) -> MemoryUsage:
         """The destination's node of the memory tree."""
-        ...
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """Those of some sequences that nobody needs any more: their records are removed."""
-        ...
 
 
 class LaneSubscription(LaneDispatch):
@@ -67,10 +67,7 @@ class LaneSubscription(LaneDispatch):
         is_stored: whether it is there after a restart.
 
     Attributes:
-        keys: as given.
         lanes: what it has of the lanes, those of higher priority first.
-        finished: as given.
-        selector: as given.
         full_of_holes_since: since when it is given nothing new because of its ack set, on the monotonic clock.
     """
 
@@ -140,10 +137,20 @@ class LaneSubscription(LaneDispatch):
 
     # Messages come.
 
-    def _admit(self, stored: list[Message]) -> None:
-        """Messages were committed that it wants, as far as can be told now: they are in memory if there is room."""
-        for lane, own in by_lane(self.lanes, stored):
+    @property
+    def looks_early(self) -> bool:
+        """Whether messages that the selector does not match are finished when they come, not when they are due."""
+        return self.selector is not None and self.finished.holes < EARLY_HOLES
+
+    def _come(self, stored: list[Message], wanted: list[Message]) -> None:
+        """Messages were committed. Those it wants, as far as can be told now, are in memory if there is room."""
+        self.depth += len(stored)
+        self.enqueued += len(stored)
+        if wanted is not stored:
+            self._pass_over(stored, wanted)
+        for lane, own in by_lane(self.lanes, wanted) if wanted else ():
             lane.admit(own)
+        self.wake()
 
     def _pass_over(self, stored: list[Message], wanted: list[Message]) -> None:
         """Finish what was committed and is not wanted. The cursor may come to it before that is stored."""

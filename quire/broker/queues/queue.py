@@ -28,9 +28,6 @@ class Queue(LaneDispatch):
 
     Args:
         new: whether it is made now: then nothing is read, and nothing can fail.
-
-    Attributes:
-        stored: as given.
     """
 
     def __init__(self, core: Core, stored: StoredDestination, *, new: bool = False) -> None:
@@ -53,11 +50,8 @@ class Queue(LaneDispatch):
 
     def policy_changed(self) -> None:
         """Another policy applies from now on. Whether it is prioritized changes at the next start, if it is empty."""
-        self.policy = self.core.settings.policies.of(self.destination)
-        self.ledger = self.core.ledger.of(self.destination)
-        self.memory.limit = self.policy.memory_limit
-        self.dispatcher.consumers_changed()
-        self.wake()
+        policy = self.core.settings.policies.of(self.destination)
+        self.take_policy(policy, self.core.ledger.of(self.destination), policy.memory_limit)
 
     # A message comes in.
 

@@ -17,23 +17,18 @@ class Settlement(Protocol):
     @property
     def charge(self) -> Callable[[int], None]:
         """Counts the bytes of messages that are settled, with a minus, or are not settled after all."""
-        ...
 
     def write(self, part: QueuePart, batch: WriteBatch) -> None:
         """Put what is settled, and what is known of deliveries, into a batch."""
-        ...
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: what it settled is settled for good."""
-        ...
 
     def undo(self, messages: list[Message]) -> None:
         """The commit that settled messages failed, and they are not settled after all."""
-        ...
 
     def may_have(self, lane: QueueLane, sequence: int) -> bool:
         """Whether a lane may have a message up to a sequence that is not settled, as far as can be told."""
-        ...
 
 
 class RecordRemoval:

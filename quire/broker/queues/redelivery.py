@@ -22,12 +22,10 @@ class Returning(Dispatched, Protocol):
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether a message that fails here stays here."""
-        ...
 
     @property
     def retry_delays(self) -> RetryDelays | None:
         """How long a message that failed waits for its next delivery; None for what the policy says."""
-        ...
 
 
 class Redelivery:

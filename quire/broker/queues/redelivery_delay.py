@@ -14,7 +14,6 @@ class RetryDelays(Protocol):
 
     def delay_ms(self, attempt: int) -> int:
         """How long a message waits before a retry, from 1, in milliseconds."""
-        ...
 
 
 def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:

@@ -29,19 +29,15 @@ class Taker(Protocol):
 
     def goes_up_to(self, lane: "SubscriptionLane") -> int:
         """Up to which sequence a lane may be given now."""
-        ...
 
     def note_limit(self, limit: int) -> None:
         """Messages wait that may be given up to a sequence."""
-        ...
 
     def sift(self, run: list[Message]) -> list[Message]:
         """Of messages whose turn has come, those that it wants; the others are finished."""
-        ...
 
     def wake(self) -> None:
         """Dispatch at the end of this turn."""
-        ...
 
 
 class SubscriptionLane(QueueLane):

@@ -21,7 +21,6 @@ class Withdrawn(Dispatched, Protocol):
 
     def settle(self, messages: list[Message]) -> None:
         """Messages are done with: they are gone when the open commit is done."""
-        ...
 
 
 class Withdrawal:

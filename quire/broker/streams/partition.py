@@ -39,7 +39,6 @@ class PartitionedStream(Protocol):
 
     def committed(self, count: int) -> None:
         """Messages that were sent to it are stored."""
-        ...
 
 
 class Subscriber(Protocol):
@@ -56,19 +55,15 @@ class Subscriber(Protocol):
     @property
     def is_stored(self) -> bool:
         """Whether its group is there after a restart."""
-        ...
 
     def take_in(self, stored: list[Message]) -> None:
         """Take what was committed to the partition, in order."""
-        ...
 
     def skip(self, first: int, last: int) -> None:
         """Offsets that no message will ever have."""
-        ...
 
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
-        ...
 
 
 class Partition:
@@ -79,10 +74,7 @@ class Partition:
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        stream: as given.
         destination: its address.
-        index: as given.
-        lane: as given.
         gone: the sequences that have no record: retention let them go, or their commit failed.
         count: how many records there are; exact.
         bytes: their sizes.

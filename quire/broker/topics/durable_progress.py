@@ -80,11 +80,9 @@ class RecordCounts(Protocol):
     @property
     def lanes(self) -> tuple[int, ...]:
         """Its lanes' ids."""
-        ...
 
     def recount(self, lanes: dict[int, LaneBatch]) -> None:
         """A commit has changed its records, and says how many there are now in some of its lanes."""
-        ...
 
 
 class DurableProgress:

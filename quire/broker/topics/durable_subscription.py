@@ -21,20 +21,15 @@ from quire.message import Message
 from quire.selectors import selector
 from quire.settings import Policy
 
-EARLY_HOLES = 1000
-"""With fewer holes, messages that the selector does not match are finished when they come, not when they are due."""
-
 
 class Registry(Protocol):
     """What a durable subscription needs of all of them."""
 
     def watch(self, durable: "DurableSubscription") -> None:
         """It has a consumer, or has none any more, or another policy."""
-        ...
 
     def drop(self, durable: "DurableSubscription") -> None:
         """Remove it; it has no consumer."""
-        ...
 
 
 class DurableTopic(LaneOwner, RecordOwner, RecordCounts, Protocol):
@@ -42,15 +37,12 @@ class DurableTopic(LaneOwner, RecordOwner, RecordCounts, Protocol):
 
     def sweep(self, first: int, last: int, done: Callable[[], None] | None = None) -> None:
         """Many records may be needed no more: look at them step by step."""
-        ...
 
     def add_durable(self, durable: "DurableSubscription") -> None:
         """A durable subscription is there from now on."""
-        ...
 
     def remove_durable(self, durable: "DurableSubscription") -> None:
         """A durable subscription is removed."""
-        ...
 
 
 class DurableSubscription(LaneSubscription):
@@ -59,10 +51,6 @@ class DurableSubscription(LaneSubscription):
     Args:
         definition: what it is. Its first commit fills in how many records the topic has had, if that is not known.
         progress: how far it has come; None if it is new.
-
-    Attributes:
-        topic: as given.
-        number: as given.
     """
 
     def __init__(
@@ -94,11 +82,8 @@ class DurableSubscription(LaneSubscription):
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
-        self.policy = _own_policy(self.topic.policy)
-        self.ledger = self._ledger()
+        self.take_policy(_own_policy(self.topic.policy), self._ledger(), 0)
         self.registry.watch(self)
-        self.dispatcher.consumers_changed()
-        self.wake()
 
     @property
     def definition(self) -> Definition:
@@ -133,17 +118,12 @@ class DurableSubscription(LaneSubscription):
             stored = [message for message in stored if message.sequence > self.start]
             if not stored:
                 return
-        self.depth += len(stored)
-        self.enqueued += len(stored)
         self.bytes += sum([message.size for message in stored])
         wanted = stored
-        if self.no_local or (self.selector is not None and self.finished.holes < EARLY_HOLES):
+        if self.no_local or self.looks_early:
             own = [s.session for s in self.subscriptions]
             wanted = [m for m in stored if senders.get(m.sequence) not in own and self._wants(m)]
-            self._pass_over(stored, wanted)
-        if wanted:
-            self._admit(wanted)
-        self.wake()
+        self._come(stored, wanted)
 
     def skip(self, first: int, last: int) -> None:
         """Sequences that no message will ever have."""

@@ -65,11 +65,9 @@ class PlainTopic(Protocol):
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether dead letters go to it."""
-        ...
 
     def leave(self, source: "TopicSubscription") -> None:
         """A plain subscription has ended."""
-        ...
 
 
 class TopicSubscription:

@@ -124,7 +124,7 @@ def test_a_selector_leaves_out_messages_of_every_priority() -> None:
 
 
 def test_a_selector_that_passes_over_much_holds_the_order(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.topics.durable_subscription.EARLY_HOLES", 0)
+    monkeypatch.setattr("quire.broker.queues.lane_subscription.EARLY_HOLES", 0)
     monkeypatch.setattr("quire.broker.queues.subscription_lane.SCAN_LIMIT", 3)
     stepped = prioritized()
     offline(stepped, wanted="a = 'x'")

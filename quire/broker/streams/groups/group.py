@@ -48,7 +48,6 @@ class GroupedStream(PartitionedStream, Protocol):
 
     def finished(self, partition: int) -> None:
         """A group has finished messages of a partition, or is gone."""
-        ...
 
 
 class Registry(Protocol):
@@ -62,25 +61,20 @@ class Registry(Protocol):
 
     def begin(self, stream: GroupedStream, start: Start) -> list[tuple[AckSet, Progress]]:
         """Where a new group begins in each partition."""
-        ...
 
     def create(
         self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]], *, retries: bool = True
     ) -> "Group":
         """Make a group, and store it with the open commit."""
-        ...
 
     def cloned(self, group: "Group", name: str) -> GroupDefinition:
         """What a group is that is to begin where another one is."""
-        ...
 
     def reader_left(self, group: "Group") -> None:
         """A reader's member is gone."""
-        ...
 
     def drop(self, group: "Group") -> None:
         """Remove a group without members."""
-        ...
 
 
 class Group:

@@ -22,9 +22,6 @@ from quire.message import Message, escape
 from quire.selectors import Selector
 from quire.store.base import Delivery, LaneState
 
-EARLY_HOLES = 1000
-"""With fewer holes, messages that the selector does not match are finished when they come, not when they are due."""
-
 STATES_AT_ONCE = 1000
 """How many delivery states are read at once."""
 
@@ -51,8 +48,6 @@ class GroupPartition(LaneSubscription):
     """One partition, as one group sees it.
 
     Attributes:
-        group: as given.
-        partition: as given.
         timed_out: how many leases ended because their time was up.
         lost: how many messages retention let go before the group had finished them.
     """
@@ -80,15 +75,12 @@ class GroupPartition(LaneSubscription):
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
-        self.policy, order = self.group.policy, self.group.definition.order
+        policy, order = self.group.policy, self.group.definition.order
         self.retry_delays = self.group.ladder
-        self.max_in_flight = 1 if order is Order.ORDERLY else self.policy.max_in_flight
+        self.max_in_flight = 1 if order is Order.ORDERLY else policy.max_in_flight
         if order is Order.KEY_ORDERED:
-            self.group_header = escape(self.policy.partition_key_header.encode())
-        self.ledger = self._ledger()
-        self.memory.limit = self.policy.max_in_flight_bytes
-        self.dispatcher.consumers_changed()
-        self.wake()
+            self.group_header = escape(policy.partition_key_header.encode())
+        self.take_policy(policy, self._ledger(), policy.max_in_flight_bytes)
 
     def _ledger(self) -> DestinationLedger | None:
         return self.partition.core.ledger.of(
@@ -113,15 +105,7 @@ class GroupPartition(LaneSubscription):
             stored = [message for message in stored if message.sequence not in self.finished]
             if not stored:
                 return
-        self.depth += len(stored)
-        self.enqueued += len(stored)
-        wanted = stored
-        if self.selector is not None and self.finished.holes < EARLY_HOLES:
-            wanted = [message for message in stored if self._wants(message)]
-            self._pass_over(stored, wanted)
-        if wanted:
-            self._admit(wanted)
-        self.wake()
+        self._come(stored, [message for message in stored if self._wants(message)] if self.looks_early else stored)
 
     def skip(self, first: int, last: int) -> None:
         """Offsets that no message will ever have."""

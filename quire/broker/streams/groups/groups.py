@@ -48,19 +48,15 @@ class Streams(Protocol):
     @property
     def streams(self) -> Mapping[str, GroupedStream]:
         """The streams, by name."""
-        ...
 
     def stream(self, name: str) -> GroupedStream:
         """The stream of a name."""
-        ...
 
     def existing_stream(self, name: str) -> GroupedStream:
         """The stream of a name, if there is one."""
-        ...
 
     def create_internal(self, kind: str, name: str) -> StoredDestination:
         """Store a destination that clients do not see, with the open commit."""
-        ...
 
 
 class Groups:

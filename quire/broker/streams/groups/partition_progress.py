@@ -24,7 +24,6 @@ class FinishedStream(Protocol):
 
     def finished(self, partition: int) -> None:
         """A group has finished messages of a partition."""
-        ...
 
 
 class PartitionProgress:

@@ -40,15 +40,12 @@ class Retries(Protocol):
     @property
     def is_there(self) -> bool:
         """Whether its group was not removed."""
-        ...
 
     def remove_waiting(self, retries: list[RetryMessage]) -> None:
         """Remove retries that no member has."""
-        ...
 
     def wake(self) -> None:
         """Dispatch at the end of this turn."""
-        ...
 
 
 class RetryPurge:

@@ -51,7 +51,6 @@ class RetryStream(Protocol):
 
     def finished(self, partition: int) -> None:
         """A group has finished messages of a partition."""
-        ...
 
 
 class RetryGroup(Protocol):
@@ -72,17 +71,14 @@ class RetryGroup(Protocol):
     @property
     def stream(self) -> RetryStream:
         """Its stream."""
-        ...
 
     @property
     def name(self) -> str:
         """Its name, unique in the stream."""
-        ...
 
     @property
     def is_there(self) -> bool:
         """Whether it was not removed."""
-        ...
 
 
 class RetryQueue(LaneDispatch):
@@ -92,7 +88,6 @@ class RetryQueue(LaneDispatch):
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        group: as given.
         name: the retry lane's name.
         marks: the marks of what is in it.
         timed_out: how many leases ended because their time was up.
@@ -125,13 +120,9 @@ class RetryQueue(LaneDispatch):
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
-        self.policy = self.group.policy
-        self.ledger = self._ledger()
-        self.memory.limit = self.policy.max_in_flight_bytes
-        self.max_in_flight = self.policy.max_in_flight
+        self.max_in_flight = self.group.policy.max_in_flight
         self.retry_delays = self.group.ladder
-        self.dispatcher.consumers_changed()
-        self.wake()
+        self.take_policy(self.group.policy, self._ledger(), self.group.policy.max_in_flight_bytes)
 
     def _ledger(self) -> DestinationLedger | None:
         stream = self.group.stream
