@@ -17,7 +17,7 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.cursors.take_from import take_from
 from quire.message import Message
-from quire.store.base import LaneState, Link, StoreReader
+from quire.store.base import LaneReader, LaneState, Link
 
 _sequence = attrgetter("sequence")
 
@@ -51,7 +51,7 @@ class QueueLane:
 
     def __init__(
         self, core: Core, id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None,
-        reader: StoreReader | None = None, mark: DispatchMark | None = None,
+        reader: LaneReader | None = None, mark: DispatchMark | None = None,
     ) -> None:  # fmt: skip
         self.id = id
         self.priority = priority
