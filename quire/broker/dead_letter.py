@@ -41,12 +41,10 @@ class Origin(Protocol):
     @property
     def ledger(self) -> "DestinationLedger | None":
         """Where events of its messages are noted; None if they are not."""
-        ...
 
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether this is where dead letters go; a message that fails here stays here."""
-        ...
 
 
 def needs_expired(core: Core, origin: Origin, *, persistent: bool) -> bool:

@@ -13,11 +13,7 @@ from quire.store.base import Delivery
 
 
 class HiddenMessages:
-    """The hidden messages of one transaction in one queue.
-
-    Attributes:
-        queue: as given.
-    """
+    """The hidden messages of one transaction in one queue."""
 
     def __init__(self, queue: LaneDispatch, messages: list[Message]) -> None:
         self.queue = queue
