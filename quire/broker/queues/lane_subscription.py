@@ -176,6 +176,5 @@ class LaneSubscription(LaneDispatch):
         if len(wanted) < len(run):
             passed = {message.sequence for message in wanted}
             unwanted = [message for message in run if message.sequence not in passed]
-            self.settle(unwanted)
-            self._release(unwanted)
+            self.remove_resident(unwanted)
         return wanted
