@@ -41,12 +41,10 @@ class Origin(Protocol):
     @property
     def ledger(self) -> "DestinationLedger | None":
         """Where events of its messages are noted; None if they are not."""
-        ...
 
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether this is where dead letters go; a message that fails here stays here."""
-        ...
 
 
 def needs_expired(core: Core, origin: Origin, *, persistent: bool) -> bool:
@@ -124,7 +122,9 @@ def dead_letter_destination(origin: Destination, policy: Policy, subscriber: str
 
 
 def is_dead_letter_queue(destination: Destination, policy: Policy) -> bool:
-    """Whether a queue is one that dead letters go to, by the policy that applies to it."""
+    """Whether dead letters go to a destination, by the policy that applies to it; they never go to a stream."""
+    if destination.kind is DestinationKind.STREAM:
+        return False
     name = destination.name
     return name == policy.dead_letter_queue or any(
         [bool(prefix) and name.startswith(prefix) for prefix in (policy.queue_prefix, policy.topic_prefix)]

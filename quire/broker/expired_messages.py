@@ -106,7 +106,7 @@ class ExpiredMessages:
         self, queue: LaneDispatch, lane: "QueueLane", run: list[int], persistent: bool
     ) -> Iterator[Cost]:
         source = self._core.store if persistent else self._core.spool
-        free = queue.free_of(run)
+        free = queue.locator.free_of(run)
         entries = [
             _shell(link.sequence, link.size, lane.priority, persistent=persistent)
             for link in found_links(source, lane.id, free)
@@ -124,9 +124,9 @@ class ExpiredMessages:
 
     def _dead_letter(self, queue: LaneDispatch, messages: list[Message]) -> None:
         """Remove messages that are not in flight."""
-        taken = set(queue.take_out([message.sequence for message in messages]))
+        taken = set(queue.withdrawal.take_out([message.sequence for message in messages]))
         messages = [message for message in messages if message.sequence in taken]
-        queue.removed(messages)
+        queue.withdrawal.removed(messages)
         send_dead_letters(self._core, queue, messages, "expired", CAUSE)
 
     def _load(self, lane: int, sequences: list[int], *, persistent: bool) -> list[Message]:

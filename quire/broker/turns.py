@@ -95,7 +95,7 @@ class Turns:
     def _begin_commit(self) -> None:
         """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
         commit, error = self._close_commit()
-        self._core.committing = commit
+        self._core.commit_begins(commit)
         if error is None and commit.batch:
             self.writer.submit(commit.batch)
         else:
@@ -103,7 +103,7 @@ class Turns:
             if error is not None:
                 self._end_commit(commit.batch, error, announcement)
             else:
-                self._core.committing = None
+                self._core.commit_ends()
                 self._complete(commit, announcement)
             announcement.end()
         self._core.meter.part("the beginning of a commit")
@@ -139,12 +139,12 @@ class Turns:
 
     def _end_commit(self, batch: WriteBatch, error: QuireError | None, announcement: Announcement) -> None:
         core = self._core
-        commit, core.committing = core.committing, None
+        commit = core.committing
         if commit is None or commit.batch is not batch:  # a sync of the store failed between commits
-            core.committing = commit
             if error is not None:
                 self._failure.refuse(error)
             return
+        core.commit_ends()
         if error is None:
             if core.store_error is not None:
                 self._failure.end()
@@ -158,7 +158,7 @@ class Turns:
     def _complete(self, commit: Commit, announcement: Announcement) -> None:
         """A commit is done: inform its listeners. They need no read of the store."""
         core = self._core
-        core.commits_done = commit.number
+        core.commit_done(commit)
         self._pacing.ended(commit)
         self._unwatched += commit.size
         if self._unwatched > self._disks.share:
@@ -176,6 +176,6 @@ class Turns:
     def _fail(self, commit: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed: what it had is passed on, and the store is asked again which sends of producers it has."""
         core = self._core
-        core.commits_done = commit.number
+        core.commit_done(commit)
         self._producers.failed(commit.batch, core.open.batch)
         self._failure.pass_on(commit, core.open, error, announcement)

@@ -19,7 +19,7 @@ from quire.cursors.source_part import SourcePart, read_part
 from quire.cursors.spool import Spool
 from quire.cursors.take_from import take_from
 from quire.message import MESSAGE_OVERHEAD, Message
-from quire.store.base import Link, StoreReader
+from quire.store.base import LaneReader, Link
 
 PAGE_LIMIT = 1000
 """Most messages of one read."""
@@ -46,7 +46,7 @@ class QueueCursor:
     """
 
     def __init__(
-        self, store: StoreReader, spool: Spool, lane: int, memory: MemoryUsage, clock: Clock, last: int
+        self, store: LaneReader, spool: Spool, lane: int, memory: MemoryUsage, clock: Clock, last: int
     ) -> None:
         self._store = store
         self._spool = spool
@@ -308,7 +308,7 @@ class QueueCursor:
             return True
         return first.size + MESSAGE_OVERHEAD <= available
 
-    def _next_links(self, source: StoreReader | Spool) -> list[Link]:
+    def _next_links(self, source: LaneReader | Spool) -> list[Link]:
         """The links of a source from the position on, the first one that is not skipped among them, if there is one."""
         links = source.links(self._lane, self.position + 1, 1)
         if links and links[0].sequence in self.skipped:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from quire.cursors.spool import Spool
 from quire.errors import StoreCorrupt
 from quire.message import Message
-from quire.store.base import StoreReader
+from quire.store.base import LaneReader
 
 
 class SourcePart(NamedTuple):
@@ -17,7 +17,7 @@ class SourcePart(NamedTuple):
     damage: StoreCorrupt | None = None
 
 
-def read_part(source: StoreReader | Spool, lane: int, start: int, budget: int, limit: int) -> SourcePart:
+def read_part(source: LaneReader | Spool, lane: int, start: int, budget: int, limit: int) -> SourcePart:
     """Read a part of a lane, from the store or the spool; if a record of it is damaged, what precedes that record."""
     try:
         page = source.page(lane, start, budget, limit)

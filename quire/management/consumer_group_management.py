@@ -5,8 +5,8 @@ from typing import Annotated
 
 from quire.broker.streams.groups import group_changes
 from quire.broker.streams.groups.assignment import Candidate, Strategy, assign
-from quire.broker.streams.groups.group import rebalance_settings
 from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
+from quire.broker.streams.groups.group_policy import rebalance_settings
 from quire.broker.streams.groups.group_progress import note_progress
 from quire.broker.streams.offsets import Start
 from quire.errors import InvalidArgument, UnknownConsumerGroup

@@ -87,7 +87,7 @@ class MessageTransfer:
         self._missing = set(choice.ids)
         self._limit = choice.limit
         self._most = min(choice.step, STEP)
-        self._start, self._last = 0, source.last
+        self._start, self._last = 0, source.locator.last
         if choice.after is not None:
             self._start, self._last = _place_of(choice.after)
         self._has_more = True
@@ -120,7 +120,7 @@ class MessageTransfer:
 
     def _step(self) -> int:
         clock, found, size = self._broker.core.clock, self._read(), 0
-        free = set(self._source.free_of([message.sequence for message in found], in_flight=self._copies))
+        free = set(self._source.locator.free_of([message.sequence for message in found], in_flight=self._copies))
         end = clock.monotonic() + BUDGET
         messages: list[Message] = []
         places: list[Placed] = []
@@ -171,8 +171,8 @@ class MessageTransfer:
     def _put(self, messages: list[Message], places: list[Placed]) -> None:
         """Put messages where they go, with the commit that removes them here."""
         if not self._copies:
-            self._source.take_out([message.sequence for message in messages])
-            self._source.removed(messages, by_operator=True)
+            self._source.withdrawal.take_out([message.sequence for message in messages])
+            self._source.withdrawal.removed(messages, by_operator=True)
         for message, (target, content) in zip(messages, places, strict=True):
             if target is not None:
                 target.transfer(content, message.expiration, message.priority, message.persistent)

@@ -118,7 +118,7 @@ class QueueStatusReader:
         return read(self._broker.core, queue, head, 0, 1).messages
 
     def _head_sequence(self, queue: "LaneDispatch") -> int:
-        heads = [message.sequence for message in queue.unstored()[:1]]
+        heads = [message.sequence for message in queue.locator.unstored()[:1]]
         for lane in queue.lanes:
             if (head := lane.head()) is not None:
                 heads.append(head)

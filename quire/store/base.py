@@ -29,16 +29,13 @@ from quire.store.records import (
 
 __all__ = [
     "FIRST_EXPIRATION", "FORMAT_VERSION", "IDENTITY", "MAX_MARK_KEY", "Delivery", "Expiration", "LaneBatch",
-    "LaneState", "Link", "Page", "Store", "StoreReader", "StoredDestination", "Sync", "WriteBatch", "walk",
+    "LaneReader", "LaneState", "Link", "Page", "Store", "StoreReader", "StoredDestination", "Sync", "WriteBatch",
+    "walk",
 ]  # fmt: skip
 
 
-class StoreReader(ABC):
-    """The reading half of a store: of its newest commit, or of a snapshot."""
-
-    @abstractmethod
-    def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
+class LaneReader(ABC):
+    """What is read of lanes."""
 
     @abstractmethod
     def lane_state(self, lane: int) -> LaneState:
@@ -83,6 +80,14 @@ class StoreReader(ABC):
     @abstractmethod
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states of a lane from a sequence on, in ascending sequence."""
+
+
+class StoreReader(LaneReader):
+    """The reading half of a store: of its newest commit, or of a snapshot."""
+
+    @abstractmethod
+    def destinations(self) -> list[StoredDestination]:
+        """All destinations, by id."""
 
     @abstractmethod
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:

@@ -149,7 +149,7 @@ class World:
         broker = self.stepped.broker
         for name, queue in broker.queues.items():
             states = [self.raw.lane_state(lane.id) for lane in queue.lanes]
-            unstored = queue.unstored()
+            unstored = queue.locator.unstored()
             found = sum([s.count for s in states]) + len(unstored), sum([s.bytes for s in states])
             assert (queue.depth, queue.bytes) == (found[0], found[1] + sum([m.size for m in unstored])), name
         for name, topic in broker.destinations.topics.items():

@@ -267,9 +267,9 @@ class DispatchMachine(RuleBasedStateMachine):
         """Messages are taken out, wherever they wait."""
         there = read(self.stepped.broker.core, self.queue, 0, 1 << 30, 1000).messages
         wanted = [message.sequence for index, message in enumerate(there) if index in chosen]
-        free = set(self.queue.take_out(wanted))
+        free = set(self.queue.withdrawal.take_out(wanted))
         leaving = [message for message in there if message.sequence in free]
-        self.queue.removed(leaving)
+        self.queue.withdrawal.removed(leaving)
         for item in self.items_of(leaving):
             assert item.is_waiting
             item.is_gone = True
@@ -350,7 +350,7 @@ class DispatchMachine(RuleBasedStateMachine):
 
     @property
     def part(self) -> Any:
-        return self.queue._open
+        return self.queue.commits.open
 
     def start(self) -> Start:
         groups = self.queue.dispatcher.groups.groups

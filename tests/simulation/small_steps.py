@@ -20,7 +20,7 @@ STEPS = {
     "quire.server.stomp.stomp_session.OUTPUT_LIMIT": 2000,
     "quire.broker.queues.lane_subscription.HOLES_LIMIT": HOLES,
     "quire.broker.queues.subscription_lane.SCAN_LIMIT": 4,
-    "quire.broker.streams.groups.group_partition.EARLY_HOLES": 3,
+    "quire.broker.queues.lane_subscription.EARLY_HOLES": 3,
     "quire.broker.streams.groups.retry_purge.STEP": 2,
     "quire.broker.streams.groups.retry_records.LINKS_AT_ONCE": 3,
     "quire.broker.streams.groups.group_removal.STEP": 3,

@@ -23,12 +23,10 @@ class Part(Protocol):
     @property
     def owner(self) -> "Owner":
         """Who."""
-        ...
 
     @property
     def appends(self) -> list[Message]:
         """New messages, in ascending sequence."""
-        ...
 
 
 class Owner(Protocol):
@@ -37,7 +35,6 @@ class Owner(Protocol):
     @property
     def ledger(self) -> DestinationLedger | None:
         """Where events of its messages are noted; None if they are not."""
-        ...
 
     def fill(self, commit: "Commit") -> None:
         """Put what has gathered into a commit.
@@ -45,11 +42,9 @@ class Owner(Protocol):
         Raises:
             StoreError: the spool took nothing.
         """
-        ...
 
     def committed(self, part: Any) -> None:
         """A commit is done; ``part`` is what it had of this owner."""
-        ...
 
     def commit_failed(self, part: Any, restored: set[int]) -> None:
         """A commit failed, nothing of it is stored.
@@ -57,7 +52,6 @@ class Owner(Protocol):
         Args:
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
-        ...
 
 
 class CommittedTransaction(Protocol):

@@ -105,6 +105,10 @@ class Core:
         self._turn_asked = self._turn_includes = False
         self._unwritten: dict[Session, None] = {}
 
+    def connect(self, directory: Directory, advisories: Advisories, ledger: Ledger) -> None:
+        """The services above the core are there."""
+        self.directory, self.advisories, self.ledger = directory, advisories, ledger
+
     def next_message_id(self) -> int:
         """The number of a new message; its id is ``id_prefix`` and this number."""
         self._ids += 1
@@ -185,6 +189,18 @@ class Core:
         commit, self.open = self.open, Commit(self.open.number + 1)
         commit.size, self.open_bytes = self.open_bytes, 0
         return commit
+
+    def commit_begins(self, commit: Commit) -> None:
+        """A commit is under way."""
+        self.committing = commit
+
+    def commit_ends(self) -> None:
+        """No commit is under way any more."""
+        self.committing = None
+
+    def commit_done(self, commit: Commit) -> None:
+        """A commit has ended, well or not: all it has is told so now."""
+        self.commits_done = commit.number
 
     # Turns.
 

@@ -12,11 +12,9 @@ class LedgerLane(Protocol):
 
     def now_ms(self) -> int:
         """The time, in milliseconds since the epoch."""
-        ...
 
     def note(self, run: Run) -> None:
         """Something happened that is written with the next commit."""
-        ...
 
 
 class DestinationLedger:

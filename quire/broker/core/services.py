@@ -15,45 +15,35 @@ class Advisories(Protocol):
 
     def destination_created(self, destination: Destination, *, temporary: bool = False) -> None:
         """A destination is there."""
-        ...
 
     def destination_deleted(self, destination: Destination, *, temporary: bool = False) -> None:
         """A destination is gone."""
-        ...
 
     def slow_consumer(self, subscription: Subscription) -> None:
         """A consumer does not keep up."""
-        ...
 
     def watch(self, pattern: Pattern) -> None:
         """A consumer of a pattern of topics is there, and hears advisories that match."""
-        ...
 
     def unwatch(self, pattern: Pattern) -> None:
         """It is gone."""
-        ...
 
     def no_consumer(self, destination: Destination, policy: Policy, messages: list[Message]) -> None:
         """Messages came to a destination without consumers."""
-        ...
 
     def tells_expired(self, destination: Destination, policy: Policy) -> bool:
         """Whether an advisory of expired messages would reach a consumer."""
-        ...
 
     def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
         """A message has expired."""
-        ...
 
     def dead_lettered(
         self, destination: Destination, policy: Policy, message: Message, address: Destination, cause: str
     ) -> None:
         """A message became a dead letter."""
-        ...
 
     def message_discarded(self, subscription: Subscription, message: Message, discarded: int) -> None:
         """A consumer that does not keep up loses a message."""
-        ...
 
 
 class Ledger(LedgerLane, Protocol):
@@ -61,7 +51,6 @@ class Ledger(LedgerLane, Protocol):
 
     def of(self, destination: Destination, *, subscriber: str = "", lane: int = 0) -> DestinationLedger | None:
         """What is to be told of a destination; None if its policy does not ask for it."""
-        ...
 
 
 class Target(Protocol):
@@ -74,15 +63,12 @@ class Target(Protocol):
             expiration: milliseconds since the epoch; 0 for never.
             persistent: whether it must survive the broker.
         """
-        ...
 
     def expect_groups(self) -> None:
         """Messages of groups are about to be sent here."""
-        ...
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Any:
         """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
-        ...
 
 
 class Directory(Protocol):
@@ -90,8 +76,6 @@ class Directory(Protocol):
 
     def queue(self, name: str) -> Target:
         """The queue of a name."""
-        ...
 
     def topic(self, name: str) -> Target:
         """The topic of a name."""
-        ...

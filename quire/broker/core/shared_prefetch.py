@@ -14,31 +14,24 @@ class Whole(Protocol):
 
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now."""
-        ...
 
     def waits(self, child: Subscription) -> bool:
         """Whether a child is served as soon as there is credit."""
-        ...
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
         """A child was given messages that it has to acknowledge."""
-        ...
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
         """Messages of a child are settled."""
-        ...
 
     def extended(self, child: Subscription) -> None:
         """The number of a child's messages has changed that take no credit."""
-        ...
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
         """What was given out up to and including a message, in that order, by child."""
-        ...
 
     def leave_now(self, child: Subscription) -> None:
         """A child that is to go does so now."""
-        ...
 
 
 class ChildSubscription(Subscription):
@@ -88,9 +81,6 @@ class SharedPrefetch:
 
     A child that finds no credit waits. When there is some again, children get it in the order they have waited: what is
     done for an acknowledgement does not grow with their number.
-
-    Attributes:
-        prefetch: as given.
     """
 
     def __init__(self, core: Core, prefetch: int) -> None:

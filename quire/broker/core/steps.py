@@ -35,11 +35,9 @@ class Commits(Protocol):
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed."""
-        ...
 
     def ask_turn(self) -> None:
         """Have a turn soon."""
-        ...
 
 
 class Steps:

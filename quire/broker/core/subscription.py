@@ -70,31 +70,25 @@ class Dispatching(Protocol):
     @property
     def destination(self) -> Destination:
         """Whose messages they are."""
-        ...
 
     @property
     def policy(self) -> Policy:
         """What applies to it."""
-        ...
 
     @property
     def depth(self) -> int:
         """How many messages it has, those in flight included."""
-        ...
 
     @property
     def subscriptions(self) -> list["Subscription"]:
         """Its consumers."""
-        ...
 
     @property
     def in_flight(self) -> int:
         """How many messages consumers have."""
-        ...
 
     def dispatch(self) -> None:
         """Give out now what can be given out."""
-        ...
 
 
 class Source(Dispatching, Protocol):
@@ -112,33 +106,26 @@ class Source(Dispatching, Protocol):
 
     def wake(self) -> None:
         """Dispatch at the end of this turn, if there may be something to dispatch."""
-        ...
 
     def acknowledge(self, messages: list[Message]) -> None:
         """Messages are done with; they are out of the in-flight table."""
-        ...
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Messages cannot be delivered (``expired``, ``failed``); they become dead letters by policy."""
-        ...
 
     def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
         """Messages were not acknowledged, or rejected; ``Queue.redeliver`` says what is what."""
-        ...
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries."""
-        ...
 
     def restore(self, messages: list[Message]) -> None:
         """The transaction failed in which messages were acknowledged: they are here again."""
-        ...
 
     def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None:
         """A consumer goes; ``lost`` if it vanished without a word."""
-        ...
 
 
 class Departing(Protocol):
@@ -146,7 +133,6 @@ class Departing(Protocol):
 
     def finish(self) -> None:
         """All of it is done now."""
-        ...
 
 
 class Subscription:

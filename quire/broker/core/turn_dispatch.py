@@ -24,7 +24,6 @@ class Resident(Protocol):
 
     def give_up_memory(self) -> bool:
         """Move them to the spool; whether memory is free now."""
-        ...
 
 
 class Creditor(Protocol):
@@ -32,7 +31,6 @@ class Creditor(Protocol):
 
     def serve_waiting(self) -> None:
         """While there is credit: let those have it that wait for it."""
-        ...
 
 
 class TurnDispatch:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quire.broker.queues.lane_records import LaneKeys, encode_state
+from quire.broker.queues.lane_records import LaneKeys, LaneRecords, encode_state
+from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import charged_elsewhere
 from quire.broker.queues.subscription_lane import SubscriptionLane
@@ -12,12 +13,25 @@ from quire.message import Message
 from quire.store.base import WriteBatch
 
 
+class ProgressRecord(Protocol):
+    """What else the store has of how far a subscription has come."""
+
+    def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
+        """Put it into a batch, as it is when the commit is done.
+
+        Args:
+            dispatch_marks: in the order of the lanes of its topic or partition.
+        """
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done."""
+
+
 class RecordHolder(Protocol):
     """Whose records they are."""
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """Those of some sequences that nobody needs any more: their records are removed."""
-        ...
 
 
 class AckSetSettlement:
@@ -25,17 +39,20 @@ class AckSetSettlement:
 
     Args:
         lanes: what the subscription has of the lanes, those of higher priority first.
+        progress: what else the store has of it.
     """
 
     charge: Callable[[int], None] = staticmethod(charged_elsewhere)
 
     def __init__(
-        self, holder: RecordHolder, lanes: Sequence[SubscriptionLane], keys: LaneKeys, finished: AckSet
-    ) -> None:
+        self, holder: RecordHolder, lanes: Sequence[SubscriptionLane], keys: LaneKeys, finished: AckSet,
+        progress: ProgressRecord,
+    ) -> None:  # fmt: skip
         self._holder = holder
         self._lanes = lanes
         self._keys = keys
         self._finished = finished
+        self._progress = progress
 
     def write(self, part: QueuePart, batch: WriteBatch) -> None:
         """Put what is settled, and what is known of deliveries, into a batch."""
@@ -51,11 +68,30 @@ class AckSetSettlement:
                 marks[self._state_key(message)] = None
         if done := self._holder.done_by_all(sequences):
             self._remove_records(part, done, batch)
+        self._progress.write(part, self._dispatch_marks_after(part), batch)
+
+    def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
+        """The dispatch marks when a commit is done, in the order of the lanes of the topic or the partition."""
+        return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self._lanes)]
+
+    def _records_of(self, message: Message) -> LaneRecords:
+        return (self._lanes[0] if len(self._lanes) == 1 else self._lanes[9 - message.priority]).reader
 
     def _state_key(self, message: Message) -> str:
-        lanes = self._lanes
-        lane = lanes[0] if len(lanes) == 1 else lanes[9 - message.priority]
-        return lane.reader.keys.state(message.sequence)
+        return self._records_of(message).keys.state(message.sequence)
+
+    def set_states(self, messages: list[Message]) -> None:
+        """Tell messages of one lane what is known of their deliveries."""
+        if messages:
+            self._records_of(messages[0]).set_states(messages)
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done."""
+        self._progress.committed(part)
+
+    def may_have(self, lane: QueueLane, sequence: int) -> bool:
+        """Whether anything up to a sequence is not finished."""
+        return self._finished.next_unfinished(0) <= sequence
 
     def _remove_records(self, part: QueuePart, done: list[int], batch: WriteBatch) -> None:
         """Remove records that it was the last one to need, of those that a commit finishes."""

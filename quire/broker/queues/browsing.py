@@ -80,13 +80,13 @@ def entries(core: Core, queue: "LaneDispatch", start: int, limit: int, *, in_fli
         start: the first sequence wanted; it need not be there.
         in_flight: whether those are wanted that consumers have; without, only stored ones of them are there.
     """
-    sources = [iter(queue.unstored_from(start, limit, in_flight=in_flight))]
+    sources = [iter(queue.locator.unstored_from(start, limit, in_flight=in_flight))]
     portion = limit if len(queue.lanes) == 1 else -(-limit // len(queue.lanes)) + 1
     for lane in queue.lanes:
         sources.append(_stored(lane.links, lane, start, portion, persistent=True))
         if not core.spool.is_empty(lane.id):
             sources.append(_stored(partial(core.spool.links, lane.id), lane, start, portion, persistent=False))
-    last = queue.last
+    last = queue.locator.last
     in_order = takewhile(lambda message: message.sequence <= last, merge(*sources, key=_sequence))
     return list(islice(in_order, limit))
 
@@ -134,7 +134,7 @@ def read(core: Core, queue: "LaneDispatch", start: int, byte_budget: int, limit:
 
 def described(queue: "LaneDispatch", messages: list[Message]) -> list[BrowsedMessage]:
     """What is told of messages of a queue."""
-    in_flight = queue.in_flight_of([message.sequence for message in messages])
+    in_flight = queue.locator.in_flight_of([message.sequence for message in messages])
     return [_described(queue, message, message.sequence in in_flight) for message in messages]
 
 

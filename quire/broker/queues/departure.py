@@ -30,7 +30,7 @@ class Departure:
     def begin(self) -> None:
         """Take the first step, and the others in later turns if there are any."""
         self._queue.awaited += 1
-        self._core.leaving[self] = None
+        self._core.departs(self)
         self._subscription.departure = self
         if self._step():
             self._core.steps.add(self._step, "the end of a consumer", stores=False)
@@ -41,7 +41,7 @@ class Departure:
         if self._queue.return_some(self._subscription, self._cause):
             return True
         self._is_over = True
-        del self._core.leaving[self]
+        self._core.departed(self)
         self._queue.awaited -= 1
         self._queue.remove(self._subscription, self._cause, lost=self._lost)
         self._gone()

@@ -7,6 +7,9 @@ happen anyway. After a crash, what is at or below the mark comes back flagged as
 STEP = 4096
 """How far ahead of dispatch the mark is written at the most, in sequences."""
 
+NEVER_STORED = 1 << 62
+"""The mark of a lane of which nothing is stored: there is no crash after which anything could come back."""
+
 
 class DispatchMark:
     """One lane's mark: what is stored, what is on its way there, and what is wanted."""

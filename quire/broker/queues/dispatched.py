@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.lane_commits import LaneCommits
+from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.queues.queue_lane import QueueLane
 from quire.message import Message
 from quire.settings import Policy
@@ -15,65 +17,47 @@ class Dispatched(Protocol):
     Attributes:
         policy: what applies to it.
         subscriptions: its consumers, in the order they came.
+        locator: says where its messages are.
+        commits: what it has in commits.
     """
 
     policy: Policy
     subscriptions: list[Subscription]
+    locator: MessageLocator
+    commits: LaneCommits
 
     @property
     def lanes(self) -> Sequence[QueueLane]:
         """Its lanes, those of higher priority first."""
-        ...
 
     @property
     def grouped(self) -> bool:
         """Whether it may have messages of groups."""
-        ...
 
     @property
-    def group_header(self) -> bytes:
-        """The header whose value is a message's group."""
-        ...
+    def group_header(self) -> bytes | None:
+        """The header whose value is a message's group; None if there are no messages of groups."""
 
     @property
     def room(self) -> int:
         """How many more messages its consumers may have, all together."""
-        ...
 
     @property
     def window(self) -> int:
         """How many messages its consumers may have in flight, all together."""
-        ...
 
     @property
     def is_given_out(self) -> bool:
         """Whether it has one consumer, and that has all there is."""
-        ...
 
     def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Give messages to a consumer that has credit for them."""
-        ...
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Remove resident messages that cannot be delivered."""
-        ...
 
     def wake(self) -> None:
         """Dispatch at the end of this turn."""
-        ...
-
-    def write_mark(self) -> None:
-        """A dispatch mark has to be written further ahead, soon."""
-        ...
 
     def memory_released(self) -> bool:
         """Memory was released: try again. Whether nothing is refused any more."""
-        ...
-
-    def unsettled(self) -> set[int]:
-        """The sequences of messages that came back and of which the store does not know it yet."""
-        ...
-
-    def out_sequences(self) -> set[int]:
-        """The sequences of messages that consumers have or that are being removed."""
-        ...

@@ -96,7 +96,7 @@ class Dispatcher:
             lane.parking.with_selectors = with_selectors
         self.groups.lend(set(queue.subscriptions).difference(eligible))
         if self._selective.consumers_changed(eligible):
-            out = queue.out_sequences()
+            out = queue.locator.out_sequences()
             for lane in queue.lanes:
                 lane.rewind(out)
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from quire.cursors.spool import Spool
-from quire.store.base import Link, StoreReader
+from quire.store.base import LaneReader, Link
 
 GAP = 32
 """Records that are so near to each other are read together, with what is between them."""
 
 
-def found_links(source: StoreReader | Spool, lane: int, sequences: list[int]) -> list[Link]:
+def found_links(source: LaneReader | Spool, lane: int, sequences: list[int]) -> list[Link]:
     """The links of those records that are there."""
     found: list[Link] = []
     for run in _runs(sequences):

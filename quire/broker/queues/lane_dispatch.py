@@ -5,21 +5,24 @@ Each of them is given messages in its own way, and what it has settled is stored
 """
 
 from collections.abc import Sequence
-from heapq import nsmallest
-from operator import attrgetter
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
+from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.dispatcher import Dispatcher
-from quire.broker.queues.message_groups import GROUP_ID, MessageGroups
-from quire.broker.queues.queue_lane import END, QueueLane
+from quire.broker.queues.lane_commits import LaneCommits
+from quire.broker.queues.message_groups import MessageGroups
+from quire.broker.queues.message_locator import MessageLocator
+from quire.broker.queues.queue_lane import END, QueueLane, by_lane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import Settlement
 from quire.broker.queues.redelivery import Redelivery
-from quire.broker.queues.redelivery_delay import redelivery_delay
+from quire.broker.queues.redelivery_delay import RetryDelays
+from quire.broker.queues.withdrawal import Withdrawal
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
 from quire.errors import StoreCorrupt, StoreError
@@ -40,37 +43,39 @@ class LaneDispatch:
     Args:
         ledger: where events of its messages are noted; None if its policy does not ask for it.
         lanes: those of higher priority first.
+        settlement: what settling a message means to the store.
+        damage: what the log says when the next message cannot be read.
+        handlers: what is called where the kinds of destinations differ.
 
     Attributes:
-        core: as given.
-        destination: as given.
-        policy: as given.
-        ledger: as given.
-        lanes: as given.
-        memory: as given.
         depth: how many messages it has, those in flight included; exact.
         bytes: their sizes.
         subscriptions: its consumers, in the order they came.
+        commits: what it has in commits.
         dispatcher: gives out its messages.
+        locator: says where its messages are.
+        withdrawal: takes messages out for others than consumers.
         paused: whether dispatch is stopped by an operator.
-        awaited: how many consumers are about to leave, and have messages that come back before later ones go out.
+        awaited: for how many nothing is dispatched until they are done: for consumers that leave, and give back what
+            comes before later messages; for the removal of retries.
         fault: why the store cannot give its next message; None while it can.
         fault_since: since when, on the monotonic clock.
         first_expiry: no message that is only in memory, and with no consumer, expires before this time, in milliseconds
             since the epoch; 0 if none ever expires.
-        group_header: the header whose value is a message's group.
+        max_in_flight: how many messages its consumers may have, all together.
+        retry_delays: how long a message that failed waits; None for what the policy says.
+        group_header: the header whose value is a message's group; None if it has no messages of groups.
         subscriber: whose dead letters they are, if they are of a durable subscription.
     """
 
-    group_header = GROUP_ID
     is_deleted = False
     subscriber = ""
     lanes: Sequence[QueueLane]
 
     def __init__(
         self, core: Core, destination: Destination, policy: Policy, ledger: DestinationLedger | None,
-        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement,
-        groups_kind: type[MessageGroups] = MessageGroups,
+        lanes: Sequence[QueueLane], memory: MemoryUsage, settlement: Settlement, damage: DamageReport,
+        handlers: DispatchHandlers, groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.core = core
         self.destination = destination
@@ -86,27 +91,27 @@ class LaneDispatch:
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
         self.first_expiry = 0
-        self._settlement = settlement
+        self.max_in_flight = END
+        self.retry_delays: RetryDelays | None = None
+        self.group_header: bytes | None = None
+        self.commits = LaneCommits(core, self, lanes, settlement)
+        self._damage = damage
+        self._handlers = handlers
         self._charge = settlement.charge
-        self._settles_with = 0
-        self._open = QueuePart(self)
+        self.locator = MessageLocator(lanes, self.subscriptions, self.commits.parts)
         self.dispatcher = Dispatcher(core, self, groups_kind)
-        self._redelivery = Redelivery(core, self, self.dispatcher)
+        self._redelivery = Redelivery(core, self, self.dispatcher, handlers.relocate)
+        self.withdrawal = Withdrawal(self, self._redelivery.show, handlers.refuse_hiding)
 
     @property
     def grouped(self) -> bool:
         """Whether it may have messages of groups."""
-        return False
-
-    @property
-    def last(self) -> int:
-        """The highest sequence whose commit was announced."""
-        return max([lane.cursor.last for lane in self.lanes])
+        return self.group_header is not None
 
     @property
     def room(self) -> int:
-        """How many more messages its consumers may have, all together: as many as each may have for itself."""
-        return END
+        """How many more messages its consumers may have, all together."""
+        return END if self.max_in_flight == END else self.max_in_flight - self.in_flight
 
     @property
     def window(self) -> int:
@@ -117,65 +122,53 @@ class LaneDispatch:
         """The lane that one of its messages is in."""
         return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
 
+    def take_policy(self, policy: Policy, ledger: DestinationLedger | None, memory_limit: int) -> None:
+        """Another policy applies from now on."""
+        self.policy, self.ledger, self.memory.limit = policy, ledger, memory_limit
+        self.dispatcher.consumers_changed()
+        self.wake()
+
     # Messages come.
 
-    def _came(self, messages: list[Message], size: int) -> None:
+    def _came(self, messages: list[Message]) -> None:
         """Count messages that were committed, and let the cursors have them."""
+        size = sum([message.size for message in messages])
+        self._charge(size)
         self.depth += len(messages)
         self.enqueued += len(messages)
         self.bytes += size
-        if len(self.lanes) == 1:
-            self.lanes[0].cursor.committed(messages)
-        else:
-            for lane in self.lanes:
-                if own := lane.own(messages):
-                    lane.cursor.committed(own)
+        for lane, own in by_lane(self.lanes, messages):
+            lane.cursor.committed(own)
 
     # Commits.
 
     def fill(self, commit: Commit) -> None:
         """Put what has gathered into a commit."""
-        part, self._open = self._open, QueuePart(self)
-        commit.parts[self] = part
-        for lane in self.lanes:
-            if (mark := lane.mark.take()) is not None:
-                part.marks[lane.id] = mark
-        self._settlement.write(part, commit.batch)
+        if self._handlers.gathered is not None:
+            self._handlers.gathered()
+        self.commits.fill(commit)
 
     def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
-        if part.marks or part.excluded:
-            self._note_marks(part)
+        """A commit is done: what it brought can be dispatched."""
+        self.commits.committed(part)
+        if appends := part.appends:
+            self._came(appends)
+            if not self.subscriptions:
+                if part.mixed:
+                    self.core.dispatch.idle(self)
+                if self.policy.send_advisory_if_no_consumers:
+                    self.core.advisories.no_consumer(self.destination, self.policy, appends)
         self._wake_if_needed()
 
-    def _note_marks(self, part: QueuePart) -> None:
-        """What a commit has stored of marks, and what cursors do not come to again."""
-        for lane in self.lanes:
-            lane.mark.stored = part.marks.get(lane.id, lane.mark.stored)
-            lane.cursor.excluded -= part.excluded
-
     def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what it had is put into the next one.
+        """A commit failed: what it had is put into the next one; what came is refused, or comes again.
 
         Args:
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
-        following = self._open
-        if restored:
-            self._settlement.undo([message for message in part.removals if id(message) in restored])
-        following.removals = [m for m in part.removals if id(m) not in restored] + following.removals
-        following.deliveries = {**part.deliveries, **following.deliveries}
-        following.excluded |= part.excluded
-        for lane in self.lanes:
-            lane.mark.failed()
-        if self._settles_with == self.core.commits_done:
-            self._settles_with = self.core.open_commit_number
-        self.core.list_part(following)
-
-    def write_mark(self) -> None:
-        """A dispatch mark has to be written further ahead, soon."""
-        self.core.list_part(self._open)
-        self.core.hurry()
+        self.commits.failed(part, restored)
+        if self._handlers.appends_failed is not None:
+            self._handlers.appends_failed(part)
 
     # They go out.
 
@@ -190,7 +183,7 @@ class LaneDispatch:
         if len(subscriptions) != 1 or self.dispatcher.looks:
             self.wake()
         elif self.is_given_out or subscriptions[0].waits_for_credit:
-            self.core.dispatch.watched[self] = None
+            self.core.dispatch.watch(self)
         else:
             self.wake()
 
@@ -202,7 +195,9 @@ class LaneDispatch:
 
     def dispatch(self) -> None:
         """Give messages to consumers; a message that cannot be read stops this queue and no other."""
-        if self.paused or self.awaited or self._settles_with > self.core.commits_done:
+        if self._handlers.gathered is not None:
+            self._handlers.gathered()
+        if self.paused or self.awaited or not self.commits.is_settled:
             return
         try:
             self.dispatcher.dispatch()
@@ -227,15 +222,11 @@ class LaneDispatch:
     def _report(self, fault: StoreError) -> None:
         """The next message cannot be read: dispatch stands before it, and says so once."""
         if self.fault is None:
-            self._tell_of(fault)
+            self._damage.log(fault)
             self.fault_since = self.core.clock.monotonic()
         if not isinstance(fault, StoreCorrupt):
             self.core.scheduler.call_later(READ_AGAIN, self.wake)
         self.fault = fault
-
-    def _tell_of(self, fault: StoreError) -> None:
-        """Say in the log that the next message cannot be read."""
-        raise NotImplementedError
 
     def memory_released(self) -> bool:
         """Memory was released: try again. Whether nothing is refused any more."""
@@ -249,17 +240,18 @@ class LaneDispatch:
         self.dequeued += len(messages)
         if self.ledger is not None:
             self.ledger.acknowledged(messages)
-        self._remove(messages)
+        self.settle(messages)
         self._release(messages)
         if self.dispatcher.looks:
             self.dispatcher.groups.settled(messages)
 
-    def _remove(self, messages: list[Message]) -> None:
+    def settle(self, messages: list[Message]) -> None:
+        """Messages are done with, and take no memory: they are gone when the open commit is done."""
         size = sum([message.size for message in messages])
         self.depth -= len(messages)
         self.bytes -= size
         self._charge(-size)
-        part = self._open
+        part = self.commits.open
         part.removals += messages
         if not part.listed:
             self.core.list_part(part)
@@ -267,26 +259,21 @@ class LaneDispatch:
 
     def _release(self, messages: list[Message]) -> None:
         """Give back the memory of messages that were resident."""
-        if len(self.lanes) == 1:
-            self.lanes[0].cursor.release(messages)
-        else:
-            for lane in self.lanes:
-                lane.cursor.release(lane.own(messages))
+        for lane, own in by_lane(self.lanes, messages):
+            lane.cursor.release(own)
 
     def remove_resident(self, messages: list[Message]) -> None:
         """Remove resident messages that are in no consumer's in-flight table, and give back their memory."""
-        self._remove(messages)
+        self.settle(messages)
         self._release(messages)
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
         """Remove resident messages that cannot be delivered; they become dead letters by policy, in the same commit."""
         self.remove_resident(messages)
         self.dispatcher.groups.settled(messages)
-        send_dead_letters(self.core, self, self._letters(messages), reason, cause, subscriber=self.subscriber)
-
-    def _letters(self, messages: list[Message]) -> list[Message]:
-        """What messages are as dead letters."""
-        return messages
+        if (as_letter := self._handlers.as_letter) is not None:
+            messages = [as_letter(message) for message in messages]
+        send_dead_letters(self.core, self, messages, reason, cause, subscriber=self.subscriber)
 
     @property
     def is_dead_letter_queue(self) -> bool:
@@ -312,22 +299,12 @@ class LaneDispatch:
             if message.expiration and not message.stored:
                 self.note_expiry(message.expiration)
         self._redelivery.take(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
-        self.core.list_part(self._open)
+        self.commits.list()
         self.wake()
-
-    def redelivery_delay_ms(self, message: Message) -> int:
-        """How long a message that failed waits for its next delivery, in milliseconds."""
-        return round(redelivery_delay(self.policy, message.failures, self.core.random) * 1000)
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries, with the open commit."""
-        if message.stored:
-            self._open.deliveries[message.sequence] = (message, state)
-            self.core.list_part(self._open)
-
-    def move_to_tail(self, messages: list[Message]) -> None:
-        """Messages that failed go behind all others, if the policy says so: that of a queue may."""
-        raise NotImplementedError
+        self.commits.note_delivery(message, state)
 
     def restore(self, messages: list[Message]) -> None:
         """Put messages back whose acknowledgement was in a transaction that could not be committed."""
@@ -341,8 +318,8 @@ class LaneDispatch:
             message.stored = message.persistent  # the spool has given them up already
         self.redeliver(resident, 0, "the transaction of its acknowledgement failed")
         if len(resident) < len(messages):
-            self.show([message for message in messages if not message.content])
-        if self._settles_with >= self.core.commits_done:  # the last consumer left meanwhile: begin at the head
+            self.withdrawal.show([message for message in messages if not message.content])
+        if self.commits.rested_meanwhile:  # the last consumer left meanwhile: begin at the head
             self._rest()
             if self.subscriptions:
                 self._activate()
@@ -354,7 +331,7 @@ class LaneDispatch:
         self.subscriptions.append(subscription)
         self._activate()
         self.dispatcher.consumer_came()
-        self.wake()
+        self._consumers_changed()
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
         """A consumer goes; what it had in flight comes back.
@@ -371,6 +348,11 @@ class LaneDispatch:
         if not self.subscriptions:
             self._rest()
         self.dispatcher.consumer_left(subscription)
+        self._consumers_changed()
+
+    def _consumers_changed(self) -> None:
+        if self._handlers.consumers_changed is not None:
+            self._handlers.consumers_changed()
         self.wake()
 
     def return_some(self, subscription: Subscription, cause: str) -> bool:
@@ -397,13 +379,11 @@ class LaneDispatch:
         What was acknowledged or came back is known to the store when the open commit is done; until then nothing is
         dispatched, for a read would not see it.
         """
-        self.core.dispatch.ready.pop(self, None)
+        self.core.dispatch.rest(self)
         self.dispatcher.rest()
-        self._settles_with = self.core.open_commit_number
-        self.core.list_part(self._open)
-        self.core.hurry()
+        self.commits.await_settled()
         if self.memory.used:
-            self.core.dispatch.idle_residents[self] = None
+            self.core.dispatch.idle(self)
 
     def give_up_memory(self) -> bool:
         """Others need memory: put what only memory has into the spool, if nobody consumes here.
@@ -413,116 +393,10 @@ class LaneDispatch:
         """
         return any([lane.cursor.give_up() for lane in self.lanes])
 
-    # Somebody else takes messages out: expiry, purge, move.
-
-    def take_out(self, sequences: list[int]) -> list[int]:
-        """Begin to remove messages that are not in flight, without touching the cursor."""
-        free = self._discard(sequences)
-        if free:
-            self._open.excluded.update(free)
-            self.core.list_part(self._open)
-        return free
-
-    def hide(self, sequences: list[int]) -> list[int]:
-        """Take messages out of where they wait until they are shown, or settled: nobody else may have them.
-
-        Returns:
-            Those of them that are not in flight, and not being removed. They take no memory.
-        """
-        return self._discard(sequences)
-
-    def _discard(self, sequences: list[int]) -> list[int]:
-        free = self.free_of(sequences)
-        if free:
-            for lane in self.lanes:
-                lane.discard(set(free))
-        return free
-
-    def settle_hidden(self, messages: list[Message]) -> None:
-        """As ``acknowledge``, for hidden messages."""
-        if messages:
-            self.dequeued += len(messages)
-            if self.ledger is not None:
-                self.ledger.acknowledged(messages)
-            self._open.excluded.update([message.sequence for message in messages])
-            self._remove(messages)
-
-    def show(self, messages: list[Message]) -> None:
-        """Hidden messages wait again: those without contents where the store has them."""
-        self._redelivery.show(messages)
-        self.wake()
-
-    def free_of(self, sequences: list[int], *, in_flight: bool = False) -> list[int]:
-        """Those of some sequences that nobody has and that are not being removed; what else is out costs nothing.
-
-        Args:
-            in_flight: whether those that consumers have count as free.
-        """
-        last = self.last
-        free = {sequence for sequence in sequences if sequence <= last}
-        if not in_flight:
-            for subscription in self.subscriptions:
-                free.difference_update(subscription.in_flight.keys() & free)
-        for lane in self.lanes:
-            free.difference_update(free & lane.cursor.excluded)
-        for part in (self._open, *self.core.parts_of(self)):
-            free.difference_update([message.sequence for message in part.removals])
-        return sorted(free)
-
-    def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
-        """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
-
-        Args:
-            by_operator: whether somebody wanted them to go; otherwise the caller says what became of them.
-        """
-        if by_operator and self.ledger is not None:
-            self.ledger.removed(messages)
-        self._remove(messages)
-
-    def unstored(self) -> list[Message]:
-        """The messages that are nowhere but in memory, in order: non-persistent ones that found room."""
-        found = [m for s in self.subscriptions for m in s.in_flight.values() if not m.stored]
-        for lane in self.lanes:
-            found += lane.unstored()
-        return sorted(found, key=attrgetter("sequence"))
-
-    def unstored_from(self, start: int, limit: int, *, in_flight: bool) -> list[Message]:
-        """The first messages that are nowhere but in memory, in order.
-
-        Args:
-            start: the first sequence wanted; it need not be there.
-            in_flight: whether those that consumers have are wanted too.
-        """
-        found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]
-        if in_flight:
-            given = [message for s in self.subscriptions for message in s.in_flight.values() if not message.stored]
-            found += [message for message in given if message.sequence >= start]
-        return nsmallest(limit, found, key=attrgetter("sequence"))
-
-    def in_flight_of(self, sequences: list[int]) -> set[int]:
-        """Those of some sequences that consumers have."""
-        wanted = set(sequences)
-        return {sequence for s in self.subscriptions for sequence in s.in_flight.keys() & wanted}
-
     def note_expiry(self, expiration: int) -> None:
         """A message that is only in memory expires at a time."""
         if expiration < self.first_expiry or not self.first_expiry:
             self.first_expiry = expiration
-
-    def unsettled(self) -> set[int]:
-        """The sequences of messages that came back and of which the store does not know it yet."""
-        return {sequence for part in (self._open, *self.core.parts_of(self)) for sequence in part.deliveries}
-
-    def out_sequences(self) -> set[int]:
-        """The sequences of messages that consumers have or that are being removed."""
-        parts = (self._open, *self.core.parts_of(self))
-        leaving = {message.sequence for part in parts for message in part.removals}
-        excluded = {sequence for lane in self.lanes for sequence in lane.cursor.excluded}
-        return self.in_flight_sequences() | excluded | leaving
-
-    def in_flight_sequences(self) -> set[int]:
-        """The sequences of all messages that consumers have."""
-        return {sequence for s in self.subscriptions for sequence in s.in_flight}
 
     @property
     def in_flight(self) -> int:
@@ -530,21 +404,5 @@ class LaneDispatch:
         return sum([len(s.in_flight) for s in self.subscriptions])
 
     def stop(self) -> None:
-        """Before a clean stop, with no consumers left: nothing was delivered that the delivery states do not tell.
-
-        Only messages that were flagged by an earlier crash, and are still here, keep the mark.
-        """
-        for lane in self.lanes:
-            crashed = lane.cursor.redelivered_to
-            if crashed and self._may_have_to(lane.id, crashed):
-                self._open.marks[lane.id] = crashed
-            else:
-                self._open.marks[lane.id] = 0
-        self.core.list_part(self._open)
-
-    def _may_have_to(self, lane: int, sequence: int) -> bool:
-        """Whether a lane still has a message up to a sequence, as far as the store can be read."""
-        try:
-            return 0 < self.core.store.lane_state(lane).head <= sequence
-        except StoreError:
-            return True
+        """Before a clean stop, with no consumers left."""
+        self.commits.stop()

@@ -8,13 +8,11 @@ from quire.cursors.ack_set import AckSet
 from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store.base import (
-    FIRST_EXPIRATION,
     Delivery,
-    Expiration,
+    LaneReader,
     LaneState,
     Link,
     Page,
-    StoredDestination,
     StoreReader,
 )
 from quire.store.marks import walk_marks
@@ -62,17 +60,21 @@ def encode_state(state: Delivery) -> bytes:
     return _encode(tuple(state))
 
 
-class LaneRecords(StoreReader):
+class LaneRecords(LaneReader):
     """Reads a topic's lane or a stream's partition for a subscription.
 
+    Args:
+        is_stored: whether the store has the delivery states.
+
     Attributes:
-        lane: as given.
-        keys: as given.
         unstored: the delivery states of a subscription that stores none; None of the others.
         passed: the sequences of finished records that ``page`` gave in place of those that it has passed over.
     """
 
-    def __init__(self, store: StoreReader, lane: int, finished: AckSet, keys: LaneKeys, state: LaneState) -> None:
+    def __init__(
+        self, store: StoreReader, lane: int, finished: AckSet, keys: LaneKeys, state: LaneState, *,
+        is_stored: bool = True,
+    ) -> None:  # fmt: skip
         self.lane = lane
         self.keys = keys
         self.passed: set[int] = set()
@@ -80,7 +82,7 @@ class LaneRecords(StoreReader):
         self._finished = finished
         self._state = state
         self._nothing = (0, 0)
-        self.unstored: dict[int, Delivery] | None = None
+        self.unstored: dict[int, Delivery] | None = None if is_stored else {}
 
     def lane_state(self, lane: int) -> LaneState:
         """What was there at the start: how much was not finished, how far it may have been delivered."""
@@ -189,29 +191,3 @@ class LaneRecords(StoreReader):
                     message.deliveries, message.failures, message.not_before = state[:3]
                     message.redelivered = state.deliveries > 0
             start = states[-1][0] + 1 if len(states) == len(wanted) else last + 1
-
-    # Everything else is the store's.
-
-    def destinations(self) -> list[StoredDestination]:
-        """All destinations."""
-        return self._store.destinations()
-
-    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records of all lanes that have expired."""
-        return self._store.expired(now_ms, limit, after)
-
-    def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
-        return self._store.producer(producer_id)
-
-    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
-        return self._store.producers(start, limit)
-
-    def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
-        return self._store.mark(key)
-
-    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
-        return self._store.marks(prefix, start, limit)

@@ -10,12 +10,14 @@ from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
-from quire.broker.queues.ack_set_settlement import AckSetSettlement, UnstoredSettlement
+from quire.broker.queues.ack_set_settlement import AckSetSettlement, ProgressRecord, UnstoredSettlement
+from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import NO_HANDLERS, DispatchHandlers
+from quire.broker.queues.dispatch_mark import NEVER_STORED, DispatchMark
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.lane_records import LaneKeys, LaneRecords
 from quire.broker.queues.message_groups import MessageGroups
-from quire.broker.queues.queue_lane import END
-from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.queue_lane import END, by_lane
 from quire.broker.queues.subscription_lane import SubscriptionLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
@@ -24,6 +26,9 @@ from quire.message import Message
 from quire.selectors import Selector
 from quire.settings import Policy
 from quire.store.base import LaneState
+
+EARLY_HOLES = 1000
+"""With fewer holes in its ack set, a subscription looks at each message when it comes."""
 
 HOLES_LIMIT = 10_000
 """With so many holes in its ack set, a subscription is given nothing new: about 100 bytes of memory each."""
@@ -43,16 +48,13 @@ class LaneOwner(Protocol):
     @property
     def lanes(self) -> tuple[int, ...]:
         """The lanes' ids: one, or ten by priority."""
-        ...
 
     @property
     def memory(self) -> MemoryUsage:
         """The destination's node of the memory tree."""
-        ...
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """Those of some sequences that nobody needs any more: their records are removed."""
-        ...
 
 
 class LaneSubscription(LaneDispatch):
@@ -61,13 +63,11 @@ class LaneSubscription(LaneDispatch):
     Args:
         selector: which messages it wants; None for all.
         ledger: where events of its messages are noted; None if its policy does not ask for it.
+        progress: what else the store has of how far it has come.
         is_stored: whether it is there after a restart.
 
     Attributes:
-        keys: as given.
         lanes: what it has of the lanes, those of higher priority first.
-        finished: as given.
-        selector: as given.
         full_of_holes_since: since when it is given nothing new because of its ack set, on the monotonic clock.
     """
 
@@ -75,8 +75,9 @@ class LaneSubscription(LaneDispatch):
 
     def __init__(
         self, core: Core, owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
-        dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy, ledger: DestinationLedger | None,
-        groups_kind: type[MessageGroups] = MessageGroups, *, is_stored: bool = True,
+        progress: ProgressRecord, dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy,
+        ledger: DestinationLedger | None, damage: DamageReport, *, is_stored: bool = True,
+        handlers: DispatchHandlers = NO_HANDLERS, groups_kind: type[MessageGroups] = MessageGroups,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
@@ -84,13 +85,17 @@ class LaneSubscription(LaneDispatch):
         self.full_of_holes_since: float | None = None
         self._lane_owner = owner
         memory = MemoryUsage(0, owner.memory)
-        lanes = self._made_lanes(core, memory, dispatch_marks)
+        lanes = self._made_lanes(core, memory, dispatch_marks, is_stored=is_stored)
         kind = AckSetSettlement if is_stored else UnstoredSettlement
-        self._settled = kind(owner, lanes, keys, finished)
-        super().__init__(core, owner.destination, policy, ledger, lanes, memory, self._settled, groups_kind)
+        self._settled = kind(owner, lanes, keys, finished, progress)
+        super().__init__(
+            core, owner.destination, policy, ledger, lanes, memory, self._settled, damage, handlers, groups_kind
+        )
         self.depth, self.bytes = found.count, found.bytes
 
-    def _made_lanes(self, core: Core, memory: MemoryUsage, dispatch_marks: Sequence[int]) -> list[SubscriptionLane]:
+    def _made_lanes(
+        self, core: Core, memory: MemoryUsage, dispatch_marks: Sequence[int], *, is_stored: bool
+    ) -> list[SubscriptionLane]:
         """What is left of the owner's lanes; of ten each has a node of the memory tree so that each may flow."""
         ids, first = self._lane_owner.lanes, self._lane_owner.announced + 1
         lanes = []
@@ -99,13 +104,10 @@ class LaneSubscription(LaneDispatch):
             if len(ids) > 1:
                 keys, node, priority = keys.of_priority(index), MemoryUsage(0, memory), index
             state = LaneState(next_sequence=first, dispatch_mark=dispatch_marks[index])
-            records = LaneRecords(core.store, ids[index], self.finished, keys, state)
-            lanes.append(SubscriptionLane(core, self, records, node, priority))
+            records = LaneRecords(core.store, ids[index], self.finished, keys, state, is_stored=is_stored)
+            mark = DispatchMark(state.dispatch_mark if is_stored else NEVER_STORED)
+            lanes.append(SubscriptionLane(core, self, records, node, priority, mark))
         return lanes
-
-    def lane_of(self, message: Message) -> SubscriptionLane:
-        """The lane that one of its messages is in."""
-        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]
 
     def done_of(self, sequences: list[int]) -> list[int]:
         """Those of some sequences, in ascending order, that it needs no more; of a run that is done it asks once."""
@@ -135,14 +137,20 @@ class LaneSubscription(LaneDispatch):
 
     # Messages come.
 
-    def _admit(self, stored: list[Message]) -> None:
-        """Messages were committed that it wants, as far as can be told now: they are in memory if there is room."""
-        if len(self.lanes) == 1:
-            self.lanes[0].admit(stored)
-            return
-        for lane in self.lanes:
-            if own := lane.own(stored):
-                lane.admit(own)
+    @property
+    def looks_early(self) -> bool:
+        """Whether messages that the selector does not match are finished when they come, not when they are due."""
+        return self.selector is not None and self.finished.holes < EARLY_HOLES
+
+    def _come(self, stored: list[Message], wanted: list[Message]) -> None:
+        """Messages were committed. Those it wants, as far as can be told now, are in memory if there is room."""
+        self.depth += len(stored)
+        self.enqueued += len(stored)
+        if wanted is not stored:
+            self._pass_over(stored, wanted)
+        for lane, own in by_lane(self.lanes, wanted) if wanted else ():
+            lane.admit(own)
+        self.wake()
 
     def _pass_over(self, stored: list[Message], wanted: list[Message]) -> None:
         """Finish what was committed and is not wanted. The cursor may come to it before that is stored."""
@@ -151,8 +159,8 @@ class LaneSubscription(LaneDispatch):
         sequences = {message.sequence for message in unwanted}
         for lane in self.lanes:
             lane.cursor.excluded |= sequences
-        self._open.excluded |= sequences
-        self._remove(unwanted)
+        self.commits.exclude(sequences)
+        self.settle(unwanted)
 
     def _wants(self, message: Message) -> bool:
         return self.selector is None or self.selector.matches(message)
@@ -168,24 +176,5 @@ class LaneSubscription(LaneDispatch):
         if len(wanted) < len(run):
             passed = {message.sequence for message in wanted}
             unwanted = [message for message in run if message.sequence not in passed]
-            self._remove(unwanted)
-            self._release(unwanted)
+            self.remove_resident(unwanted)
         return wanted
-
-    def skip(self, first: int, last: int) -> None:
-        """Sequences that no message will ever have."""
-        self.finished.add_range(first, last)
-
-    # It is stored.
-
-    def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
-        """The dispatch marks when a commit is done, in the order of the owner's lanes."""
-        return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self.lanes)]
-
-    def stop(self) -> None:
-        """Before a clean stop: nothing was delivered that the delivery states do not tell."""
-        first = self.finished.next_unfinished(0)
-        for lane in self.lanes:
-            crashed = lane.cursor.redelivered_to
-            self._open.marks[lane.id] = crashed if first <= crashed else 0
-        self.core.list_part(self._open)

@@ -35,7 +35,7 @@ class NextMessages:
                 if run:
                     mark = lane.mark
                     if mark.reach(run[-1].sequence, self._queue.window):
-                        self._queue.write_mark()
+                        self._queue.commits.hurry()
                     return lane.cut(run, mark.stored + 1) if run[-1].sequence > mark.stored else run
             self.wait_if_refused(lane)
             if lane.is_scanning:
@@ -54,7 +54,7 @@ class NextMessages:
         """
         first = lane.first_of_window()
         if first == END and lane.returned and lane.cursor.blocked_since is not None:
-            lane.read_returned_again(self._queue.unsettled())
+            lane.read_returned_again(self._queue.locator.unsettled())
             first = lane.first_of_window()
             if first == END and lane.cursor.blocked_since is not None:
                 self.wait_if_refused(lane)
@@ -106,7 +106,7 @@ class NextMessages:
 
     def delay(self, lane: QueueLane, messages: list[Message]) -> None:
         """Let messages wait until they may be delivered."""
-        lane.delay(messages, self._queue.group_header if self._queue.grouped else None)
+        lane.delay(messages, self._queue.group_header)
         self.wake_when_due(lane)
 
     def wake_when_due(self, lane: QueueLane) -> None:
@@ -129,7 +129,7 @@ class NextMessages:
         now = self._core.clock.now_ms()
         if lane.delayed.earliest > now:
             return 0
-        sequences, sizes = lane.delayed.due(now, RECALL_LIMIT, self._queue.unsettled())
+        sequences, sizes = lane.delayed.due(now, RECALL_LIMIT, self._queue.locator.unsettled())
         if not sequences:
             return 0
         messages, count = self.recall(lane, sequences, sizes, lane.delayed.kept)
@@ -148,7 +148,7 @@ class NextMessages:
         """
         messages, count = lane.recall(sequences, sizes, kept)
         if not count and lane.cursor.window:
-            lane.give_up_window(self._queue.out_sequences())
+            lane.give_up_window(self._queue.locator.out_sequences())
             messages, count = lane.recall(sequences, sizes, kept)
         if not count:
             lane.memory.wait(self._queue.memory_released)

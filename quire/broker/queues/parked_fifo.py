@@ -22,7 +22,6 @@ class Fifo:
         group: the message group they are of; None if they are of none.
 
     Attributes:
-        group: as given.
         takers: who may take the first of them.
         since: since when nothing of it was taken, on the monotonic clock.
     """

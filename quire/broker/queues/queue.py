@@ -4,18 +4,18 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 ``dispatch``, ``acknowledge`` (into a later commit), and ``redeliver`` for what is not acknowledged.
 """
 
-import logging
 from collections.abc import Sequence
 
 from quire.broker.core.core import Core
+from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.message_groups import GROUP_ID
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.record_removal import RecordRemoval
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
-from quire.errors import StoreError
-from quire.logs import event
 from quire.message import Message
 from quire.store.base import Delivery, LaneState, StoredDestination
 
@@ -28,9 +28,6 @@ class Queue(LaneDispatch):
 
     Args:
         new: whether it is made now: then nothing is read, and nothing can fail.
-
-    Attributes:
-        stored: as given.
     """
 
     def __init__(self, core: Core, stored: StoredDestination, *, new: bool = False) -> None:
@@ -40,7 +37,12 @@ class Queue(LaneDispatch):
         memory = MemoryUsage(policy.memory_limit, core.memory)
         lanes = _lanes(core, stored, memory, new=new)
         settlement = RecordRemoval(lanes, core.spool, core.charge_stored)
-        super().__init__(core, destination, policy, core.ledger.of(destination), lanes, memory, settlement)
+        damage = DamageReport("queue.damaged", f"queue {stored.name}", {"queue": stored.name})
+        super().__init__(
+            core, destination, policy, core.ledger.of(destination), lanes, memory, settlement, damage,
+            DispatchHandlers(appends_failed=self._refuse, relocate=self._move_to_tail),
+        )  # fmt: skip
+        self.group_header = GROUP_ID if GROUPED in stored.settings else None
         states = [lane.state for lane in lanes]
         self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.paused = bool(stored.settings.get("paused"))
@@ -48,16 +50,8 @@ class Queue(LaneDispatch):
 
     def policy_changed(self) -> None:
         """Another policy applies from now on. Whether it is prioritized changes at the next start, if it is empty."""
-        self.policy = self.core.settings.policies.of(self.destination)
-        self.ledger = self.core.ledger.of(self.destination)
-        self.memory.limit = self.policy.memory_limit
-        self.dispatcher.consumers_changed()
-        self.wake()
-
-    @property
-    def grouped(self) -> bool:
-        """Whether it may have messages of groups."""
-        return GROUPED in self.stored.settings
+        policy = self.core.settings.policies.of(self.destination)
+        self.take_policy(policy, self.core.ledger.of(self.destination), policy.memory_limit)
 
     # A message comes in.
 
@@ -70,7 +64,7 @@ class Queue(LaneDispatch):
         """
         message = Message(self._next_sequence, content, expiration, priority, persistent)
         self._next_sequence += 1
-        part = self._open
+        part = self.commits.open
         part.appends.append(message)
         if not persistent:
             part.mixed = True
@@ -86,8 +80,8 @@ class Queue(LaneDispatch):
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another queue gives up in this commit. If it fails, both are in the next one."""
         self.send(content, expiration, priority, persistent)
-        message = self._open.appends[-1]
-        self._open.transferred.append(message)
+        message = self.commits.open.appends[-1]
+        self.commits.open.transferred.append(message)
         if not self.grouped and b"\nJMSXGroupID:" in content:
             self.expect_groups()
         return message
@@ -97,37 +91,23 @@ class Queue(LaneDispatch):
         if not self.grouped:
             self.stored = self.stored._replace(settings={**self.stored.settings, GROUPED: True})
             self.core.change_destination(self.stored.id, self.stored)
+            self.group_header = GROUP_ID
             self.dispatcher.consumers_changed()
 
-    def committed(self, part: QueuePart) -> None:
-        """A commit is done: what it brought can be dispatched."""
-        if part.marks or part.excluded:
-            self._note_marks(part)
-        if appends := part.appends:
-            size = sum([message.size for message in appends])
-            self._charge(size)
-            self._came(appends, size)
-            if part.mixed and not self.subscriptions:
-                self.core.dispatch.idle_residents[self] = None
-            if self.policy.send_advisory_if_no_consumers and not self.subscriptions:
-                self.core.advisories.no_consumer(self.destination, self.policy, appends)
-        self._wake_if_needed()
-
-    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what was sent in it is refused, the rest is put into the next commit.
-
-        Args:
-            restored: ``id`` of the messages whose removal is not to be tried again.
-        """
+    def _refuse(self, part: QueuePart) -> None:
+        """A commit failed: what was sent in it is refused, what was transferred comes again."""
         self._release([message for message in part.appends if not message.stored])
-        part.removals += [message for message in part.appends if message.stored and not message.persistent]  # spooled
-        super().commit_failed(part, restored)
+        spooled = [message for message in part.appends if message.stored and not message.persistent]
+        self.commits.open.removals += spooled
         self._transfer_again(part.transferred)
 
-    def move_to_tail(self, messages: list[Message]) -> None:
-        """Append messages anew, with what is known of their deliveries, in the commit that removes them."""
+    def _move_to_tail(self, messages: list[Message], cause: str) -> bool:
+        """If the policy says so, append messages that failed anew, in the commit that removes them."""
+        if self.policy.redelivery_at != "tail":
+            return False
         self.remove_resident(messages)
         self._transfer_again(messages)
+        return True
 
     def _transfer_again(self, messages: list[Message]) -> None:
         """Append messages anew, with what is known of their deliveries."""
@@ -138,11 +118,6 @@ class Queue(LaneDispatch):
                 again.not_before, again.redelivered = message.not_before, True
                 state = Delivery(again.deliveries, again.failures, again.not_before, "moved to the tail")
                 self.note_delivery(again, state)
-
-    def _tell_of(self, fault: StoreError) -> None:
-        """Say in the log that the next message cannot be read."""
-        name = self.destination.name
-        event("queue.damaged", f"queue {name}: {fault} {fault.entry.advice}", logging.ERROR, queue=name, **fault.data)
 
 
 def _lanes(core: Core, stored: StoredDestination, memory: MemoryUsage, *, new: bool) -> Sequence[QueueLane]:

@@ -68,7 +68,7 @@ class Browser:
     def begin(self) -> None:
         """Begin to show messages: those that are in the queue now, and no later ones."""
         self._has_begun = True
-        self._last = self._queue.last
+        self._last = self._queue.locator.last
         self._lanes = list(self._queue.lanes)
         self.wake()
 
@@ -125,7 +125,7 @@ class Browser:
     def _may_have(self, lane: "QueueLane") -> bool:
         if self.core.store.lane_state(lane.id).count or not self.core.spool.is_empty(lane.id):
             return True
-        return bool(lane.own(self._queue.unstored()))
+        return bool(lane.own(self._queue.locator.unstored()))
 
     def _wanted(self, messages: list[Message]) -> list[Message]:
         """Those of the lane under way that were there at the start, have not expired, and match the selector."""

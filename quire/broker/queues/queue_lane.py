@@ -3,8 +3,10 @@
 import heapq
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
+from typing import TypeVar
 
 from quire.broker.core.core import Core
 from quire.broker.queues.delayed_messages import DelayedMessages
@@ -15,7 +17,7 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.cursors.take_from import take_from
 from quire.message import Message
-from quire.store.base import LaneState, Link, StoreReader
+from quire.store.base import LaneReader, LaneState, Link
 
 _sequence = attrgetter("sequence")
 
@@ -33,6 +35,7 @@ class QueueLane:
         priority: of its messages, if the queue has a lane for each.
         state: what the store knows of it; None if it is to be asked.
         reader: reads its stored messages; None for the store.
+        mark: its dispatch mark; None for the stored one.
 
     Attributes:
         reader: as given, or the store.
@@ -48,7 +51,7 @@ class QueueLane:
 
     def __init__(
         self, core: Core, id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None,
-        reader: StoreReader | None = None,
+        reader: LaneReader | None = None, mark: DispatchMark | None = None,
     ) -> None:  # fmt: skip
         self.id = id
         self.priority = priority
@@ -58,7 +61,7 @@ class QueueLane:
         self.cursor = QueueCursor(self.reader, core.spool, id, memory, core.clock, state.next_sequence - 1)
         # The mark is written ahead: what comes in from now on was not delivered before the crash.
         self.cursor.redelivered_to = min(state.dispatch_mark, state.next_sequence - 1)
-        self.mark = DispatchMark(state.dispatch_mark)
+        self.mark = mark or DispatchMark(state.dispatch_mark)
         self.returned: deque[Message] = deque()
         self.delayed = DelayedMessages()
         self.delayed_since = 0.0
@@ -269,3 +272,13 @@ class QueueLane:
         for message in kept:
             self.cursor.take_up(message)
         return kept
+
+
+_Lane = TypeVar("_Lane", bound=QueueLane)
+
+
+def by_lane(lanes: Sequence[_Lane], messages: list[Message]) -> list[tuple[_Lane, list[Message]]]:
+    """Which of a queue's messages are in which of its lanes; lanes that have none of them are left out."""
+    if len(lanes) == 1:
+        return [(lanes[0], messages)]
+    return [(lane, own) for lane in lanes if (own := lane.own(messages))]

@@ -6,6 +6,7 @@ from typing import Protocol
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.cursors.spool import Spool
+from quire.errors import StoreError
 from quire.message import Message
 from quire.store.base import WriteBatch
 
@@ -16,15 +17,18 @@ class Settlement(Protocol):
     @property
     def charge(self) -> Callable[[int], None]:
         """Counts the bytes of messages that are settled, with a minus, or are not settled after all."""
-        ...
 
     def write(self, part: QueuePart, batch: WriteBatch) -> None:
         """Put what is settled, and what is known of deliveries, into a batch."""
-        ...
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done: what it settled is settled for good."""
 
     def undo(self, messages: list[Message]) -> None:
         """The commit that settled messages failed, and they are not settled after all."""
-        ...
+
+    def may_have(self, lane: QueueLane, sequence: int) -> bool:
+        """Whether a lane may have a message up to a sequence that is not settled, as far as can be told."""
 
 
 class RecordRemoval:
@@ -44,8 +48,18 @@ class RecordRemoval:
         """Put records that come and go into a batch, or into the spool."""
         part.write(self._lanes, batch, self._spool)
 
+    def committed(self, part: QueuePart) -> None:
+        """Their records are gone."""
+
     def undo(self, messages: list[Message]) -> None:
         """Their records are there still."""
+
+    def may_have(self, lane: QueueLane, sequence: int) -> bool:
+        """Whether a lane may have a record up to a sequence."""
+        try:
+            return 0 < lane.reader.lane_state(lane.id).head <= sequence
+        except StoreError:
+            return True
 
 
 def charged_elsewhere(size: int) -> None:

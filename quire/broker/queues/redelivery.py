@@ -4,11 +4,14 @@ It is counted and flagged. Then it goes out again before later ones, or waits fo
 becomes a dead letter: that is for the policy to say.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.queues.dispatched import Dispatched
 from quire.broker.queues.dispatcher import Dispatcher
+from quire.broker.queues.queue_lane import by_lane
+from quire.broker.queues.redelivery_delay import RetryDelays, redelivery_delay_ms
 from quire.message import Message
 from quire.store.base import Delivery
 
@@ -19,28 +22,30 @@ class Returning(Dispatched, Protocol):
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether a message that fails here stays here."""
-        ...
 
-    def redelivery_delay_ms(self, message: Message) -> int:
-        """How long a message that failed waits for its next delivery, in milliseconds."""
-        ...
-
-    def note_delivery(self, message: Message, state: Delivery) -> None:
-        """Store what is known of a message's deliveries, with the open commit."""
-        ...
-
-    def move_to_tail(self, messages: list[Message]) -> None:
-        """Messages that failed go behind all others."""
-        ...
+    @property
+    def retry_delays(self) -> RetryDelays | None:
+        """How long a message that failed waits for its next delivery; None for what the policy says."""
 
 
 class Redelivery:
-    """The way back into one queue."""
+    """The way back into one queue.
 
-    def __init__(self, core: Core, queue: Returning, dispatcher: Dispatcher) -> None:
+    Args:
+        relocate: where messages that failed and need not be delivered at once go; None if they stay.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        queue: Returning,
+        dispatcher: Dispatcher,
+        relocate: Callable[[list[Message], str], bool] | None,
+    ) -> None:
         self._core = core
         self._queue = queue
         self._dispatcher = dispatcher
+        self._relocate = relocate
 
     def take(self, messages: list[Message], failed: int, cause: str, *, at_once: bool, delay_ms: int | None) -> None:
         """Take messages back.
@@ -49,37 +54,26 @@ class Redelivery:
             failed: how many of the first of them count as failed deliveries.
             at_once: whether those that failed need not wait for the delay of their policy.
         """
-        maximum = self._queue.policy.maximum_redeliveries
-        poison: list[Message] = []
+        maximum = -1 if self._queue.is_dead_letter_queue else self._queue.policy.maximum_redeliveries
+        messages, failed = count_deliveries(messages, failed, cause, maximum, self._queue.dead_letter)
         for index, message in enumerate(messages):
-            message.redelivered = True
-            message.deliveries += 1
-            message.failures += index < failed
-            if 0 <= maximum < message.failures and not self._queue.is_dead_letter_queue:
-                poison.append(message)
-            else:
-                message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
-        if poison:
-            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self._queue.dead_letter(poison, "failed", text)
-            dead_lettered = {message.sequence for message in poison}
-            failed -= len([message for message in messages[:failed] if message.sequence in dead_lettered])
-            messages = [message for message in messages if message.sequence not in dead_lettered]
-        if self._queue.policy.redelivery_at == "tail" and not at_once:
-            self._queue.move_to_tail(messages[:failed])
+            message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
+        if not at_once and self._relocate is not None and self._relocate(messages[:failed], cause):
             messages = messages[failed:]
         state = Delivery(0, 0, 0, cause)
         for message in messages:
             known = (message.deliveries, message.failures, message.not_before)
             if known != state[:3]:  # mostly it is that of the message before
                 state = Delivery(*known, cause)
-            self._queue.note_delivery(message, state)
+            self._queue.commits.note_delivery(message, state)
         self._return(messages)
 
     def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
         """The time before which a message that failed is not delivered again."""
-        if delay_ms is None:
-            delay_ms = self._queue.redelivery_delay_ms(message)
+        if delay_ms is None and (delays := self._queue.retry_delays) is not None:
+            delay_ms = delays.delay_ms(message.failures)
+        elif delay_ms is None:
+            delay_ms = redelivery_delay_ms(self._queue.policy, message.failures, self._core.random)
         return self._core.clock.now_ms() + delay_ms if delay_ms else 0
 
     def show(self, messages: list[Message]) -> None:
@@ -96,10 +90,36 @@ class Redelivery:
 
     def _return(self, messages: list[Message]) -> None:
         """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
-        lanes = self._queue.lanes
-        for lane in lanes:
-            own = messages if len(lanes) == 1 else lane.own(messages)
+        for lane, own in by_lane(self._queue.lanes, messages):
             if now := [message for message in own if not message.not_before]:
                 lane.come_back(now)
             if later := [message for message in own if message.not_before]:
                 self._dispatcher.next.delay(lane, later)
+
+
+def count_deliveries(
+    messages: list[Message], failed: int, cause: str, maximum: int,
+    dead_letter: Callable[[list[Message], str, str], None],
+) -> tuple[list[Message], int]:  # fmt: skip
+    """Count a delivery of each message, and of the first ones a failure. Those that failed too often are dead letters.
+
+    Args:
+        maximum: how many failures are allowed; -1 for any number.
+
+    Returns:
+        The others, and how many of the first of them failed.
+    """
+    poison: list[Message] = []
+    for index, message in enumerate(messages):
+        message.redelivered = True
+        message.deliveries += 1
+        message.failures += index < failed
+        if 0 <= maximum < message.failures:
+            poison.append(message)
+    if not poison:
+        return messages, failed
+    text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
+    dead_letter(poison, "failed", text)
+    sequences = {message.sequence for message in poison}
+    failed -= len([message for message in messages[:failed] if message.sequence in sequences])
+    return [message for message in messages if message.sequence not in sequences], failed

@@ -1,11 +1,19 @@
 """How long a failed message waits before it is delivered again."""
 
 from random import Random
+from typing import Protocol
 
 from quire.settings import Policy
 
 LONGEST = 100 * 365 * 86_400.0
 """No delay is longer, in seconds: times further away do not fit the records of every store."""
+
+
+class RetryDelays(Protocol):
+    """How long messages that failed wait."""
+
+    def delay_ms(self, attempt: int) -> int:
+        """How long a message waits before a retry, from 1, in milliseconds."""
 
 
 def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:
@@ -30,6 +38,11 @@ def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:
     if policy.use_collision_avoidance:
         delay *= 1 + random.uniform(-1, 1) * policy.collision_avoidance_factor
     return min(delay, LONGEST)
+
+
+def redelivery_delay_ms(policy: Policy, failures: int, random: Random) -> int:
+    """As ``redelivery_delay``, in milliseconds."""
+    return round(redelivery_delay(policy, failures, random) * 1000)
 
 
 def _backed_off(policy: Policy, failures: int) -> float:

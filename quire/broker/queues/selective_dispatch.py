@@ -196,7 +196,7 @@ class SelectiveDispatch:
         if not lane.returned:
             return 0
         returned, lane.returned = list(lane.returned), deque()
-        unsettled, below = self._queue.unsettled(), min(below, self._next.barrier(lane))
+        unsettled, below = self._queue.locator.unsettled(), min(below, self._next.barrier(lane))
         left = deque(self._next.without_late_ones(lane, returned))
         try:
             while left and left[0].sequence < below:
@@ -281,7 +281,7 @@ class SelectiveDispatch:
     def _choose(self, lane: QueueLane, message: Message, held: Held) -> _Choice:
         """Who gets a message, now or later."""
         texts = self._wanted_by(message)
-        group = message.header(self._queue.group_header) if texts and self._queue.grouped else None
+        group = message.header(header) if texts and (header := self._queue.group_header) else None
         if not group:
             return _Choice(self._next_taker(texts), None, texts)
         groups, sequence = self._groups, message.sequence
@@ -335,7 +335,7 @@ class SelectiveDispatch:
     def _may_give(self, lane: QueueLane, message: Message) -> bool:
         """Whether the dispatch mark covers a message; it is written further ahead if need be."""
         if lane.mark.reach(message.sequence, self._queue.window):
-            self._queue.write_mark()
+            self._queue.commits.hurry()
         return message.sequence <= lane.mark.stored
 
     def _give(self, taker: Subscription, message: Message, group: str | None) -> None:

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_records import LaneRecords
 from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.ack_set import AckSet
@@ -28,19 +29,15 @@ class Taker(Protocol):
 
     def goes_up_to(self, lane: "SubscriptionLane") -> int:
         """Up to which sequence a lane may be given now."""
-        ...
 
     def note_limit(self, limit: int) -> None:
         """Messages wait that may be given up to a sequence."""
-        ...
 
     def sift(self, run: list[Message]) -> list[Message]:
         """Of messages whose turn has come, those that it wants; the others are finished."""
-        ...
 
     def wake(self) -> None:
         """Dispatch at the end of this turn."""
-        ...
 
 
 class SubscriptionLane(QueueLane):
@@ -57,9 +54,9 @@ class SubscriptionLane(QueueLane):
 
     def __init__(
         self, core: Core, taker: Taker, records: LaneRecords, memory: MemoryUsage,
-        priority: int,
+        priority: int, mark: DispatchMark,
     ) -> None:  # fmt: skip
-        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane), records)
+        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane), records, mark)
         self._taker = taker
 
     def head(self) -> int | None:

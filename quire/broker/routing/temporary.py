@@ -13,7 +13,8 @@ from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.services import Target
 from quire.broker.lane_removal import LaneRemoval
-from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.dispatch_mark import NEVER_STORED, DispatchMark
+from quire.broker.queues.message_groups import GROUP_ID
 from quire.broker.queues.queue import GROUPED, Queue
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.topics.topic import Topic
@@ -24,8 +25,6 @@ from quire.store.base import StoredDestination
 
 FIRST_LANE = 1 << 31
 """Lanes of temporary destinations are numbered from here on; those in the store never get so far."""
-
-_EVERYTHING = 1 << 62
 
 
 class TemporaryQueue(Queue):
@@ -43,7 +42,7 @@ class TemporaryQueue(Queue):
         self.policy = replace(self.policy, dead_letter_strategy="discarding")
         self._temporaries = temporaries
         for lane in self.lanes:
-            lane.mark = DispatchMark(_EVERYTHING)  # there is no crash after which anything could come back
+            lane.mark = DispatchMark(NEVER_STORED)
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """Take a message; drop it if the queue is gone."""
@@ -63,6 +62,7 @@ class TemporaryQueue(Queue):
         """Messages of groups are about to be sent here."""
         if not self.grouped:
             self.stored = self.stored._replace(settings={GROUPED: True})
+            self.group_header = GROUP_ID
             self.dispatcher.consumers_changed()
 
     def fill(self, commit: Commit) -> None:

@@ -97,9 +97,9 @@ def _state_in(group: "Group", partition: int, offset: int) -> GroupState:
         return GroupState(group.name, MessageState.GONE)
     if offset in part.finished:
         return GroupState(group.name, MessageState.DONE)
-    if offset in part.out_sequences():
+    if offset in part.locator.out_sequences():
         return GroupState(group.name, MessageState.SETTLING)
-    if offset in part.unsettled() or _delivery(part, offset) is not None:
+    if offset in part.locator.unsettled() or _delivery(part, offset) is not None:
         return _waiting(group, part, offset)
     crashed = offset <= part.lanes[0].cursor.redelivered_to
     return GroupState(group.name, MessageState.NEW, may_be_delivered=crashed)

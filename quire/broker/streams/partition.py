@@ -9,6 +9,7 @@ from typing import Protocol
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.queues.lane_records import LaneKeys, read_finished
+from quire.broker.queues.message_locator import MessageLocator
 from quire.broker.streams.partition_part import PartitionPart
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
@@ -38,7 +39,6 @@ class PartitionedStream(Protocol):
 
     def committed(self, count: int) -> None:
         """Messages that were sent to it are stored."""
-        ...
 
 
 class Subscriber(Protocol):
@@ -46,30 +46,24 @@ class Subscriber(Protocol):
 
     Attributes:
         finished: what it has finished, and all offsets that have no message.
+        locator: says where its messages are.
     """
 
     finished: AckSet
+    locator: MessageLocator
 
     @property
     def is_stored(self) -> bool:
         """Whether its group is there after a restart."""
-        ...
 
     def take_in(self, stored: list[Message]) -> None:
         """Take what was committed to the partition, in order."""
-        ...
 
     def skip(self, first: int, last: int) -> None:
         """Offsets that no message will ever have."""
-        ...
 
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
-        ...
-
-    def out_sequences(self) -> set[int]:
-        """The offsets of messages that members have or that are being finished."""
-        ...
 
 
 class Partition:
@@ -80,10 +74,7 @@ class Partition:
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        stream: as given.
         destination: its address.
-        index: as given.
-        lane: as given.
         gone: the sequences that have no record: retention let them go, or their commit failed.
         count: how many records there are; exact.
         bytes: their sizes.

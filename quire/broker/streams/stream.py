@@ -30,8 +30,6 @@ class Stream:
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        broker: as given.
-        stored: as given.
         destination: its address.
         policy: what applies to it.
         memory: its node of the memory tree.

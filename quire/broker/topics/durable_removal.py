@@ -5,7 +5,8 @@ nothing behind that the next start would not remove.
 """
 
 from quire.broker.core.core import Core
-from quire.broker.topics.durable_subscription import DurableTopic, definition_key, durable_keys
+from quire.broker.topics.durable_progress import definition_key, durable_keys
+from quire.broker.topics.durable_subscription import DurableTopic
 
 STEP = 200
 """How many marks one step removes; they are read with their values, pages of ack sets of some kilobytes."""

@@ -8,15 +8,9 @@ import msgspec
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.queues.lane_records import read_finished
+from quire.broker.topics.durable_progress import DEFINITIONS, Definition, Progress, definition_key, durable_keys
 from quire.broker.topics.durable_removal import DurableRemoval
-from quire.broker.topics.durable_subscription import (
-    DEFINITIONS,
-    Definition,
-    DurableSubscription,
-    Progress,
-    definition_key,
-    durable_keys,
-)
+from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic import Topic
 from quire.cursors.ack_set import AckSet
 from quire.errors import DestinationInUse, UnknownSubscription

@@ -21,15 +21,12 @@ class EvictionStrategy(Protocol):
 
     def added(self, message: Message, waiting: Waiting) -> None:
         """A message waits, the last one of all."""
-        ...
 
     def victim(self, waiting: Waiting) -> int:
         """The sequence of the one that goes; at least one waits."""
-        ...
 
     def clear(self) -> None:
         """Nothing waits any more."""
-        ...
 
 
 class OldestFirst:

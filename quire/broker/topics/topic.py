@@ -35,7 +35,6 @@ class Holder(Protocol):
 
     def done_of(self, sequences: list[int]) -> list[int]:
         """Those of some sequences, in ascending order, that it needs no more."""
-        ...
 
 
 class Topic:
@@ -46,8 +45,6 @@ class Topic:
         counts: what it remembers, if it is known already: it has got other lanes.
 
     Attributes:
-        broker: as given.
-        stored: as given.
         destination: its address.
         policy: what applies to it.
         ledger: where events of its messages are noted; None if its policy does not ask for it.

@@ -51,29 +51,23 @@ class RecordOwner(Protocol):
     @property
     def is_there(self) -> bool:
         """Whether it was not deleted."""
-        ...
 
     @property
     def next_sequence(self) -> int:
         """The sequence of the next message."""
-        ...
 
     @property
     def holder_count(self) -> int:
         """How many are asked whether they need a record."""
-        ...
 
     def lane_of(self, priority: int) -> int:
         """The id of the lane that messages of a priority are in."""
-        ...
 
     def remove_records(self, lanes: dict[int, int]) -> None:
         """Somebody needs some records no more; their lanes, by their sequences."""
-        ...
 
     def write_counts(self) -> None:
         """What its mark says has changed: store it with the open commit."""
-        ...
 
 
 class TopicRecords:

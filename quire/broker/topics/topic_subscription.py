@@ -12,7 +12,8 @@ from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.lane_dispatch import READ_AGAIN
-from quire.broker.queues.redelivery_delay import redelivery_delay
+from quire.broker.queues.redelivery import count_deliveries
+from quire.broker.queues.redelivery_delay import redelivery_delay_ms
 from quire.broker.topics.eviction import pending_messages
 from quire.broker.topics.recovery import Recovery
 from quire.broker.topics.returned_messages import ReturnedMessages
@@ -64,11 +65,9 @@ class PlainTopic(Protocol):
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether dead letters go to it."""
-        ...
 
     def leave(self, source: "TopicSubscription") -> None:
         """A plain subscription has ended."""
-        ...
 
 
 class TopicSubscription:
@@ -81,11 +80,8 @@ class TopicSubscription:
         recovery: the kept messages that it gets first; None for none.
 
     Attributes:
-        core: the core.
-        topic: as given.
         destination: the topic's address.
         policy: what applies to the topic.
-        no_local: as given.
         subscription: its consumer; set by ``attach``.
         subscriptions: its consumer, as long as it is there.
         pending: what waits for credit.
@@ -142,7 +138,7 @@ class TopicSubscription:
                 self._await(message)
             self.dispatch()
             self._keep_limit()
-            self.core.dispatch.watched[self] = None
+            self.core.dispatch.watch(self)
 
     def _wanted(self, messages: list[Message], senders: Senders) -> list[Message]:
         if messages[0].sequence < self._start:
@@ -353,29 +349,20 @@ class TopicSubscription:
             failed: how many of the first of them count as failed deliveries.
             at_once: whether those that failed need not wait for the delay of their policy.
         """
-        maximum = self.policy.maximum_redeliveries
-        poison, back = [], []
         self.topic.redelivered += len(messages)
+        maximum = -1 if self.topic.is_dead_letter_queue else self.policy.maximum_redeliveries
+        messages, failed = count_deliveries(messages, failed, cause, maximum, self.dead_letter)
+        back = []
         for index, message in enumerate(messages):
-            message.redelivered = True
-            message.deliveries += 1
-            message.failures += index < failed
-            if 0 <= maximum < message.failures and not self.topic.is_dead_letter_queue:
-                poison.append(message)
-            elif index < failed and not at_once and (delay := self._delay_of(message, delay_ms)):
+            if index < failed and not at_once and (delay := self._delay_of(message, delay_ms)):
                 self._returned.delay(message, delay)
             else:
                 back.append(message)
         self._returned.add(back)
-        if poison:
-            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self.dead_letter(poison, "failed", text)
         self.wake()
 
     def _delay_of(self, message: Message, delay_ms: int | None) -> int:
-        if delay_ms is not None:
-            return delay_ms
-        return round(redelivery_delay(self.policy, message.failures, self.core.random) * 1000)
+        return redelivery_delay_ms(self.policy, message.failures, self.core.random) if delay_ms is None else delay_ms
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Nothing of a plain subscription is stored."""

@@ -13,11 +13,7 @@ from quire.store.base import Delivery
 
 
 class HiddenMessages:
-    """The hidden messages of one transaction in one queue.
-
-    Attributes:
-        queue: as given.
-    """
+    """The hidden messages of one transaction in one queue."""
 
     def __init__(self, queue: LaneDispatch, messages: list[Message]) -> None:
         self.queue = queue
@@ -61,7 +57,7 @@ class HiddenMessages:
     def remove(self) -> None:
         """They are done with: remove them with the open commit."""
         if is_there(self.queue):
-            self.queue.settle_hidden(self._messages)
+            self.queue.withdrawal.settle_hidden(self._messages)
 
     def note_return(self, cause: str) -> None:
         """They are going to come back: store that with the open commit. Then ``show`` them."""
@@ -74,7 +70,7 @@ class HiddenMessages:
         """They wait again, before later ones, in their order."""
         if is_there(self.queue):
             self.queue.redelivered += len(self._messages)
-            self.queue.show(self._messages)
+            self.queue.withdrawal.show(self._messages)
 
     def _own(self, lane: QueueLane, messages: list[Message]) -> list[Message]:
         return messages if len(self.queue.lanes) == 1 else lane.own(messages)

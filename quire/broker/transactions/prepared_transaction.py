@@ -53,7 +53,6 @@ class PreparedTransaction:
         prepared_at: when it was prepared, in milliseconds since the epoch.
 
     Attributes:
-        prepared_at: as given.
         outcome: what an operator has decided, ``commit`` or ``rollback``; empty as long as nobody has.
         messages: how many messages it sends.
         acknowledgements: how many it has acknowledged.

@@ -12,7 +12,6 @@ class Timed(Protocol):
 
     def time_out(self) -> None:
         """The time is up."""
-        ...
 
 
 class TransactionTimeouts:

@@ -20,7 +20,7 @@ def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
     """
     if not isinstance(source, LaneDispatch):
         return []
-    sequences = [sequence for sequence in sequences if sequence <= source.last]
+    sequences = [sequence for sequence in sequences if sequence <= source.locator.last]
     found = _unstored(source, sequences)
     wanted = set(sequences).difference([message.sequence for message in found])
     for lane in source.lanes:
@@ -34,7 +34,7 @@ def _unstored(queue: LaneDispatch, sequences: list[int]) -> list[Message]:
         return []
     found: list[Message] = []
     wanted, start = set(sequences), sequences[0]
-    while start <= sequences[-1] and (run := queue.unstored_from(start, RUN, in_flight=False)):
+    while start <= sequences[-1] and (run := queue.locator.unstored_from(start, RUN, in_flight=False)):
         found += [message for message in run if message.sequence in wanted]
         start = run[-1].sequence + 1
     return found
@@ -45,7 +45,7 @@ def take_waiting(source: Source, found: list[Message]) -> list[Message]:
     if not found or not isinstance(source, LaneDispatch):
         return []
     there = {message.sequence: message for message in found}
-    taken = [there[sequence] for sequence in source.hide(list(there))]
+    taken = [there[sequence] for sequence in source.withdrawal.hide(list(there))]
     for message in taken:
         if not message.stored:
             source.lane_of(message).cursor.hold([message])
@@ -56,7 +56,7 @@ def settle_waiting(source: Source, taken: list[Message]) -> bool:
     """Remove what ``take_waiting`` gave, as if it were acknowledged in flight; False if its queue was deleted."""
     if not isinstance(source, LaneDispatch) or not is_there(source):
         return False
-    source.settle_hidden([message for message in taken if message.stored])
+    source.withdrawal.settle_hidden([message for message in taken if message.stored])
     source.acknowledge([message for message in taken if not message.stored])
     return True
 
@@ -64,4 +64,4 @@ def settle_waiting(source: Source, taken: list[Message]) -> bool:
 def put_back(source: Source, taken: list[Message]) -> None:
     """What ``take_waiting`` gave waits again, as before."""
     if isinstance(source, LaneDispatch) and is_there(source):
-        source.show(taken)
+        source.withdrawal.show(taken)

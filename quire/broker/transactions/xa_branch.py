@@ -33,15 +33,12 @@ class Registry(Protocol):
 
     def key(self, xid: Xid) -> str:
         """The key of a branch's marks."""
-        ...
 
     def note(self, branch: "XaBranch", state: XaState) -> None:
         """A branch comes into another state with the open commit."""
-        ...
 
     def remove(self, branch: "XaBranch") -> None:
         """A branch is over."""
-        ...
 
 
 class XaBranch:
@@ -55,9 +52,7 @@ class XaBranch:
         prepared: what was prepared before a restart; None for a new branch.
 
     Attributes:
-        xid: as given.
         state: as the enumeration says.
-        session: as given.
     """
 
     def __init__(

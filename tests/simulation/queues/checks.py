@@ -32,7 +32,7 @@ def check_counts(stepped: SteppedBroker) -> None:
     for name, queue in broker.queues.items():
         states = [stepped.store.lane_state(lane.id) for lane in queue.lanes]
         spooled = [link for lane in queue.lanes for link in stepped.spool.links(lane.id, 0, ALL)]
-        unstored = queue.unstored()
+        unstored = queue.locator.unstored()
         count = sum([state.count for state in states]) + len(spooled) + len(unstored)
         size = sum([state.bytes for state in states]) + sum([link.size for link in spooled])
         size += sum([message.size for message in unstored])
@@ -87,11 +87,11 @@ def _waiting_for(stepped: SteppedBroker, subscribed: Subscribed, ownership: Owne
 
 def _waiting(stepped: SteppedBroker, queue: Queue) -> list[Message]:
     """All messages of a queue that no consumer has, in order."""
-    messages = queue.unstored()
+    messages = queue.locator.unstored()
     for lane in queue.lanes:
         messages += stepped.store.page(lane.id, 0, ALL, ALL).messages
         messages += stepped.spool.page(lane.id, 0, ALL, ALL).messages
-    taken = queue.in_flight_sequences()
+    taken = queue.locator.in_flight_sequences()
     return sorted([m for m in messages if m.sequence not in taken], key=attrgetter("sequence"))
 
 

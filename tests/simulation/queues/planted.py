@@ -124,7 +124,7 @@ def _(right: Method) -> Method:
 def _(right: Method) -> Method:
     def transfer(self: Queue, *arguments: Any) -> Message:
         message: Message = right(self, *arguments)
-        self._open.transferred.clear()
+        self.commits.open.transferred.clear()
         return message
 
     return transfer
@@ -206,7 +206,7 @@ def _(right: Method) -> Method:
 def _(right: Method) -> Method:
     def rest(self: Queue) -> None:
         right(self)
-        self._settles_with = 0
+        self.commits._settles_with = 0
 
     return rest
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from quire.broker.core.shared_prefetch import SharedPrefetch
+from quire.broker.queues.ack_set_settlement import AckSetSettlement
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.streams.groups.coordinator import Coordinator
@@ -70,7 +71,7 @@ def _(right: Method) -> Method:
 @_bug("delivery states are not stored", LaneSubscription, "fill")
 def _(right: Method) -> Method:
     def fill(self: LaneSubscription, commit: Any) -> None:
-        self._open.deliveries.clear()
+        self.commits.open.deliveries.clear()
         right(self, commit)
 
     return fill
@@ -102,7 +103,7 @@ def _(right: Method) -> Method:
     return dead_letter
 
 
-@_bug("how far messages may have been delivered is not stored", GroupPartition, "_dispatch_marks_after")
+@_bug("how far messages may have been delivered is not stored", AckSetSettlement, "_dispatch_marks_after")
 def _(right: Method) -> Method:
     return lambda self, part: [0]
 

@@ -28,7 +28,7 @@ def is_paused(found: DurableSubscription) -> bool:
 
 
 def test_a_selector_that_finds_many_holes_waits_with_the_rest_until_its_turn_comes(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.topics.durable_subscription.EARLY_HOLES", 2)
+    monkeypatch.setattr("quire.broker.queues.lane_subscription.EARLY_HOLES", 2)
     monkeypatch.setattr("quire.broker.queues.subscription_lane.SCAN_LIMIT", 3)
     stepped = SteppedBroker()
     offline(stepped, wanted="a = '0'")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.durable_subscription import Progress
+from quire.broker.topics.durable_progress import Progress
 from quire.errors import QuireError, StoreFull
 from quire.management.management import Management
 from quire.management.topic_management import TopicManagement
@@ -124,7 +124,7 @@ def test_a_selector_leaves_out_messages_of_every_priority() -> None:
 
 
 def test_a_selector_that_passes_over_much_holds_the_order(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.topics.durable_subscription.EARLY_HOLES", 0)
+    monkeypatch.setattr("quire.broker.queues.lane_subscription.EARLY_HOLES", 0)
     monkeypatch.setattr("quire.broker.queues.subscription_lane.SCAN_LIMIT", 3)
     stepped = prioritized()
     offline(stepped, wanted="a = 'x'")
@@ -228,7 +228,9 @@ def test_a_clean_stop_leaves_no_flag() -> None:
     receiver = Recipient(again)
     receiver.subscribe_durably()
     assert [(message.body, message.deliveries) for message in receiver.take()] == [(b"1a", 1)]
-    assert durable(again)._progress.lane_marks != ()
+    stored = again.store.mark(durable(again).keys.progress)
+    assert stored is not None
+    assert msgspec.msgpack.decode(stored, type=Progress).lane_marks != ()
 
 
 # It loses what somebody else removes.

@@ -242,7 +242,7 @@ def test_others_can_do_nothing_with_hidden_messages() -> None:
     branch.prepare()
     receiver.leave()
     stepped.run()
-    assert stepped.queue("q").take_out([1, 2, 3]) == [3]
+    assert stepped.queue("q").withdrawal.take_out([1, 2, 3]) == [3]
 
 
 def test_messages_of_a_prioritized_queue_come_back_by_priority() -> None:

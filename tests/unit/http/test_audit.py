@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_LOGGED = re.compile(r'(?:\bevent|\._tell|\.audit|\.changed|\.removed|\.transferred|\.total)\(\s*"([a-z]+\.[a-z-]+)"')
+_CALLS = r"\bevent|\bDamageReport|\._tell|\.audit|\.changed|\.removed|\.transferred|\.total"
+_LOGGED = re.compile(rf'(?:{_CALLS})\(\s*"([a-z]+\.[a-z-]+)"')
 
 
 def test_page_names_every_event() -> None:

@@ -1,28 +1,27 @@
 """A consumer group: its members, what each of them has, what the group has finished of each partition."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from quire.broker.streams.groups.assignment import Strategy
-from quire.broker.streams.groups.coordinator import Coordinator, RebalanceSettings
-from quire.broker.streams.groups.group_definition import GroupDefinition, Order, members_key
+from quire.broker.streams.groups.coordinator import Coordinator
+from quire.broker.streams.groups.group_definition import GroupDefinition, members_key
 from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
-from quire.broker.streams.groups.group_partition import GroupPartition, Progress
+from quire.broker.streams.groups.group_partition import GroupPartition
+from quire.broker.streams.groups.group_policy import ladder_of, own_policy, rebalance_settings
 from quire.broker.streams.groups.held import RETRIES
 from quire.broker.streams.groups.leases import Leases
 from quire.broker.streams.groups.membership import StoredMembership
-from quire.broker.streams.groups.retry_ladder import RetryLadder
+from quire.broker.streams.groups.partition_progress import Progress
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.broker.streams.offsets import Start
 from quire.broker.streams.partition import Partition, PartitionedStream
 from quire.cursors.ack_set import AckSet
-from quire.destination import MAX_NAME
-from quire.message import Message, with_headers
+from quire.message import Message
 from quire.selectors import selector
 from quire.settings import Policy
 from quire.store.base import StoredDestination
@@ -49,7 +48,6 @@ class GroupedStream(PartitionedStream, Protocol):
 
     def finished(self, partition: int) -> None:
         """A group has finished messages of a partition, or is gone."""
-        ...
 
 
 class Registry(Protocol):
@@ -63,25 +61,20 @@ class Registry(Protocol):
 
     def begin(self, stream: GroupedStream, start: Start) -> list[tuple[AckSet, Progress]]:
         """Where a new group begins in each partition."""
-        ...
 
     def create(
         self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]], *, retries: bool = True
     ) -> "Group":
         """Make a group, and store it with the open commit."""
-        ...
 
     def cloned(self, group: "Group", name: str) -> GroupDefinition:
         """What a group is that is to begin where another one is."""
-        ...
 
     def reader_left(self, group: "Group") -> None:
         """A reader's member is gone."""
-        ...
 
     def drop(self, group: "Group") -> None:
         """Remove a group without members."""
-        ...
 
 
 class Group:
@@ -93,14 +86,10 @@ class Group:
         new: whether it is made now: then nothing is read, and nothing can fail.
 
     Attributes:
-        stream: as given.
         core: the core.
-        number: as given.
-        definition: as given.
-        is_stored: as given.
         selector: which messages it wants; None for all.
         policy: what applies to it.
-        ladder: how long retries wait; None for what the policy says of a queue's redeliveries.
+        ladder: how long messages that failed wait; None for what the policy says of a queue's redeliveries.
         partitions: what it has of each partition, by number.
         retries: its retry lane; None if messages that failed wait at their place.
         members: its members, by id; those that are awaited have a session that takes nothing.
@@ -122,8 +111,8 @@ class Group:
         self.definition = definition
         self.is_stored = is_stored
         self.selector = None if definition.selector is None else selector(definition.selector)
-        self.policy = _own_policy(stream.policy, definition, is_stored=is_stored)
-        self.ladder = RetryLadder.parse(self.policy.retry_delays)
+        self.policy = own_policy(stream.policy, definition, is_stored=is_stored)
+        self.ladder = ladder_of(self.policy, self.definition)
         self.retries: RetryQueue | None = None
         self.members: dict[str, GroupMember] = {}
         self.late = self.stale = self.fenced = 0
@@ -158,8 +147,8 @@ class Group:
 
     def policy_changed(self) -> None:
         """Another policy applies from now on; times of a rebalance change with the next start."""
-        self.policy = _own_policy(self.stream.policy, self.definition, is_stored=self.is_stored)
-        self.ladder = RetryLadder.parse(self.policy.retry_delays)
+        self.policy = own_policy(self.stream.policy, self.definition, is_stored=self.is_stored)
+        self.ladder = ladder_of(self.policy, self.definition)
         self.coordinator.set_strategy(Strategy(self.policy.rebalance_strategy))
         for part in self.partitions:
             part.policy_changed()
@@ -192,7 +181,8 @@ class Group:
     def stop(self) -> None:
         """Before a clean stop, when all connections are gone."""
         for part in self.partitions:
-            part.stop()
+            if not part.in_flight:  # what members with a name have stays theirs
+                part.stop()
         if self.retries is not None and not self.retries.in_flight:
             self.retries.stop()
 
@@ -406,35 +396,3 @@ class Group:
         self.late += counts
         self.stale += not counts
         return counts
-
-    def letter_of(self, partition: int, offset: int, message: Message) -> Message:
-        """What a message of the stream is as a dead letter of this group: with headers that say where it comes from."""
-        added = {"group": self.name, "partition": str(partition), "offset": str(offset)}
-        return Message(message.sequence, with_headers(message.content, added), 0, message.priority)
-
-
-def rebalance_settings(policy: Policy) -> RebalanceSettings:
-    """How a policy has partitions shared out."""
-    return RebalanceSettings(
-        Strategy(policy.rebalance_strategy), policy.rebalance_debounce, policy.rebalance_initial_delay,
-        policy.member_grace, min(policy.revoke_timeout, policy.consume_timeout), tuple(policy.partition_rooms.split()),
-    )  # fmt: skip
-
-
-def _own_policy(policy: Policy, definition: GroupDefinition, *, is_stored: bool) -> Policy:
-    """The policy of a group: RocketMQ's retries and dead letters, in the words of a queue's policy.
-
-    A reader, of which nothing is stored, has no dead letters either. What is acknowledged in a transaction has to be
-    told from the rest, for its lease does not end. Where order counts, one member is looked at at a time: if several
-    serve a partition (``shared``), each of them would have room for its next message.
-    """
-    orderly = definition.order is Order.ORDERLY
-    letters = f"%DLQ%{definition.name}"
-    return replace(
-        policy, maximum_redeliveries=-1 if orderly else policy.retry_maximum, redelivery_at="in-place",
-        blocking_redelivery=orderly, dead_letter_strategy="shared" if is_stored else "discarding",
-        rebalance_message_groups=False,
-        dead_letter_queue=letters if len(letters.encode()) <= MAX_NAME else policy.dead_letter_queue,
-        consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0, all_consumers_exclusive_by_default=False,
-        strict_order_dispatch=orderly, use_consumer_priority=False, use_prefetch_extension=True,
-    )  # fmt: skip

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.group_partition import GroupPartition, Progress
+from quire.broker.streams.groups.group_partition import GroupPartition
+from quire.broker.streams.groups.partition_progress import Progress
 from quire.broker.streams.offsets import Start, StartKind
 from quire.cursors.ack_set import AckSet
 from quire.errors import InvalidArgument

@@ -7,6 +7,7 @@ import msgspec
 from quire.broker.queues.lane_records import LaneKeys
 from quire.destination import is_plain
 from quire.errors import InvalidHeader
+from quire.message import Message, with_headers
 
 DEFINITIONS = "group/h/"
 """What the keys of the marks begin with that say which groups there are."""
@@ -90,3 +91,9 @@ def partition_keys(number: int, partition: int) -> LaneKeys:
     """The keys of what a group remembers of a partition."""
     prefix = f"{prefix_of(number)}{partition}/"
     return LaneKeys(progress=f"{prefix}p", pages=f"{prefix}a/", states=f"{prefix}d/")
+
+
+def dead_letter_of(group: str, partition: int, offset: int, message: Message) -> Message:
+    """What a message of the stream is as a dead letter of a group: with headers that say where it comes from."""
+    added = {"group": group, "partition": str(partition), "offset": str(offset)}
+    return Message(message.sequence, with_headers(message.content, added), 0, message.priority)

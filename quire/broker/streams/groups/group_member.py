@@ -38,46 +38,36 @@ class MemberGroup(Protocol):
     @property
     def stream(self) -> RetryStream:
         """Its stream."""
-        ...
 
     @property
     def name(self) -> str:
         """Its name, unique in the stream."""
-        ...
 
     @property
     def is_there(self) -> bool:
         """Whether it was not removed."""
-        ...
 
     @property
     def leases(self) -> "Leases[MemberSubscription]":
         """How long members may have messages."""
-        ...
 
     def leave(self, member: "GroupMember", cause: str) -> None:
         """A member says goodbye."""
-        ...
 
     def connection_lost(self, member: "GroupMember", cause: str, *, lost: bool) -> None:
         """A member's connection is gone."""
-        ...
 
     def drained(self, member: "GroupMember", child: "MemberSubscription") -> None:
         """A member has nothing left of a partition that was revoked."""
-        ...
 
     def time_is_up(self, child: "MemberSubscription", messages: list[Message]) -> None:
         """A member had messages for too long."""
-        ...
 
     def place_of(self, child: "MemberSubscription", message: Message) -> tuple[int, int]:
         """The partition and the offset of a message that a member has, of the origin of a retry."""
-        ...
 
     def acknowledged_late(self, child: "MemberSubscription", sequence: int) -> bool:
         """A member acknowledges what it does not have any more; whether that counts."""
-        ...
 
 
 class MemberPort(Protocol):
@@ -85,15 +75,12 @@ class MemberPort(Protocol):
 
     def make(self, member: "GroupMember", source: GroupPartition | RetryQueue, partition: int) -> "MemberSubscription":
         """Make a member's part of a partition, or of the retries (``RETRIES``)."""
-        ...
 
     def gone(self, child: "MemberSubscription") -> None:
         """A part is the member's no more."""
-        ...
 
     def tell(self, event: str, headers: dict[str, str]) -> None:
         """Tell the client of an event, if it wants to know."""
-        ...
 
 
 class MemberSubscription(ChildSubscription):
@@ -147,15 +134,6 @@ class GroupMember(SharedPrefetch):
         consume_timeout: how long it may have one, in seconds; None for what the policy says.
 
     Attributes:
-        group: as given.
-        session: as given.
-        id: as given.
-        static: as given.
-        port: as given.
-        ack: as given.
-        room: as given.
-        wanted: as given.
-        held: as given.
         children: its parts of partitions, by number, and of the retries (``RETRIES``).
     """
 
@@ -202,9 +180,9 @@ class GroupMember(SharedPrefetch):
         source = child.source
         child.in_flight.update([(message.sequence, message) for message in messages])
         child.handed_over.update([message.sequence for message in messages])
-        if source.grouped:
+        if header := source.group_header:
             for message in messages:
-                if key := message.header(source.group_header):
+                if key := message.header(header):
                     source.dispatcher.groups.take(key, child, message)
         if messages:
             self.given(child, messages)

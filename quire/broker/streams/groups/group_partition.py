@@ -1,49 +1,29 @@
 """What one consumer group has of one partition: what is finished, what is out, what comes next."""
 
-import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-import msgspec
-
-from quire.broker.core.commit import Commit
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.dispatch_mark import DispatchMark
 from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.message_groups import MessageGroups
-from quire.broker.queues.queue_part import QueuePart
-from quire.broker.streams.groups.group_definition import GroupDefinition, Order, partition_keys
+from quire.broker.streams.groups.group_definition import GroupDefinition, Order, dead_letter_of, partition_keys
 from quire.broker.streams.groups.key_order import KeyOrder
+from quire.broker.streams.groups.partition_progress import PartitionProgress, Progress
 from quire.broker.streams.groups.resumption import resume_messages
 from quire.broker.streams.groups.retry_queue import RetryGroup, RetryQueue
 from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.broker.streams.partition import Partition
 from quire.cursors.ack_set import AckSet
-from quire.errors import StoreError
-from quire.logs import event
 from quire.message import Message, escape
 from quire.selectors import Selector
 from quire.store.base import Delivery, LaneState
 
-EARLY_HOLES = 1000
-"""With fewer holes, messages that the selector does not match are finished when they come, not when they are due."""
-
 STATES_AT_ONCE = 1000
 """How many delivery states are read at once."""
-
-NEVER_STORED = 1 << 62
-"""The dispatch mark of a reader: nothing of it is stored."""
-
-
-class Progress(msgspec.Struct, array_like=True, frozen=True):
-    """What a group remembers of a partition besides what it has finished: the mark ``group/NUMBER/PARTITION/p``.
-
-    Attributes:
-        dispatch_mark: messages up to this offset may have been delivered.
-    """
-
-    dispatch_mark: int = 0
 
 
 class PartitionGroup(RetryGroup, Protocol):
@@ -68,8 +48,6 @@ class GroupPartition(LaneSubscription):
     """One partition, as one group sees it.
 
     Attributes:
-        group: as given.
-        partition: as given.
         timed_out: how many leases ended because their time was up.
         lost: how many messages retention let go before the group had finished them.
     """
@@ -78,36 +56,31 @@ class GroupPartition(LaneSubscription):
         self.group = group
         self.partition = partition
         self.timed_out = self.lost = 0
-        self._written: Progress | None = None
-        core, order = partition.core, group.definition.order
+        stream, name, index = partition.destination.name, group.name, partition.index
+        facts = {"stream": stream, "group": name, "partition": index}
         partition.start_after(finished.highest)
-        groups_kind = KeyOrder if order is Order.KEY_ORDERED else MessageGroups
-        found = LaneState(count=_unfinished(partition, finished))
-        keys = partition_keys(group.number, partition.index)
         super().__init__(
-            core, partition, keys, finished, found, (progress.dispatch_mark,), group.selector, group.policy,
-            self._ledger(), groups_kind, is_stored=group.is_stored,
+            partition.core, partition, partition_keys(group.number, index), finished,
+            LaneState(count=_unfinished(partition, finished)), PartitionProgress(group.stream, group.number, index),
+            (progress.dispatch_mark,), group.selector, group.policy, self._ledger(),
+            DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
+            is_stored=group.is_stored,
+            handlers=DispatchHandlers(
+                relocate=self.relocate, as_letter=self._letter, refuse_hiding=self._fence
+            ),
+            groups_kind=KeyOrder if group.definition.order is Order.KEY_ORDERED else MessageGroups,
         )  # fmt: skip
         self._records = self.lanes[0].reader
-        if not group.is_stored:
-            self.lanes[0].mark = DispatchMark(NEVER_STORED)
-            self._records.unstored = {}
         self.policy_changed()
-
-    @property
-    def grouped(self) -> bool:
-        """Whether each message is looked at for its key."""
-        return self.group.definition.order is Order.KEY_ORDERED
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
-        self.policy = self.group.policy
-        if self.group.definition.order is Order.KEY_ORDERED:
-            self.group_header = escape(self.policy.partition_key_header.encode())
-        self.ledger = self._ledger()
-        self.memory.limit = self.policy.max_in_flight_bytes
-        self.dispatcher.consumers_changed()
-        self.wake()
+        policy, order = self.group.policy, self.group.definition.order
+        self.retry_delays = self.group.ladder
+        self.max_in_flight = 1 if order is Order.ORDERLY else policy.max_in_flight
+        if order is Order.KEY_ORDERED:
+            self.group_header = escape(policy.partition_key_header.encode())
+        self.take_policy(policy, self._ledger(), policy.max_in_flight_bytes)
 
     def _ledger(self) -> DestinationLedger | None:
         return self.partition.core.ledger.of(
@@ -132,41 +105,27 @@ class GroupPartition(LaneSubscription):
             stored = [message for message in stored if message.sequence not in self.finished]
             if not stored:
                 return
-        self.depth += len(stored)
-        self.enqueued += len(stored)
-        wanted = stored
-        if self.selector is not None and self.finished.holes < EARLY_HOLES:
-            wanted = [message for message in stored if self._wants(message)]
-            self._pass_over(stored, wanted)
-        if wanted:
-            self._admit(wanted)
-        self.wake()
+        self._come(stored, [message for message in stored if self._wants(message)] if self.looks_early else stored)
 
     def skip(self, first: int, last: int) -> None:
         """Offsets that no message will ever have."""
-        super().skip(first, last)
+        self.finished.add_range(first, last)
         if self.group.is_stored:
-            self.core.list_part(self._open)
+            self.commits.list()
 
     def records_gone(self, sequences: list[int]) -> None:
         """Retention lets records go, none of which a member has in flight."""
         wanted = [sequence for sequence in sequences if sequence not in self.finished]
-        free = super().take_out(wanted)
+        free = self.withdrawal.take_out(wanted)
         if not free:
             return
         self.lost += len(free)
         shells = [Message(sequence, b"") for sequence in free]
         for shell in shells:  # whether it has a delivery state is not asked: nothing may fail here
             shell.deliveries = 1
-        self.removed(shells, by_operator=True)
+        self.withdrawal.removed(shells, by_operator=True)
 
     # They are given out.
-
-    @property
-    def room(self) -> int:
-        """How many more messages the members may have, all together."""
-        limit = 1 if self.group.definition.order is Order.ORDERLY else self.policy.max_in_flight
-        return limit - self.in_flight
 
     def room_for(self, consumer: Subscription) -> int:
         """How many more messages a member may have: of several members each has its share of the limit."""
@@ -177,63 +136,21 @@ class GroupPartition(LaneSubscription):
 
     # They are settled, or come back.
 
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit; of a reader nothing is stored."""
-        part = self._open
-        super().fill(commit)
-        progress = Progress(*self._dispatch_marks_after(part))
-        if self.is_stored and progress != self._written:
-            self._written = progress
-            commit.batch.marks[self.keys.progress] = msgspec.msgpack.encode(progress)
-
-    def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
-        super().committed(part)
-        if part.removals:
-            self.group.stream.finished(self.partition.index)
-
-    def redeliver(
-        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
-    ) -> None:
-        """As ``Queue.redeliver``. Where retries are relocated, those that failed are finished here and linked there."""
+    def relocate(self, messages: list[Message], cause: str) -> bool:
+        """Where retries have a lane, messages that failed are finished here and linked there."""
         retries = self.group.retries
-        if at_once or retries is None:
-            super().redeliver(messages, failed, cause, at_once=at_once, delay_ms=delay_ms)
-            return
-        relocated, maximum = messages[:failed], self.policy.maximum_redeliveries
-        poison: list[Message] = []
-        waiting: list[Message] = []
-        for message in relocated:
-            message.redelivered = True
-            message.deliveries += 1
-            message.failures += 1
-            (poison if 0 <= maximum < message.failures else waiting).append(message)
+        if retries is None:
+            return False
         now = self.core.clock.now_ms()
-        for message in waiting:
-            delay = self.redelivery_delay_ms(message) if delay_ms is None else delay_ms
-            state = Delivery(message.deliveries, message.failures, now + delay, cause)
+        for message in messages:
+            state = Delivery(message.deliveries, message.failures, message.not_before or now, cause)
             retries.relocate(self.partition.lane, message, state)
-        self.redelivered += len(relocated)
-        if self.ledger is not None:
-            self.ledger.came_back(relocated)
-        self.remove_resident(waiting)
-        self.dispatcher.groups.settled(waiting)
-        if poison:
-            text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
-            self.dead_letter(poison, "failed", text)
-        if rest := messages[failed:]:
-            super().redeliver(rest, 0, cause)
+        self.remove_resident(messages)
+        return True
 
-    def redelivery_delay_ms(self, message: Message) -> int:
-        """How long a message that failed waits for its next delivery, in milliseconds."""
-        if self.group.definition.order is Order.ORDERLY:
-            return round(self.policy.suspend_time * 1000)
-        ladder = self.group.ladder
-        return super().redelivery_delay_ms(message) if ladder is None else ladder.delay_ms(message.failures)
-
-    def _letters(self, messages: list[Message]) -> list[Message]:
-        """What messages are as dead letters: of the group."""
-        return [self.group.letter_of(self.partition.index, message.sequence, message) for message in messages]
+    def _letter(self, message: Message) -> Message:
+        """What a message is as a dead letter: of the group."""
+        return dead_letter_of(self.group.name, self.partition.index, message.sequence, message)
 
     def find_late(self, sequence: int) -> list[Message]:
         """What is there to finish if a member acknowledges a message that it does not have any more.
@@ -254,20 +171,21 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is not None and retries.finish_late(found):
             return True
-        free = super().take_out([message.sequence for message in found if not isinstance(message, RetryMessage)])
+        free = self.withdrawal.take_out(
+            [message.sequence for message in found if not isinstance(message, RetryMessage)]
+        )
         messages = [message for message in found if message.sequence in free]
         for message in messages:  # their delivery states may be on their way to the store
             message.deliveries = max(message.deliveries, 1)
         if messages:
             if self.ledger is not None:
                 self.ledger.acknowledged(messages)
-            self.removed(messages)
+            self.withdrawal.removed(messages)
         return bool(messages)
 
-    def hide(self, sequences: list[int]) -> list[int]:
-        """None: a transaction has acknowledged what its member does not have any more when it is committed."""
-        self.group.fenced += len(sequences)
-        return []
+    def _fence(self, count: int) -> None:
+        """A transaction acknowledges what its member does not have any more: that does not count."""
+        self.group.fenced += count
 
     def _came_back(self, sequence: int) -> bool:
         """Whether a message was delivered before, or may have been before a crash, and waits for its next delivery."""
@@ -276,7 +194,7 @@ class GroupPartition(LaneSubscription):
         if sequence <= self.lanes[0].cursor.redelivered_to:
             return True
         states = self._records.deliveries(self.partition.lane, sequence, 1)
-        return sequence in self.unsettled() or any([known == sequence for known, _ in states])
+        return sequence in self.locator.unsettled() or any([known == sequence for known, _ in states])
 
     # Leases.
 
@@ -286,13 +204,7 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that nobody else has.
         """
-        parts = [*self.core.parts_of(self), self._open]
-        return resume_messages(self.lanes[0], parts, consumer, sequences, super().take_out)
-
-    def stop(self) -> None:
-        """Before a clean stop: what members with a name have stays theirs."""
-        if not self.in_flight:
-            super().stop()
+        return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
 
     # An operator changes what is finished.
 
@@ -300,7 +212,7 @@ class GroupPartition(LaneSubscription):
         """What is finished when the open commit is done: a copy."""
         settled = AckSet()
         settled.merge(self.finished)
-        settled.add_all(sorted([message.sequence for message in self._open.removals]))
+        settled.add_all(sorted([message.sequence for message in self.commits.open.removals]))
         return settled
 
     def came_back(self) -> dict[int, Delivery]:
@@ -312,7 +224,7 @@ class GroupPartition(LaneSubscription):
         states: dict[int, Delivery] = {}
         while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
             states.update(found)
-        for part in (*self.core.parts_of(self), self._open):
+        for part in self.commits.parts():
             states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
         return states
 
@@ -331,8 +243,7 @@ class GroupPartition(LaneSubscription):
         """
         for sequence in came_back:
             self.core.set_mark(self.keys.state(sequence), None)
-        self.core.forget(self)
-        self._open = QueuePart(self)
+        self.commits.forget()
         own, lane = self.finished, self.lanes[0]
         self._settled.unfinish(1, max(own.highest, 1))
         own.merge(finished)
@@ -360,13 +271,7 @@ class GroupPartition(LaneSubscription):
 
     def write(self) -> None:
         """Store its state with the open commit."""
-        self.core.list_part(self._open)
-
-    def _tell_of(self, fault: StoreError) -> None:
-        stream, group, partition = self.destination.name, self.group.name, self.partition.index
-        text = f"group {group} of stream {stream}, partition {partition}: {fault} {fault.entry.advice}"
-        facts = {"stream": stream, "group": group, "partition": partition}
-        event("group.damaged", text, logging.ERROR, **facts, **fault.data)
+        self.commits.list()
 
 
 def _unfinished(partition: Partition, finished: AckSet) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from quire.broker.streams.groups.group import Group, GroupedStream, Registry
 from quire.broker.streams.groups.group_definition import GroupDefinition, check_name
-from quire.broker.streams.groups.group_partition import Progress
+from quire.broker.streams.groups.partition_progress import Progress
 from quire.cursors.ack_set import AckSet
 from quire.errors import DestinationInUse, InvalidArgument
 

@@ -20,10 +20,10 @@ from quire.broker.streams.groups.group_definition import (
     partition_keys,
 )
 from quire.broker.streams.groups.group_member import MemberSubscription
-from quire.broker.streams.groups.group_partition import Progress
 from quire.broker.streams.groups.group_removal import GroupRemoval
 from quire.broker.streams.groups.leases import Leases
 from quire.broker.streams.groups.membership import StoredMembership
+from quire.broker.streams.groups.partition_progress import Progress
 from quire.broker.streams.offsets import Start, StartKind
 from quire.cursors.ack_set import AckSet
 from quire.errors import (
@@ -48,19 +48,15 @@ class Streams(Protocol):
     @property
     def streams(self) -> Mapping[str, GroupedStream]:
         """The streams, by name."""
-        ...
 
     def stream(self, name: str) -> GroupedStream:
         """The stream of a name."""
-        ...
 
     def existing_stream(self, name: str) -> GroupedStream:
         """The stream of a name, if there is one."""
-        ...
 
     def create_internal(self, kind: str, name: str) -> StoredDestination:
         """Store a destination that clients do not see, with the open commit."""
-        ...
 
 
 class Groups:

@@ -16,9 +16,6 @@ class Member:
         since: since when it is connected or awaited, in milliseconds since the epoch.
 
     Attributes:
-        candidate: as given.
-        static: as given.
-        since: as given.
         grace: the end of the wait for it; None while it is connected.
     """
 

@@ -29,24 +29,23 @@ class Retries(Protocol):
         core: the core.
         name: its name.
         marks: the marks of what is in it.
+        awaited: for how many nothing is dispatched until they are done.
     """
 
     core: Core
     name: str
     marks: RetryMarks
+    awaited: int
 
     @property
     def is_there(self) -> bool:
         """Whether its group was not removed."""
-        ...
 
     def remove_waiting(self, retries: list[RetryMessage]) -> None:
         """Remove retries that no member has."""
-        ...
 
     def wake(self) -> None:
         """Dispatch at the end of this turn."""
-        ...
 
 
 class RetryPurge:
@@ -92,7 +91,8 @@ class RetryPurge:
             self._begin()
 
     def _begin(self) -> None:
-        """After the open commit, so that it sees all that was written before."""
+        """After the open commit, so that it sees all that was written before. Until it is through, dispatch waits."""
+        self._retries.awaited += 1
         add, name = self._core.steps.add, f"the purge of {self._retries.name}"
         self._core.after_commit(partial(add, self._step, name))
 
@@ -104,6 +104,7 @@ class RetryPurge:
         if start == THROUGH:
             del self._next[lane], self._last[lane]
             self._write()
+            self._retries.awaited -= not self._last
             self._retries.wake()
             return bool(self._last)
         found = self._retries.marks.of_partition(lane, start, STEP)

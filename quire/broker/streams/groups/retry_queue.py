@@ -7,29 +7,27 @@ A message is *relocated* in one commit with the change of the group's ack set. E
 which comes and goes in the same commits as the link.
 """
 
-import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.damage_report import DamageReport
+from quire.broker.queues.dispatch_handlers import DispatchHandlers
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
-from quire.broker.queues.record_removal import RecordRemoval, charged_elsewhere
-from quire.broker.streams.groups.group_definition import prefix_of
+from quire.broker.streams.groups.group_definition import dead_letter_of
 from quire.broker.streams.groups.resumption import resume_messages
 from quire.broker.streams.groups.retry_ladder import RetryLadder
 from quire.broker.streams.groups.retry_ledger import RetryLedger
+from quire.broker.streams.groups.retry_links import RetryLinks, retries_of
 from quire.broker.streams.groups.retry_marks import RetryMarks
 from quire.broker.streams.groups.retry_purge import RetryPurge
-from quire.broker.streams.groups.retry_records import LinkReader, RetryMessage, link_record
+from quire.broker.streams.groups.retry_records import LinkReader, RetryMessage
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
-from quire.errors import StoreError
-from quire.logs import event
 from quire.message import Message
 from quire.settings import Policy
 from quire.store.base import Delivery, LaneState, StoredDestination
@@ -53,7 +51,6 @@ class RetryStream(Protocol):
 
     def finished(self, partition: int) -> None:
         """A group has finished messages of a partition."""
-        ...
 
 
 class RetryGroup(Protocol):
@@ -74,21 +71,14 @@ class RetryGroup(Protocol):
     @property
     def stream(self) -> RetryStream:
         """Its stream."""
-        ...
 
     @property
     def name(self) -> str:
         """Its name, unique in the stream."""
-        ...
 
     @property
     def is_there(self) -> bool:
         """Whether it was not removed."""
-        ...
-
-    def letter_of(self, partition: int, offset: int, message: Message) -> Message:
-        """What a message of the stream is as a dead letter of this group."""
-        ...
 
 
 class RetryQueue(LaneDispatch):
@@ -98,7 +88,6 @@ class RetryQueue(LaneDispatch):
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        group: as given.
         name: the retry lane's name.
         marks: the marks of what is in it.
         timed_out: how many leases ended because their time was up.
@@ -112,28 +101,28 @@ class RetryQueue(LaneDispatch):
         self.stored = stored
         self.name = stored.name
         self.timed_out = 0
-        self._settled = settled
         self.marks = RetryMarks(core.store, group.number)
-        self._bytes_key = f"{prefix_of(group.number)}retry-bytes"
-        self._stored_bytes = 0 if new else int(core.store.mark(self._bytes_key) or b"0")
-        self._uncommitted: dict[tuple[int, int], RetryMessage] = {}
         self._cancelled: dict[int, RetryMessage] = {}
         memory, state = MemoryUsage(0, stream.memory), LaneState() if new else core.store.lane_state(stored.lanes[0])
         lane = QueueLane(core, stored.lanes[0], memory, state=state, reader=LinkReader(core.store))
-        settlement = RecordRemoval([lane], core.spool, charged_elsewhere)
-        super().__init__(core, stream.destination, group.policy, self._ledger(), [lane], memory, settlement)
-        self.depth, self.bytes = state.count, self._stored_bytes
+        self._links = RetryLinks(core, lane, self.marks, group.number, settled, new=new)
+        super().__init__(
+            core, stream.destination, group.policy, self._ledger(), [lane], memory, self._links,
+            DamageReport("retries.damaged", f"retries {stored.name}", {"retries": stored.name}),
+            DispatchHandlers(
+                gathered=self._remove_cancelled, appends_failed=self._append_again, as_letter=self._letter
+            ),
+        )  # fmt: skip
+        self.depth, self.bytes = state.count, self._links.bytes
         self._purge = RetryPurge(self, group.number, new=new)
         self._next_sequence = max(state.next_sequence, self._purge.last + 1)
         self.policy_changed()
 
     def policy_changed(self) -> None:
         """Another policy applies from now on."""
-        self.policy = self.group.policy
-        self.ledger = self._ledger()
-        self.memory.limit = self.policy.max_in_flight_bytes
-        self.dispatcher.consumers_changed()
-        self.wake()
+        self.max_in_flight = self.group.policy.max_in_flight
+        self.retry_delays = self.group.ladder
+        self.take_policy(self.group.policy, self._ledger(), self.group.policy.max_in_flight_bytes)
 
     def _ledger(self) -> DestinationLedger | None:
         stream = self.group.stream
@@ -141,11 +130,6 @@ class RetryQueue(LaneDispatch):
         if ledger.of(stream.destination) is None:
             return None
         return RetryLedger(ledger, str(stream.destination), self.group.name, stream.stored.lanes)
-
-    @property
-    def is_dead_letter_queue(self) -> bool:
-        """It is not, whatever the stream's name is."""
-        return False
 
     @property
     def is_there(self) -> bool:
@@ -164,11 +148,6 @@ class RetryQueue(LaneDispatch):
         """When the first of these is due, in milliseconds since the epoch; None if there is none."""
         delayed = self.lanes[0].delayed
         return delayed.earliest if delayed else None
-
-    @property
-    def room(self) -> int:
-        """How many more retries the members may have, all together."""
-        return self.policy.max_in_flight - self.in_flight
 
     def room_for(self, consumer: "Subscription") -> int:
         """How many more retries a member may have."""
@@ -190,11 +169,11 @@ class RetryQueue(LaneDispatch):
     def _append(self, retry: RetryMessage, state: Delivery) -> None:
         retry.sequence = self._next_sequence
         self._next_sequence += 1
-        self._open.appends.append(retry)
-        self._open.deliveries[retry.sequence] = (retry, state)
-        self._uncommitted[retry.origin_lane, retry.origin_sequence] = retry
+        self.commits.open.appends.append(retry)
+        self.commits.open.deliveries[retry.sequence] = (retry, state)
+        self._links.uncommitted[retry.origin_lane, retry.origin_sequence] = retry
         self.core.charge_open(LINK_SIZE)
-        self.core.list_part(self._open)
+        self.commits.list()
 
     def find(self, lane: int, sequence: int) -> int | None:
         """The retry of a message, committed or not yet.
@@ -217,21 +196,19 @@ class RetryQueue(LaneDispatch):
         Raises:
             StoreError: the store cannot be read.
         """
-        pinned = {offset for known, offset in self._uncommitted if known == lane and first <= offset <= last}
+        pinned = {offset for known, offset in self._links.uncommitted if known == lane and first <= offset <= last}
         return sorted(self.marks.origins(lane, first, last, limit) | pinned)[:limit]
 
     def _retries_of(self, lane: int, sequence: int) -> list[RetryMessage]:
         """The retries of a message that are not being removed, without their content."""
         found = {retry.sequence: retry for retry in self.marks.of_message(lane, sequence)}
-        if uncommitted := self._uncommitted.get((lane, sequence)):
+        if uncommitted := self._links.uncommitted.get((lane, sequence)):
             found[uncommitted.sequence] = uncommitted
         left = [retry for retry in found.values() if not self._purge.covers(retry)]
         return [retry for retry in left if not self._is_leaving(retry.sequence)]
 
     def _is_leaving(self, sequence: int) -> bool:
-        parts: list[QueuePart] = [self._open, *self.core.parts_of(self)]
-        removed = [message.sequence for part in parts for message in part.removals]
-        return sequence in self._cancelled or sequence in removed
+        return sequence in self._cancelled or sequence in self.locator.leaving()
 
     # It is cancelled.
 
@@ -241,7 +218,9 @@ class RetryQueue(LaneDispatch):
         Raises:
             StoreError: the store cannot be read.
         """
-        if not self.depth and not self._uncommitted:  # so a client that acknowledges everything twice costs no reads
+        if (
+            not self.depth and not self._links.uncommitted
+        ):  # so a client that acknowledges everything twice costs no reads
             return []
         return [retry for retry in self._retries_of(lane, sequence) if self._is_waiting(retry)]
 
@@ -252,7 +231,7 @@ class RetryQueue(LaneDispatch):
 
     def finish_late(self, found: list[Message]) -> bool:
         """Cancel retries that no member has: they are gone when the open commit is done. Whether there were any."""
-        return any([self._cancel(retry) for retry in _retries(found)])
+        return any([self._cancel(retry) for retry in retries_of(found)])
 
     def _is_waiting(self, retry: RetryMessage) -> bool:
         sequence = retry.sequence
@@ -265,15 +244,15 @@ class RetryQueue(LaneDispatch):
         if not self._is_waiting(retry):
             return False
         self._cancelled[sequence] = retry
-        self.core.list_part(self._open)
+        self.commits.list()
         return True
 
     def _remove_cancelled(self) -> None:
         """Remove what was cancelled in this turn, all at once. What is in the commit under way has to wait for it."""
         if not self._cancelled:
             return
-        part, last = self._open, self.last
-        for retry in _retries(part.appends):
+        part, last = self.commits.open, self.locator.last
+        for retry in retries_of(part.appends):
             if retry.sequence in self._cancelled:
                 del part.deliveries[retry.sequence]
                 self._drop(retry)
@@ -282,14 +261,13 @@ class RetryQueue(LaneDispatch):
         self._cancelled = {seq: retry for seq, retry in self._cancelled.items() if seq > last}
 
     def _take_away(self, retries: dict[int, RetryMessage]) -> None:
-        if free := self.take_out(list(retries)):  # else dispatch would wake itself again and again
-            self.removed([retries[sequence] for sequence in free])
+        if free := self.withdrawal.take_out(list(retries)):  # else dispatch would wake itself again and again
+            self.withdrawal.removed([retries[sequence] for sequence in free])
 
     def _drop(self, retry: RetryMessage) -> None:
         """A retry was cancelled that never was in the store."""
         del self._cancelled[retry.sequence]
-        self._uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
-        self._settled(retry.origin_lane, retry.origin_sequence)
+        self._links.drop(retry)
 
     # An operator gives up those of some partitions.
 
@@ -299,26 +277,24 @@ class RetryQueue(LaneDispatch):
         Raises:
             StoreError: the store cannot be read.
         """
-        found = {retry.sequence for retry in self._uncommitted.values() if retry.origin_lane == lane}
+        found = {retry.sequence for retry in self._links.uncommitted.values() if retry.origin_lane == lane}
         purged = self._purge.last_of(lane)
         found.update([sequence for sequence in self.marks.sequences(lane) if sequence > purged])
-        parts: list[QueuePart] = [self._open, *self.core.parts_of(self)]
-        leaving = {message.sequence for part in parts for message in part.removals}
-        return len(found - leaving - self._cancelled.keys())
+        return len(found - self.locator.leaving() - self._cancelled.keys())
 
     def take_from(self, consumer: "Subscription", lanes: Collection[int]) -> list[Message]:
         """Take the retries of some partitions from a member, and remove them with the open commit."""
-        held = _retries(list(consumer.in_flight.values()))
+        held = retries_of(list(consumer.in_flight.values()))
         messages = consumer.take([retry.sequence for retry in held if retry.origin_lane in lanes])
         self.remove_resident(messages)
         return messages
 
     def purge(self, lanes: Collection[int]) -> None:
         """Remove the retries of some partitions that there are now, step by step. What members have stays."""
-        for retry in self._uncommitted.values():
+        for retry in self._links.uncommitted.values():
             if retry.origin_lane in lanes:
                 self._cancelled[retry.sequence] = retry
-        self.core.list_part(self._open)
+        self.commits.list()
         self._purge.begin(lanes, self._next_sequence - 1)
 
     def remove_waiting(self, retries: list[RetryMessage]) -> None:
@@ -329,85 +305,27 @@ class RetryQueue(LaneDispatch):
 
     def hold(self, consumer: "Subscription", sequences: list[int]) -> list[Message]:
         """A member that comes back says which retries it still has: they are in its hands, and go to nobody else."""
-        parts = [*self.core.parts_of(self), self._open]
-        return [] if self._purge else resume_messages(self.lanes[0], parts, consumer, sequences, self.take_out)
+        if self._purge:
+            return []
+        return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
 
     def origin(self, message: Message) -> tuple[int, int]:
         """The lane and the offset of the message that one of the retries is of."""
-        (retry,) = _retries([message])
+        (retry,) = retries_of([message])
         return retry.origin_lane, retry.origin_sequence
 
-    def dispatch(self) -> None:
-        """Give retries to consumers; one that cannot be read stops this lane and no other."""
-        self._remove_cancelled()
-        if not self._purge:
-            super().dispatch()
+    def _letter(self, message: Message) -> Message:
+        """What a retry is as a dead letter: a copy of its message."""
+        lane, sequence = self.origin(message)
+        partition = self.group.stream.stored.lanes.index(lane)
+        return dead_letter_of(self.group.name, partition, sequence, message)
 
-    def redelivery_delay_ms(self, message: Message) -> int:
-        """How long a message that failed again waits, in milliseconds."""
-        ladder = self.group.ladder
-        return super().redelivery_delay_ms(message) if ladder is None else ladder.delay_ms(message.failures)
-
-    def _letters(self, messages: list[Message]) -> list[Message]:
-        """What retries are as dead letters: copies of their messages."""
-        lanes, letter = self.group.stream.stored.lanes, self.group.letter_of
-        return [letter(lanes.index(m.origin_lane), m.origin_sequence, m) for m in _retries(messages)]
-
-    # Commits.
-
-    def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit: links instead of messages, and their marks."""
-        self._remove_cancelled()
-        part, now = self._open, self.core.clock.now_ms()
-        super().fill(commit)
-        appends, marks = _retries(part.appends), commit.batch.marks
-        if appends:
-            commit.batch.lane(self.lanes[0].id).appends = [link_record(retry, now) for retry in appends]
-            marks.update([(self.marks.key(retry), b"%d" % retry.size) for retry in appends])
-        for retry in _retries(part.removals):
-            marks[self.marks.key(retry)] = None
-        if part.appends or part.removals:
-            marks[self._bytes_key] = b"%d" % self._bytes_after(part)
-
-    def _bytes_after(self, part: QueuePart) -> int:
-        """The sizes of all messages when a commit is done."""
-        came, went = [sum([message.size for message in run]) for run in (part.appends, part.removals)]
-        return self._stored_bytes + came - went
-
-    def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
-        self._stored_bytes = self._bytes_after(part)
-        if part.appends:
-            self._came(part.appends, sum([message.size for message in part.appends]))
-        super().committed(part)
-        for retry in _retries(part.appends):
-            self._uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
-        for retry in _retries(part.removals):
-            self._settled(retry.origin_lane, retry.origin_sequence)
-
-    def commit_failed(self, part: QueuePart, restored: set[int]) -> None:
-        """A commit failed: what it had of this lane is put into the next one, what was relocated too.
-
-        Args:
-            restored: ``id`` of the messages whose removal is not to be tried again.
-        """
-        super().commit_failed(part, restored)
-        for retry in _retries(part.appends):
-            _, state = self._open.deliveries.pop(retry.sequence)
+    def _append_again(self, part: QueuePart) -> None:
+        """A commit failed: what was relocated is put into the next one."""
+        for retry in retries_of(part.appends):
+            _, state = self.commits.open.deliveries.pop(retry.sequence)
             self.core.set_mark(self.marks.key(retry), None)  # or the next commit would write that of the failed one
             if retry.sequence in self._cancelled:
                 self._drop(retry)
             else:
                 self._append(retry, state)
-        for retry in _retries(part.removals):
-            if id(retry) in restored:
-                self.core.set_mark(self.marks.key(retry), b"%d" % retry.size)
-
-    def _tell_of(self, fault: StoreError) -> None:
-        text = f"retries {self.name}: {fault} {fault.entry.advice}"
-        event("retries.damaged", text, logging.ERROR, retries=self.name, **fault.data)
-
-
-def _retries(messages: list[Message]) -> list[RetryMessage]:
-    """The same messages: in this lane all of them are retries."""
-    return [message for message in messages if isinstance(message, RetryMessage)]

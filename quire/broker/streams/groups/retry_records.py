@@ -10,14 +10,12 @@ from typing import NamedTuple
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import (
-    FIRST_EXPIRATION,
     Delivery,
-    Expiration,
+    LaneReader,
     LaneState,
     Link,
     Page,
     Store,
-    StoredDestination,
     StoreReader,
 )
 
@@ -95,7 +93,7 @@ def origin_of(lane: int, record: Message) -> Origin:
     return Origin(*[int(number) for number in found.groups()])
 
 
-class LinkReader(StoreReader):
+class LinkReader(LaneReader):
     """Reads a retry lane as if the bodies were in it. What it says of sizes is about the bodies."""
 
     def __init__(self, store: Store) -> None:
@@ -122,8 +120,6 @@ class LinkReader(StoreReader):
             sizes = _sizes(reader, lane, [link.sequence for link in found])
         return [link._replace(size=sizes.get(link.sequence, link.size)) for link in found]
 
-    # Everything else is the store's.
-
     def lane_state(self, lane: int) -> LaneState:
         """The lane's state. Its bytes are those of the links."""
         return self._store.lane_state(lane)
@@ -131,30 +127,6 @@ class LinkReader(StoreReader):
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states from a sequence on."""
         return self._store.deliveries(lane, start, limit)
-
-    def destinations(self) -> list[StoredDestination]:
-        """All destinations."""
-        return self._store.destinations()
-
-    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records of all lanes that have expired."""
-        return self._store.expired(now_ms, limit, after)
-
-    def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
-        return self._store.producer(producer_id)
-
-    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers with their highest send sequences, by id."""
-        return self._store.producers(start, limit)
-
-    def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
-        return self._store.mark(key)
-
-    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
-        return self._store.marks(prefix, start, limit)
 
 
 _Named = list[tuple[Message, Origin]]

@@ -55,7 +55,6 @@ class PullMember(Session):
 
     Attributes:
         member: what the group knows of it.
-        terms: as given.
     """
 
     def __init__(self, group: "Group", id: str, terms: Terms, held: Held, left: Callable[["PullMember"], None]) -> None:

@@ -28,15 +28,12 @@ class Puller(Protocol):
 
     def ask(self, poll: "PullRequest") -> None:
         """A request waits from now on."""
-        ...
 
     def answered(self, poll: "PullRequest") -> None:
         """A request is answered, or its caller is gone."""
-        ...
 
     def written_this_turn(self) -> None:
         """Its session is flushed at the end of this turn."""
-        ...
 
 
 class PullRequest:
@@ -46,8 +43,6 @@ class PullRequest:
         wait: how long it waits for the first one, in seconds; 0 for not at all.
 
     Attributes:
-        puller: as given.
-        maximum: as given.
         taken: the messages it got, with the member's part each is of.
         error: why it failed; None if it did not.
     """

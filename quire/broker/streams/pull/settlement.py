@@ -169,11 +169,11 @@ def _standing(source: "GroupPartition | RetryQueue", offset: int) -> _Standing:
         return _Standing.LEASED
     if not isinstance(source, GroupPartition):
         lane = source.lanes[0]
-        is_there = offset not in source.out_sequences() and bool(lane.reader.load(lane.id, [offset]))
+        is_there = offset not in source.locator.out_sequences() and bool(lane.reader.load(lane.id, [offset]))
         return _Standing.WAITING if is_there else _Standing.SETTLED
     retries = source.group.retries
     retry = None if retries is None else retries.find(source.partition.lane, offset)
     if retries is not None and retry is not None:
         return _standing(retries, retry)
-    is_settled = offset in source.finished or offset in source.out_sequences()
+    is_settled = offset in source.finished or offset in source.locator.out_sequences()
     return _Standing.SETTLED if is_settled else _Standing.WAITING

@@ -327,6 +327,16 @@ def test_after_the_maximum_a_copy_is_the_dead_letter() -> None:
     assert len(rig.stepped.store.load(rig.lane, [1])) == 1
 
 
+def test_a_stream_is_no_dead_letter_queue_whatever_its_name_is() -> None:
+    rig = RetryRig(retry_maximum=1, queue_prefix="s")
+    rig.send(b"poison")
+    consumer = rig.consume(rig.group.partitions[0])
+    for _ in range(2):
+        rig.group.partitions[0].redeliver(consumer.subscription.take([1]), 1, "the member was lost")
+        rig.stepped.run()
+    assert rig.consume(rig.stepped.queue("%DLQ%g")).bodies() == [b"poison"]
+
+
 def test_a_retry_that_has_expired_is_buried() -> None:
     rig = failed()
     (origin,) = rig.stepped.store.load(rig.lane, [1])
@@ -432,7 +442,7 @@ def test_a_retry_whose_transaction_fails_is_there_again_and_still_found() -> Non
 def test_the_group_hears_of_each_retry_that_is_done() -> None:
     rig = failed(b"1", b"2", b"3", retry_maximum=1)
     heard: list[int] = []
-    rig.retries._settled = lambda lane, offset: heard.append(offset)
+    rig.retries._links._settled = lambda lane, offset: heard.append(offset)
     consumer = rig.consume(rig.retries)
     rig.cancel(2)
     rig.pass_time(10)
