@@ -82,11 +82,7 @@ class Message:
         return unescape(self.content[11 : self.content.index(b"\n")]).decode("utf-8", "replace")
 
     def header(self, name: bytes) -> str | None:
-        """One header, unescaped, without looking at the others.
-
-        Returns:
-            Its value; None if the message has no such header.
-        """
+        """The value of one header, unescaped, without parsing the others; None if the message does not have it."""
         content = self.content
         start = content.find(b"\n" + name + b":", 0, content.index(b"\n\n"))
         if start < 0:

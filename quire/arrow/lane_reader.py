@@ -79,12 +79,12 @@ def _check_whole(reader: StoreReader, part: LaneRange, start: int) -> None:
     place = f"partition {part.partition} of {part.destination}"
     if found.end < part.until:
         raise StreamReplaced(
-            f"{place} ends at {found.end}, and was to be read to {part.until}: it was deleted, or is an older copy",
+            f"{place} ends at {found.end}, and the read ends at {part.until}: it was deleted, or is an older copy",
             destination=part.destination, partition=part.partition, end=found.end,
         )  # fmt: skip
     if start < found.earliest:
-        lost = f"offsets {start} to {min(found.earliest, part.until) - 1} of {place}"
+        lost = f"the messages at offsets {start} to {min(found.earliest, part.until) - 1} of {place}"
         raise DataLost(
-            f"{lost} are gone: retention has let them go", destination=part.destination, partition=part.partition,
+            f"{lost} were removed by retention", destination=part.destination, partition=part.partition,
             earliest=found.earliest,
         )  # fmt: skip

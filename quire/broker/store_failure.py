@@ -1,4 +1,4 @@
-"""What becomes of a commit that the store refuses, and of sends until it takes writes again."""
+"""What becomes of a commit that the store refuses, and of sends until it accepts writes again."""
 
 import logging
 from collections.abc import Callable
@@ -33,14 +33,14 @@ class StoreFailure:
         return self._core.store_error is None or self._core.clock.monotonic() >= self._retry_at
 
     def refuse(self, error: QuireError) -> None:
-        """Take no sends until the store takes writes again.
+        """Take no sends until the store accepts writes again.
 
         Args:
             error: why it does not.
         """
         core = self._core
         if core.store_error is None:
-            text = f"{error}: sends of persistent messages are refused. {error.entry.advice}"
+            text = f"{error}: the broker refuses persistent messages. {error.entry.advice}"
             event("store.failed", text, logging.ERROR, code=error.code, **error.data)
             self.since = core.clock.monotonic()
         self.errors += 1
@@ -61,7 +61,7 @@ class StoreFailure:
         """A commit is done: the store takes writes."""
         if self._core.store_error is not None:
             url = shown(self._core.store.url)
-            event("store.recovered", f"the store {url} takes writes again", url=url)
+            event("store.recovered", f"the store {url} accepts writes again", url=url)
         self._core.refuse(None)
 
     def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:

@@ -126,9 +126,9 @@ def check_origin(request: Request, address: str) -> None:
     """Refuse requests of other sites' pages: a user who visits one would lend it access to a broker on loopback."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin != f"{request.url.scheme}://{host}":
-        raise ProtocolViolation(f"requests from pages of {origin[:100]!r} are refused", origin=origin[:100])
+        raise ProtocolViolation(f"the broker refuses requests from pages of {origin[:100]!r}", origin=origin[:100])
     if host and _is_loopback(address) and not _is_loopback(host):
-        text = f"{host[:100]!r} is no name of this broker: use localhost or its address"
+        text = f"{host[:100]!r} is not a name of this broker: use localhost or its address"
         raise ProtocolViolation(text, host=host[:100])
 
 
@@ -142,7 +142,7 @@ def _is_loopback(address: str) -> bool:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """An error of ours as it is; anything else is a defect, which the server logs and the caller only hears of."""
-    failure = error if isinstance(error, QuireError) else QuireError("something unforeseen happened")
+    failure = error if isinstance(error, QuireError) else QuireError("an unexpected error occurred")
     return error_answer(failure)
 
 

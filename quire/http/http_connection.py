@@ -56,7 +56,7 @@ class HttpConnection(H11Protocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         limit = self._settings.max_connections
         if len(self.connections) > limit:
-            self._refuse(TooManyConnections(f"{limit} HTTP connections are open, which is the limit", limit=limit))
+            self._refuse(TooManyConnections(f"the limit of {limit} HTTP connections is reached", limit=limit))
         self._watch()
 
     def data_received(self, data: bytes) -> None:

@@ -23,18 +23,18 @@ CAUSES = (
 
 
 class Blocked(Status, frozen=True):
-    """Why messages cannot be given out.
+    """Why messages cannot be dispatched.
 
-    Of the first message: ``no-matching-consumer``, no selector matches it; ``group-owner-busy``, the consumer that has
-    its group has no credit; ``consumer-busy``, no consumer that may have it has credit. Of all of them: ``paused``;
-    ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be read, or cannot note that
-    more was given out; ``memory-limit``, the next message finds no memory; ``waiting-for-consumers``, the policy waits
-    for more of them; ``redelivery-delay``, one that waits for its redelivery holds back all others; ``parked-limit``,
-    too many messages wait for consumers that are busy; ``ack-set-full``, too many holes in what is finished.
+    Of the first message: ``no-matching-consumer``, no selector matches it; ``group-owner-busy``, the consumer that owns
+    its group has no credit; ``consumer-busy``, no consumer that matches has credit. Of all of them: ``paused``;
+    ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be read, or cannot store the
+    dispatch mark; ``memory-limit``, the next message finds no memory; ``waiting-for-consumers``, the queue waits
+    for more consumers; ``redelivery-delay``, one that waits for its redelivery holds back all others; ``parked-limit``,
+    too many messages are parked; ``ack-set-full``, the ack set has too many holes.
     """
 
     cause: Annotated[str, doc("One of the causes above.")]
-    age_seconds: Annotated[float, doc("For how long.")]
+    age_seconds: Annotated[float, doc("For how long, in seconds.")]
 
 
 def blocked(broker: "Broker", queue: "LaneDispatch") -> Blocked | None:

@@ -28,19 +28,12 @@ class Setting(NamedTuple):
 
 
 class Key(NamedTuple):
-    """One setting's declaration.
+    """One setting's declaration."""
 
-    Attributes:
-        name: ``section.key``, or only ``key`` at the top of the file.
-        default: its value when nobody says anything.
-        kind: what it may be.
-        text: what it is for.
-    """
-
-    name: str
-    default: Any
-    kind: Kind
-    text: str
+    name: str  # ``section.key``, or only ``key`` at the top of the file
+    default: Any  # its value when nobody says anything
+    kind: Kind  # what it may be
+    text: str  # what it is for
 
     @property
     def variable(self) -> str:
@@ -102,8 +95,8 @@ def unknown(name: str, origin: str, known: Iterable[str]) -> InvalidSettings:
     near = difflib.get_close_matches(name, names, n=1) or [
         lasts[last] for last in difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
     ]
-    hint = f"did you mean {near[0]}?" if near else "`quire config init -` prints all there are"
-    return InvalidSettings(f"{name} ({origin}) is no setting; {hint}", key=name, origin=origin)
+    hint = f"did you mean {near[0]}?" if near else "`quire config init -` prints all settings"
+    return InvalidSettings(f"{name} ({origin}) is not a setting; {hint}", key=name, origin=origin)
 
 
 def tables_of(value: object, name: str, origin: str) -> list[dict[str, Any]]:
@@ -119,6 +112,6 @@ def tables_of(value: object, name: str, origin: str) -> list[dict[str, Any]]:
     """
     if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
         raise InvalidSettings(
-            f"{name} ({origin}) are not written so: begin each entry with [[{name}]]", key=name, origin=origin
+            f"{name} ({origin}) have another form: begin each entry with [[{name}]]", key=name, origin=origin
         )
     return value

@@ -19,7 +19,7 @@ ENTRIES = ("policies", "composites")
 
 EXAMPLES = """
 # What some destinations have of their own: a pattern, and any keys of [policy]. Of several entries that match, the most
-# specific one wins, key by key. Without queue:// or topic:// an entry is for both.
+# specific one wins, key by key. Without queue:// or topic:// an entry applies to both.
 
 #[[policies]]
 #destination = "queue://orders.>"
@@ -138,7 +138,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
             raise unknown(variable.removeprefix("QUIRE_").replace("__", ".").lower(), origin, KEYS)
         elif variable in slips:
             raise InvalidSettings(
-                f"{variable} is no setting; did you mean {slips[variable]}, with two underscores?",
+                f"{variable} is not a setting; did you mean {slips[variable]}, with two underscores?",
                 key=names[slips[variable]], origin=origin,
             )  # fmt: skip
 

@@ -18,19 +18,12 @@ _KEYS = {key.name: key for key in keys_of(Policy)}
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """One entry of ``[[policies]]``.
+    """One entry of ``[[policies]]``."""
 
-    Attributes:
-        kind: the kind of destination it is for; None for every kind.
-        pattern: the names it is for.
-        values: the keys of ``Policy`` that it sets.
-        origin: ``policy PATTERN (file NAME, entry N)``.
-    """
-
-    kind: DestinationKind | None
-    pattern: Pattern
-    values: Mapping[str, Any]
-    origin: str
+    kind: DestinationKind | None  # the kind of destination it is for; None for every kind
+    pattern: Pattern  # the names it is for
+    values: Mapping[str, Any]  # the keys of ``Policy`` that it sets
+    origin: str  # ``policy PATTERN (file NAME, entry N)``
 
     def matches(self, destination: Destination) -> bool:
         """Whether it is for a destination."""

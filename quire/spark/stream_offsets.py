@@ -45,7 +45,6 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Self:
-        """The position, out of what Spark keeps."""
         offsets = {
             Place(stream, int(partition)): offset
             for stream, partitions in kept.items()

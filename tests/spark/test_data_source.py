@@ -221,5 +221,5 @@ def test_a_newer_store_is_explained(spark: SparkSession, tmp_path: Path) -> None
 
 def test_a_column_that_there_is_not_is_named(spark: SparkSession, url: str) -> None:
     reader = spark.read.format("quire").schema("value string").options(**{"store.url": url, "subscribe": "events"})
-    with pytest.raises(Exception, match="there is no column value string to read: there are destination string"):
+    with pytest.raises(Exception, match="there is no column value string to read; the columns are destination string"):
         reader.load().count()

@@ -118,5 +118,5 @@ def test_streams_and_batch_reads_do_not_mix(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_ledger_is_archived_as_a_stream_only(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="no offset, partition: read it as a stream"):
+    with pytest.raises(InvalidArgument, match="lacks offset, partition: use a streaming read"):
         Archive(spark, str(tmp_path)).add(spark.sql("select 'queue://q' destination, current_timestamp() time"))

@@ -213,7 +213,7 @@ def test_without_spark_a_pipeline_says_what_to_install() -> None:
         )
         for arguments in (["--help"], ["audit", "--drained"])
     ]  # fmt: skip
-    assert "Judge a delivery ledger." in listed.stdout
+    assert "Audit a delivery ledger." in listed.stdout
     assert refused.returncode == 2
     assert "is not installed, and pipelines need it: pip install 'quire[spark]'" in refused.stderr
 

@@ -46,7 +46,7 @@ def test_a_java_that_does_not_run_is_refused(home: Path, says: str, code: int) -
 def test_no_java_at_all_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnsupportedEnvironment, match="Java 17 or later, and there is none that runs in the PATH"):
+    with pytest.raises(UnsupportedEnvironment, match="Java 17 or later, and there is none in the PATH"):
         sessions.session()
 
 

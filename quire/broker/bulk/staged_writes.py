@@ -159,7 +159,7 @@ class StagedWrites:
         check_room(self._core)
         if len(self.stages) >= MAX_STAGES:
             raise LimitExceeded(
-                f"{MAX_STAGES} stages are there, which is the limit: commit or discard", limit=MAX_STAGES
+                f"the limit of {MAX_STAGES} stages is reached: commit or discard some", limit=MAX_STAGES
             )
         id, content = secrets.token_hex(12), msgspec.msgpack.encode(rows)
         stage = Stage(producer, len(rows), len(content), self._core.clock.now_ms())
@@ -205,7 +205,7 @@ class StagedWrites:
             return None
         for id in ids:
             if not self._is_pending(id, producer):
-                text = f"nothing is staged as {id[:60]!r} by {producer[:100]!r}"
+                text = f"the producer {producer[:100]!r} has no stage {id[:60]!r}"
                 raise UnknownStage(text, stage=id[:60], producer=producer[:100])
         self._producers.take(producer, sequence)
         stages = deque(dict.fromkeys(ids))
@@ -239,7 +239,7 @@ class StagedWrites:
         """Have the rows of decided stages sent, step by step, unless that is under way."""
         if self._decisions and not self._is_busy:
             self._is_busy = True
-            self._core.steps.add(self._step, "the sending of what bulk writers have committed")
+            self._core.steps.add(self._step, "the sending of committed rows of bulk writers")
 
     def _step(self) -> bool:
         """Send the next rows in the open commit; whether there may be more. Who is stuck keeps up nobody else."""
@@ -252,7 +252,7 @@ class StagedWrites:
         except QuireError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
-            text = f"what a bulk writer has committed cannot be sent now, and is tried again: {error}"
+            text = f"the committed rows of a bulk writer cannot be sent now; the broker tries again: {error}"
             event("write.waits", text, logging.WARNING, code=error.code, producer=decision.producer)
             self._stuck.add(decision.producer)
             self._core.scheduler.call_later(RETRY_INTERVAL, partial(self._try_again, decision.producer))
@@ -288,7 +288,7 @@ class StagedWrites:
         key = ROWS + id
         value = self._core.store.mark(key)
         if value is None:
-            raise StoreCorrupt(f"the mark {key} of staged rows is gone", key=key)
+            raise StoreCorrupt(f"the mark {key} of staged rows is missing", key=key)
         try:
             return msgspec.msgpack.decode(value, type=list[Row])
         except msgspec.DecodeError as error:
@@ -357,9 +357,9 @@ class StagedWrites:
             self._remove(id)
             self._forget(id)
         if old:
-            event("write.expired", f"{len(old)} staged writes were never committed and are gone", stages=len(old))
+            event("write.expired", f"{len(old)} stages were never committed and are discarded", stages=len(old))
 
 
 def _tell_damage(key: str, damage: msgspec.DecodeError) -> None:
-    text = f"a staged write is not known any more: {damage}. Its mark {key} stays where it is."
+    text = f"a stage cannot be read and is ignored: {damage}. The store keeps its mark {key}."
     event("write.damaged", text, logging.ERROR, key=key)

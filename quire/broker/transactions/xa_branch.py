@@ -222,7 +222,7 @@ class XaBranch:
         """Whether its outcome is to be stored; it is not if it is the one that is being stored."""
         if self.state is XaState.DECIDED:
             outcome = self.prepared.outcome
-            text = f"an operator has decided over {self.xid}: {outcome}; forget it when everybody knows"
+            text = f"an operator resolved {self.xid}: {outcome}; forget it when all participants know"
             raise HeuristicOutcome(text, xid=str(self.xid), outcome=outcome)
         if self.state not in (XaState.PREPARED, state):
             raise self._wrong(str(state))

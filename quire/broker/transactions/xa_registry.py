@@ -78,7 +78,7 @@ class XaRegistry:
             xid = Xid.parse(key.removeprefix(PREFIX))
             prepared = PreparedTransaction.load(self._services, key, value)
         except (InvalidArgument, StoreCorrupt) as damage:
-            text = f"a prepared transaction is not known any more: {damage} Its mark {key} stays where it is."
+            text = f"a prepared transaction cannot be read and is ignored: {damage} The store keeps its mark {key}."
             event("xa.damaged", text, logging.ERROR, key=key)
             return
         self._branches[xid] = XaBranch(self._services, self, xid, prepared=prepared)
@@ -107,7 +107,7 @@ class XaRegistry:
         try:
             return self._branches[xid]
         except KeyError:
-            raise UnknownXid(f"there is no transaction {xid}", xid=str(xid)) from None
+            raise UnknownXid(f"the XA transaction {xid} does not exist", xid=str(xid)) from None
 
     def recover(self) -> list[Xid]:
         """The branches whose coordinator still has something to say: prepared, or decided by an operator."""

@@ -182,14 +182,14 @@ async def _body(request: Request) -> bytearray:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """An error of ours as it is; anything else is a defect, which the server logs and the caller only hears of."""
-    return error_answer(error if isinstance(error, QuireError) else QuireError("something unforeseen happened"))
+    return error_answer(error if isinstance(error, QuireError) else QuireError("an unexpected error occurred"))
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     """No such path, not with this method, or without the token."""
     assert isinstance(error, HTTPException)
     if error.status_code == 403:
-        text = "this is not the bulk server's token: ask the broker where to read, with POST /api/v1/bulk"
+        text = "this is not the token of the bulk server: request it from the broker with POST /api/v1/bulk"
         return error_answer(ProtocolViolation(text), 403)
     text = f"there is no {request.method} {request.url.path}"
     return error_answer(InvalidArgument(text, path=request.url.path), error.status_code)

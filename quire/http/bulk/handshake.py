@@ -10,23 +10,14 @@ from quire.arrow.failure import Failure
 
 
 class Instructions(msgspec.Struct, frozen=True):
-    """What the broker says.
+    """What the broker says."""
 
-    Attributes:
-        store: the URL of its store.
-        address: where to listen; port 0 for a free one.
-        token: who has it may read.
-        idle_limit: how long to wait for a request before ending, in seconds.
-        log_format: as the setting.
-        log_level: as the setting.
-    """
-
-    store: str
-    address: str
-    token: str
-    idle_limit: float
-    log_format: str
-    log_level: str
+    store: str  # the URL of its store
+    address: str  # where to listen; port 0 for a free one
+    token: str  # who has it may read
+    idle_limit: float  # how long to wait for a request before ending, in seconds
+    log_format: str  # as the setting
+    log_level: str  # as the setting
 
 
 class Announcement(msgspec.Struct, frozen=True):

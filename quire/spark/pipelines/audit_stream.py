@@ -12,10 +12,7 @@ from quire.spark.pipelines.ledger import SCHEMA, events
 
 
 class Seen(NamedTuple):
-    """What an audit has seen of its ledger: how many events, how many of them late, and the time of the latest one.
-
-    Events are late that are older than the watermark when they come. Times are in milliseconds since the epoch.
-    """
+    """The events that an audit has read, how many were older than the watermark, and the time of the latest, in ms."""
 
     events: int
     late: int
@@ -29,11 +26,7 @@ class Seen(NamedTuple):
 def start_audit(
     ledger: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, subscriber: str | None = None
 ) -> StreamingQuery:
-    """Begin to take a ledger in, or go on where the last query on the same directory ended.
-
-    A batch that is done again, because its query was killed, replaces what it wrote the first time. The query looks
-    for more so often, in seconds; with None it ends when all that is there is taken in.
-    """
+    """Read a ledger from where the last query ended; every so many seconds, or with None until all is read."""
     judged = events(ledger, subscriber)
 
     def take(batch: DataFrame, number: int) -> None:
@@ -61,7 +54,6 @@ def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:
 
 
 def _before(spark: SparkSession, work: str, number: int) -> Seen:
-    """What was seen before a batch."""
     if number == 0:
         return Seen(0, 0, None)
     row = spark.read.parquet(f"{work}/seen/batch={number - 1}").first()
@@ -70,7 +62,6 @@ def _before(spark: SparkSession, work: str, number: int) -> Seen:
 
 
 def _seen(batch: DataFrame, before: Seen, delay: float) -> DataFrame:
-    """One row: what was seen after a batch."""
     watermark = before.watermark(delay)
     millis = F.unix_millis("time")
     late = F.lit(0) if watermark is None else F.count_if(millis < watermark)

@@ -11,7 +11,6 @@ _EMPTY = {"UNABLE_TO_INFER_SCHEMA"}
 
 
 def is_there(spark: SparkSession, path: str) -> bool:
-    """Whether there is a file or a directory."""
     try:
         spark.read.text(path)
     except AnalysisException as error:
@@ -32,5 +31,4 @@ def read_or_none(spark: SparkSession, path: str, options: Mapping[str, str] | No
 
 
 def plain_rows(rows: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a small DataFrame."""
     return [row.asDict(recursive=True) for row in rows.collect()]

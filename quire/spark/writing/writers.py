@@ -52,7 +52,6 @@ class RowWriter:
         return Staged("", [])
 
     def stage(self, batches: Iterator[pa.RecordBatch], producer: str) -> Staged:
-        """Stage rows."""
         return Staged(producer, [self._broker.stage(producer, rows) for rows in self._chunks(batches)])
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
@@ -81,13 +80,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidArgument("messages are added, and replace none: write with mode('append')", mode="overwrite")
+            raise InvalidArgument("a write adds messages and cannot replace any: use mode('append')", mode="overwrite")
         self._producer = None if options.token is None else f"token/{options.token}"
         self._number = options.token_number
         self._writer = RowWriter(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows."""
         with explaining():
             if self._producer is None:
                 return self._writer.send(iterator)
@@ -132,7 +130,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _query_id() -> str:
-    """The id of the query whose task this is."""
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(_QUERY_ID)
     if query is None:

@@ -44,10 +44,7 @@ _UPDATE_LANE = update(lanes).where(lanes.c.lane == bindparam("in_lane"))
 
 
 class BatchWriter:
-    """Writes batches through one dialect.
-
-    The statements of the hot path are compiled once and given to the driver with plain tuples, which halves their cost.
-    """
+    """Writes batches; hot statements are compiled once and given to the driver with tuples, which halves their cost."""
 
     def __init__(self, dialect: Dialect) -> None:
         def compiled(statement: UpdateBase) -> str:
