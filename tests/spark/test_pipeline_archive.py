@@ -110,10 +110,10 @@ def test_streams_and_batch_reads_do_not_mix(spark: SparkSession, tmp_path: Path)
     source = tmp_path / "source"
     write_source(spark, source, range(1))
     Archive(spark, str(tmp_path / "streamed")).start(stream_of(spark, source)).awaitTermination()
-    with pytest.raises(InvalidArgument, match="was made of a stream"):
+    with pytest.raises(InvalidArgument, match="was written by streaming reads"):
         Archive(spark, str(tmp_path / "streamed")).add(frame(spark, [message(1)]))
     Archive(spark, str(tmp_path / "read")).add(frame(spark, [message(1)]))
-    with pytest.raises(InvalidArgument, match="was made by batch reads"):
+    with pytest.raises(InvalidArgument, match="was written by batch reads"):
         Archive(spark, str(tmp_path / "read")).start(stream_of(spark, source))
 
 
