@@ -73,7 +73,7 @@ def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
 
 
 def written(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> Destination:
-    """The destination that somebody wrote."""
+    """The destination that a user wrote."""
     for known in DestinationKind:
         if text.startswith(f"/{known}/"):
             return checked(known, text.removeprefix(f"/{known}/"))

@@ -59,7 +59,7 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
     destination: str  # of the messages: ``queue://orders``
     event: int  # what happened
     time: int  # when, in milliseconds since the epoch
-    who: str  # the producer or the consumer; empty if nobody is known
+    who: str  # the producer or the consumer; empty if unknown
     subscriber: str  # the durable subscription or the consumer group it is about; empty for all of a topic or a stream
     lane: int  # the partition of a stream; 0 otherwise
     ranges: list[int]  # their sequences: the first one of neighbours and how many they are, in turn

@@ -32,15 +32,7 @@ class LaneRange(NamedTuple):
 def read(
     store: Store, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Read a part of a lane.
-
-    Each batch is read in a snapshot of its own, so a long read keeps no old state of the store alive. Records do not
-    change; one that is removed meanwhile does not come. A broker may go on writing to the store.
-
-    Only records for which all conditions hold are handed on, in batches of some megabytes, none empty. With ``whole``
-    it is an error if the lane begins behind the first sequence that is still to be read (``DataLost``), or never came
-    to the last one (``StreamReplaced``).
-    """
+    """Read a part of a lane in batches, each from its own snapshot; with ``whole`` removed records are an error."""
     start = part.first
     while start < part.until:
         with store.snapshot() as reader:

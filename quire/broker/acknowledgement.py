@@ -137,7 +137,7 @@ def _count_redelivery(subscription: Subscription, sequences: list[int]) -> None:
 class Pull:
     """A consumer without prefetch asks for messages (JMS ``receive`` and ``receiveNoWait``).
 
-    Whoever made it cancels it when the consumer goes or pulls again.
+    Its session cancels it when the consumer leaves or pulls again.
 
     Args:
         timeout_ms: how long it waits for the first one, in milliseconds; 0 for ever, -1 not at all. When the time is up

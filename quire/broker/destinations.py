@@ -19,7 +19,7 @@ from quire.errors import InvalidArgument, UnknownDestination
 from quire.store.base import IDENTITY, StoredDestination
 
 REMOVED = "removed"
-"""The kind, in the store, of a destination that is being removed: nobody can reach it any more."""
+"""The kind, in the store, of a destination that is being removed: no client can reach it any more."""
 
 AT_ONCE = 1000
 """A destination with more records than this is removed in steps."""

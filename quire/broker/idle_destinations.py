@@ -1,4 +1,4 @@
-"""Deletes destinations that are empty and that nobody uses, if their policy says so."""
+"""Deletes destinations that are empty and unused, if their policy says so."""
 
 from typing import TYPE_CHECKING
 

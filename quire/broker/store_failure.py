@@ -52,7 +52,7 @@ class StoreFailure:
         core.scheduler.call_later(PROBE_INTERVAL, self._probe)
 
     def _probe(self) -> None:
-        """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
+        """Write something that changes nothing: there may be nothing else to write while sends are refused."""
         if self._core.store_error is not None:
             self._core.set_mark(PROBE, None)
         self._core.ask_turn()

@@ -42,7 +42,7 @@ def columns(*described: str) -> list[Column]:
 
 
 class Output:
-    """Prints results in the format the user asked for."""
+    """Prints results in the format the user asked for, one of ``FORMATS``."""
 
     def __init__(self, format: str = "table") -> None:
         self.format = format  # one of ``FORMATS``

@@ -80,15 +80,7 @@ class Doors:
 
 
 class Call:
-    """One request, read and checked.
-
-    Attributes:
-        path: the names in the path, decoded.
-        name: the destination in the path; empty if there is none.
-        subject: the names in the path by what they are, for the log: ``queue``, not ``name``.
-        query: what stands after the question mark.
-        body: what was sent.
-    """
+    """One request, read and checked."""
 
     def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, query: Any, body: Any) -> None:
         self.service = doors.service
@@ -100,9 +92,10 @@ class Call:
         self.xa = doors.xa
         self.writes = doors.writes
         self.bulk = doors.bulk
-        self.path = _names(request)
-        self.name = self.path.get("name", "")
+        self.path = _names(request)  # the names in the path, decoded
+        self.name = self.path.get("name", "")  # the destination
         kind = _KINDS.get(endpoint.path.split("/")[1], "")
+        # The names by what they are, for the log: ``queue``, not ``name``.
         self.subject = {kind if key == "name" else key: name for key, name in self.path.items()}
         self.query = query
         self.body = body
@@ -140,11 +133,7 @@ class Call:
     async def total(
         self, event_name: str, text: str, steps: Iterable[int], *, rate: float | None = None, **data: Any
     ) -> int:
-        """Do step after step, each durable before the next one; the event loop has its turn in between.
-
-        What was done is logged at the end, also if that is an error half-way: a step failed, or the broker is going
-        down. With a rate, of so many messages a second, it ends when the caller goes away.
-        """
+        """Do step after step, each durable before the next; with a rate until the caller leaves. It logs the result."""
         total, is_whole, began = 0, False, self.service.clock.monotonic()
         try:
             for count in steps:
@@ -231,19 +220,7 @@ def listing(
     name: str, path: str, summary: str, key: str, kind: type, entries: Callable[[Call], Iterable[Any]],
     query: type[Fields] = Fields,
 ) -> Endpoint:  # fmt: skip
-    """The row of a list: of all entries, or with a ``ListQuery`` of a page of them, by name.
-
-    The answer's ``next`` says what to ask for the next page with; it is null at the end.
-
-    Args:
-        name: of the answer's type.
-        path: as in a row.
-        summary: as in a row.
-        key: what the entries are called in the answer.
-        kind: their type.
-        entries: makes each when it is asked for it.
-        query: as in a row.
-    """
+    """The row of a list: all entries ``key`` of a ``kind``, or with a ``ListQuery`` a page of them, with ``next``."""
     paged = query is ListQuery
     fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,)))] + ([("next", str | None)] if paged else [])
     answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)

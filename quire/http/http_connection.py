@@ -1,7 +1,4 @@
-"""A connection of an HTTP client: what uvicorn does, within limits of time and number.
-
-How long an answer may take is not limited: requests may wait for messages.
-"""
+"""A connection of an HTTP client: uvicorn's, with limits of time and number, but none for the length of an answer."""
 
 import asyncio
 from enum import Enum

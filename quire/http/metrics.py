@@ -29,10 +29,7 @@ class BrokerMetrics:
         self._next_due = NextDue(doors.service.broker)
 
     def scrape(self) -> Iterator[bytes]:
-        """All metrics in Prometheus' text format, in pieces; each is as it is when it is made.
-
-        A piece takes some milliseconds at the most. It may be empty.
-        """
+        """All metrics in Prometheus' text format, in pieces that take some milliseconds; a piece may be empty."""
         doors = self._doors
         yield from broker_metrics(broker_status(doors.service))
         due = Family(

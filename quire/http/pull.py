@@ -1,7 +1,4 @@
-"""The API's consumption of streams, for scripts: receive messages as a member of a consumer group, and settle them.
-
-A request that waits costs the broker no more than itself: no task of its own, no polling of the stream.
-"""
+"""The API's consumption of streams by members of consumer groups. A waiting request costs no task and no polling."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Why the messages of a queue cannot be given out, and for how long: no wait without a cause."""
+"""Why the messages of a queue, subscription or group cannot be dispatched, and for how long."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +38,7 @@ class Blocked(Status, frozen=True):
 
 
 def blocked(broker: "Broker", queue: "LaneDispatch") -> Blocked | None:
-    """Why the messages of a queue or subscription cannot be given out; None if nothing is in the way or consumes."""
+    """Why the messages of a queue or subscription cannot be dispatched; None if they can, or without consumers."""
     if queue.depth <= queue.in_flight:
         return None
     if isinstance(queue, Queue) and queue.paused:
@@ -86,7 +86,7 @@ def _first_unparked(lane: "QueueLane") -> int:
 
 
 def _by_consumers(broker: "Broker", queue: "LaneDispatch") -> tuple[str, float]:
-    """Nothing is in the way of the messages: are all consumers full, or can the store not note what is given out?"""
+    """Without any other cause: all consumers are full, or the store cannot take the dispatch mark."""
     eligible = queue.dispatcher.round_robin.eligible(queue.policy)
     full_since = [s.full_since for s in eligible if s.full_since is not None and s.credit <= 0]
     if len(full_since) == len(eligible):

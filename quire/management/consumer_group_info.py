@@ -196,7 +196,7 @@ class ConsumerGroupReader:
         )  # fmt: skip
 
     def _blocked(self, source: "GroupPartition | RetryQueue") -> Blocked | None:
-        """Why a partition's messages, or the retries, cannot be given out."""
+        """Why a partition's messages, or the retries, cannot be dispatched."""
         since = source.full_of_holes_since if isinstance(source, LaneSubscription) else None
         if since is not None and source.subscriptions and source.depth > source.in_flight:
             return Blocked("ack-set-full", self._broker.core.clock.monotonic() - since)

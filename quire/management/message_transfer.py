@@ -1,9 +1,4 @@
-"""Purge, move, copy, redrive: what an operator does with many messages of a queue, a step after the other.
-
-A step puts a bounded amount of work into the open commit; the caller lets that commit end before it asks for
-the next one. So a million messages never hold the event loop, and never make one commit long. All steps together end at
-the message that was last when they began. A step is atomic: its messages are in one place or in the other.
-"""
+"""Purge, move, copy, redrive in steps; each is atomic, and all end at the message that was last when they began."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ class StreamStatus(Status, frozen=True):
     pins: Annotated[int, gauge("quire_stream_pins", "Pins.")]
 
 
-class PartitionOffsets(Status, frozen=True):
+class PartitionExtent(Status, frozen=True):
     """The offsets of a partition that can be read."""
 
     partition: Annotated[int, doc("The number of the partition.")]
@@ -40,18 +40,18 @@ class PartitionOffsets(Status, frozen=True):
     end: Annotated[int, doc("The end: no message has this offset or a higher one.")]
     records: Annotated[int, doc("The number of messages.")]
     bytes: Annotated[int, doc("The size of the messages in bytes.")]
+
+
+class PartitionOffsets(PartitionExtent, frozen=True):
+    """The offsets of a partition that can be read, and of a start position."""
+
     offset: Annotated[int | None, doc("The offset of the requested start position; null if none was requested.")] = None
 
 
-class PartitionStatus(Status, frozen=True):
+class PartitionStatus(PartitionExtent, frozen=True):
     """A partition."""
 
-    partition: Annotated[int, doc("The number of the partition.")]
     lane: Annotated[int, doc("The number of the lane in the store.")]
-    earliest: Annotated[int, doc("The offset of the first message; the end if there is none.")]
-    end: Annotated[int, doc("The end: no message has this offset or a higher one.")]
-    records: Annotated[int, doc("The number of messages.")]
-    bytes: Annotated[int, doc("The size of the messages in bytes.")]
     gaps: Annotated[int, doc("How many offsets have no message: it was removed, or its commit failed.")]
     oldest_timestamp: Annotated[int | None, doc("When the first message was sent, in ms since the epoch; or null.")]
     newest_timestamp: Annotated[int | None, doc("When the last message was sent, in ms since the epoch; or null.")]
@@ -161,7 +161,7 @@ class StreamInfoReader:
         """The partitions of a stream, all at one moment. Where nothing was ever sent, nothing is read."""
         if all([partition.next_sequence == 1 for partition in stream.partitions]):
             new = Extent.of(LaneState())
-            return [PartitionStatus(p.index, p.lane, *new, 0, None, None) for p in stream.partitions]
+            return [PartitionStatus(p.index, *new, p.lane, 0, None, None) for p in stream.partitions]
         with self._broker.core.store.snapshot() as reader:
             return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
 
@@ -186,7 +186,7 @@ class StreamInfoReader:
 def _partition(reader: StoreReader, index: int, lane: int) -> PartitionStatus:
     here, tail = extent(reader, lane), reader.lane_state(lane).tail
     return PartitionStatus(
-        index, lane, *here, gaps=here.end - here.earliest - here.records,
+        index, *here, lane, gaps=here.end - here.earliest - here.records,
         oldest_timestamp=time_from(reader, lane, here.earliest) if here.records else None,
         newest_timestamp=time_from(reader, lane, tail) if here.records else None,
     )  # fmt: skip

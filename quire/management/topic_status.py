@@ -138,7 +138,8 @@ class TopicStatusReader:
             discarded_for_memory_limit=topic.discarded[MEMORY_LIMIT],
             dead_lettered=topic.dead_lettered,
             subscriptions=[
-                *[_plain(source, now) for source in topic.plain], *[_durable(durable, now) for durable in durables]
+                *[_non_durable(source, now) for source in topic.plain],
+                *[_durable(durable, now) for durable in durables],
             ],
             producers_held=held_producers(self._broker, written),
         )  # fmt: skip
@@ -159,7 +160,7 @@ class TopicStatusReader:
         )  # fmt: skip
 
 
-def _plain(source: "TopicSubscription", now: float) -> TopicSubscriptionStatus:
+def _non_durable(source: "TopicSubscription", now: float) -> TopicSubscriptionStatus:
     known = consumer(source.subscription, now)
     return TopicSubscriptionStatus(
         client_id=None, name=None, connection=known.connection, id=known.id, selector=known.selector,

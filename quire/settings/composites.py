@@ -30,16 +30,7 @@ class Composite:
 
 
 def read_composites(tables: object, origin: str) -> tuple[Composite, ...]:
-    """Read the entries of ``[[composites]]``.
-
-    Args:
-        tables: what the file has under ``composites``.
-        origin: where that is: ``file NAME``.
-
-    Raises:
-        InvalidSettings: an entry has an unknown key or a wrong value, names a destination that another one names, or
-            forwards to nowhere, to itself, or twice to the same destination.
-    """
+    """Read the entries of ``[[composites]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
     found: dict[Destination, Composite] = {}
     for number, table in enumerate(tables_of(tables, "composites", origin), 1):
         place = f"{origin}, composite {number}"

@@ -29,17 +29,7 @@ class Kind(NamedTuple):
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Read an address.
-
-    Args:
-        text: ``127.0.0.1:61613``, ``localhost:0``, ``[::1]:61613``; no host means every interface.
-
-    Returns:
-        Host (without brackets) and port.
-
-    Raises:
-        ValueError: it is no address.
-    """
+    """The host, without brackets, and the port of ``127.0.0.1:61613`` or ``[::1]:61613``; no host: all interfaces."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):

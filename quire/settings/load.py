@@ -72,19 +72,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
 
 
 def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> list[Setting]:
-    """Say of every setting what it is and where it comes from.
-
-    Args:
-        file: as ``load``.
-        environ: as ``load``.
-        flags: as ``load``.
-
-    Returns:
-        One entry per key, in the order of ``KEYS``.
-
-    Raises:
-        InvalidSettings: as ``load``.
-    """
+    """Every setting with its value and origin, in the order of ``KEYS``; the arguments are those of ``load``."""
     found = {key.name: Setting(key.name, key.default, "default") for key in KEYS.values()}
     for name, value, origin in (*_from_file(file), *_from_environment(environ), *_from_flags(flags)):
         if name not in KEYS:

@@ -76,11 +76,7 @@ class Policies:
         return policy
 
     def explain(self, destination: Destination) -> list[Setting]:
-        """Say of every key what it is for a destination, and where the value comes from.
-
-        Returns:
-            One entry per key, ``policy.queue_prefetch`` say, in the order of ``Policy``.
-        """
+        """Every key of the policy of a destination with its value and origin, in the order of ``Policy``."""
         found = {
             name: Setting(f"policy.{name}", getattr(self.base, name), self.origins.get(name, "default"))
             for name in _KEYS
@@ -109,15 +105,7 @@ def _rank(numbered: tuple[int, PolicyEntry]) -> tuple[Any, ...]:
 
 
 def read_policies(tables: object, origin: str) -> tuple[PolicyEntry, ...]:
-    """Read the entries of ``[[policies]]``.
-
-    Args:
-        tables: what the file has under ``policies``.
-        origin: where that is: ``file NAME``.
-
-    Raises:
-        InvalidSettings: an entry has no ``destination``, a key that is none of a policy's, or a wrong value.
-    """
+    """Read the entries of ``[[policies]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
     numbered = enumerate(tables_of(tables, "policies", origin), 1)
     return tuple(_entry(table, f"{origin}, entry {number}") for number, table in numbered)
 

@@ -69,11 +69,6 @@ class FilteringBatchReader(BatchReader):
 
 
 def reader_class() -> type[BatchReader]:
-    """The class of reader that Spark takes here.
-
-    Filter push-down is switched off in Spark by default (``spark.sql.python.filterPushdown.enabled``), and then a
-    reader that has ``pushFilters`` is refused. Where it is on, and there are filters, Spark plans the read in a worker
-    of a module of its own.
-    """
+    """The reader for this worker: Spark refuses ``pushFilters`` unless push-down is on."""
     is_pushing = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
     return FilteringBatchReader if is_pushing else BatchReader

@@ -18,11 +18,7 @@ from quire.spark.writing.writers import BatchWriter, StreamWriter
 
 
 class QuireDataSource(DataSource):
-    """Messages of a store or a broker as rows: ``spark.read.format("quire")``, ``spark.readStream.format("quire")``.
-
-    A schema that is given (``.schema("offset bigint, value binary")``) names the columns that are read: others are not
-    even made.
-    """
+    """Messages as rows: ``spark.read.format("quire")``. A given schema names the columns to read."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,9 +1,4 @@
-"""The disk that a store writes to: how much room it has, and a part of it in reserve.
-
-On a full disk nothing can be removed either: a removal writes before it frees anything. So a file beside the store
-takes up space and is truncated when the disk is full. The last part of it is for the next start, which writes a little
-before it can serve clients.
-"""
+"""The disk of a store. On a full one removals fail too, so a file keeps a reserve, the last part for the next start."""
 
 import errno
 import os

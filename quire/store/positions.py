@@ -1,8 +1,4 @@
-"""Places in a lane: where it begins and ends, and where a time is in it.
-
-Sequences ascend along a lane and are never used again; some have no record: it was removed, or its commit failed. A
-stream's offsets are the sequences of its partitions' lanes.
-"""
+"""Places in a lane: its first and last sequences, and the sequence of a time. A stream's offsets are sequences."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar

@@ -18,7 +18,7 @@ class Sync(StrEnum):
 
 
 class Delivery(NamedTuple):
-    """The stored delivery state of a record that came back."""
+    """The stored delivery state of a returned record."""
 
     deliveries: int  # how often it was given to a consumer
     failures: int = 0  # how many of those count against the maximum of redeliveries

@@ -112,7 +112,7 @@ def _hook_commit(store: Store, call: Callable[[], None]) -> None:
             write(transaction, batch)
             call()
 
-        # No store offers this to anybody but a test, so the test takes it: an instance's own method goes first.
+        # Only tests need this, so no store offers it: an instance's own method goes first.
         vars(store)["_write"] = write_and_call
     elif isinstance(store, SqlStore):
 

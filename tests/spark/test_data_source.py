@@ -197,7 +197,7 @@ def test_rows_go_to_parquet_and_back(spark: SparkSession, url: str, tmp_path: Pa
     ("options", "texts"),
     [
         ({"colour": "red"}, ["no option 'colour'", "[invalid-argument]"]),
-        ({"startingOffsets": "soon"}, ["the option startingOffsets is 'soon': it is earliest, latest, or JSON"]),
+        ({"startingOffsets": "soon"}, ["the option startingOffsets is 'soon': it must be earliest, latest, or JSON"]),
         ({"maxOffsetsPerTrigger": "5"}, ["maxOffsetsPerTrigger is for streaming reads, not for batch reads"]),
         ({"subscribe": "event"}, ["no destination event: did you mean events?", "[unknown-destination]"]),
         ({"store.url": "lmdb:///nowhere/at/all"}, ["there is no store at lmdb:///nowhere/at/all"]),

@@ -140,7 +140,7 @@ def test_a_replay_is_settled_once(
     first = run(*arguments, "--broker", "http://127.0.0.1:1", "--output", "json")
     again = run(*arguments, "--broker", "http://127.0.0.1:1")
     assert json.loads(first.stdout)["messages"] == 2
-    assert "going on with the replay" in again.stderr
+    assert "continuing the replay" in again.stderr
     assert [plan for plan, _ in sent] == [sent[0][0]] * 2
     assert (sent[0][0].chunks, sent[0][1]) == (2, "http://127.0.0.1:1")
 

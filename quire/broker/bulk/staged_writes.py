@@ -1,12 +1,12 @@
-"""Staged writes: rows that are stored and that nobody sees, until one commit decides over all of a producer's at once.
+"""Staged writes: stored rows that stay invisible until one commit decides over all of a producer's at once.
 
-A bulk writer's tasks stage what they have, each chunk by itself. Whoever started them knows whether all have succeeded,
+A bulk writer's tasks stage what they have, each chunk by itself. Their driver knows whether all have succeeded,
 and commits their stages under a number (``Broker.take_producer_sequence``). The number and the decision are in one
 commit: to commit again adds nothing, whatever was staged for it. From there the broker sends the rows in order, in
 steps; each step's rows leave the stage and enter their destinations in one commit, and a broker that was killed goes on
 with the next step. So any number of rows is written once, as a whole or not at all.
 
-What is never committed is thrown away: by the producer's next commit, when somebody says so, or after a day.
+What is never committed is thrown away: by the producer's next commit, on request, or after a day.
 
 Marks in the store: ``staged/rows/ID``, the rows; ``staged/index/ID``, what is known of them without reading them;
 ``staged/decided/NUMBER``, a decision until all its rows are sent.
@@ -36,7 +36,7 @@ STEP_BYTES = 1 << 20
 """How many rows and bytes of several stages are sent at once; one stage is always sent as a whole."""
 
 LIFE = 24 * 3600
-"""How long rows stay that nobody decides over, in seconds."""
+"""How long undecided rows stay, in seconds."""
 
 MAX_STAGES = 100_000
 """How many stages there may be: what is known of each is in memory."""
@@ -155,7 +155,7 @@ class StagedWrites:
     # Staging.
 
     def stage(self, producer: str, rows: list[Row]) -> str:
-        """Store rows with the open commit, out of everybody's sight."""
+        """Store rows with the open commit, invisible."""
         check_room(self._core)
         if len(self.stages) >= MAX_STAGES:
             raise LimitExceeded(
@@ -242,7 +242,7 @@ class StagedWrites:
             self._core.steps.add(self._step, "the sending of committed rows of bulk writers")
 
     def _step(self) -> bool:
-        """Send the next rows in the open commit; whether there may be more. Who is stuck keeps up nobody else."""
+        """Send the next rows in the open commit; whether there may be more. A stuck producer holds up no other."""
         decision = next((known for known in self._decisions if known.producer not in self._stuck), None)
         if decision is None:
             self._is_busy = False

@@ -11,11 +11,11 @@ class Scope(Enum):
     """Who knows a destination by a name."""
 
     COMMON = "common"
-    """Everybody: it is no temporary one."""
+    """Every connection: it is not a temporary one."""
     OWN = "own"
     """The connection that has the temporary destination: it chose the name."""
     REMOTE = "remote"
-    """Everybody: the name that the broker gave a temporary destination."""
+    """Every connection: the name that the broker gave a temporary destination."""
 
 
 class Address(NamedTuple):

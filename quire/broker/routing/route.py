@@ -77,7 +77,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
-        temporaries: the connection's temporary destinations; None if nobody's.
+        temporaries: the connection's temporary destinations; None without one.
 
     Raises:
         InvalidHeader: a value cannot be read.

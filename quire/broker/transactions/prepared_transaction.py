@@ -54,7 +54,7 @@ class PreparedTransaction:
 
     Attributes:
         prepared_at: as given.
-        outcome: what an operator has decided, ``commit`` or ``rollback``; empty as long as nobody has.
+        outcome: what an operator has decided, ``commit`` or ``rollback``; empty until then.
         messages: how many messages it sends.
         acknowledgements: how many it has acknowledged.
         bytes: the sizes of the messages that it sends.

@@ -216,7 +216,7 @@ class Transaction:
         self.close()
 
     def time_out(self) -> None:
-        """It was open for too long: roll it back. Whoever goes on with it gets an error."""
+        """It was open for too long: roll it back. Later use of it is an error."""
         self._has_timed_out = True
         self.roll_back("the transaction was open for too long")
 

@@ -1,4 +1,4 @@
-"""Rolls back transactions that are open for too long: they keep messages from everybody else."""
+"""Rolls back transactions that are open for too long: they keep messages from other consumers."""
 
 import logging
 from typing import Protocol

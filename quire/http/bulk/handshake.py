@@ -1,8 +1,4 @@
-"""What a broker and its bulk server tell each other at first: a line of JSON each way, over standard input and output.
-
-Not arguments: other users of the machine can see those, and the store's URL may have a password. The broker keeps its
-end of the input open as long as it runs, whatever ends it.
-"""
+"""The first lines between broker and bulk server, in JSON over pipes: arguments would show a password of the store."""
 
 import msgspec
 

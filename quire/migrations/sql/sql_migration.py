@@ -73,7 +73,7 @@ class SqlMigration(StoreMigration):
             connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
         if _format(connection) != found:
             raise StoreLocked(
-                f"another broker has migrated the store in {self._name}: run the migration again", name=self._name
+                f"another broker has migrated the store in {self._name}: start again", name=self._name
             )
 
     def _run(self, connection: Connection, found: int) -> None:

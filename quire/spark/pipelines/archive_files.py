@@ -1,16 +1,11 @@
-"""An archive: Parquet files in a directory for each batch, below it by destination and day.
-
-A batch has a directory of its own, ``batch=N``, and a batch that is done again replaces it. So a run that is killed
-leaves at most one directory that is not whole. The next run replaces it, and no reader finds a row twice.
-(Spark's own file sink writes files under random names; only Spark itself can tell by its log which of them count.)
-"""
+"""An archive: Parquet files of each batch in ``batch=N``, by destination and day; a repeated batch replaces them."""
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from quire.errors import InvalidArgument
-from quire.spark.pipelines.files import is_there, read_or_none
+from quire.spark.pipelines.files import is_there, read_or_none, start_batches
 
 LANE = ("destination", "partition")
 """What offsets count in."""
@@ -31,11 +26,7 @@ class Archive:
         """Archive a stream, from where the last query ended; every so many seconds, or with None to its end."""
         if is_there(self._spark, self._marks):
             raise self._mixed("was written by batch reads")
-        writer = rows.writeStream.foreachBatch(self.write).option("checkpointLocation", self._checkpoint)
-        writer = (
-            writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
-        )
-        return writer.start()
+        return start_batches(rows, self.write, self._checkpoint, every)
 
     def add(self, rows: DataFrame) -> None:
         """Archive the messages of a batch read that are newer than those archived before."""

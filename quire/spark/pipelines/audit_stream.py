@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from quire.spark.pipelines.files import read_or_none
+from quire.spark.pipelines.files import read_or_none, start_batches
 from quire.spark.pipelines.histories import histories, merged
 from quire.spark.pipelines.ledger import SCHEMA, events
 
@@ -27,7 +27,6 @@ def start_audit(
     ledger: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, subscriber: str | None = None
 ) -> StreamingQuery:
     """Read a ledger from where the last query ended; every so many seconds, or with None until all is read."""
-    judged = events(ledger, subscriber)
 
     def take(batch: DataFrame, number: int) -> None:
         batch.persist()
@@ -38,9 +37,7 @@ def start_audit(
         finally:
             batch.unpersist()
 
-    writer = judged.writeStream.foreachBatch(take).option("checkpointLocation", f"{work}/checkpoint")
-    writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
-    return writer.start()
+    return start_batches(events(ledger, subscriber), take, f"{work}/checkpoint", every)
 
 
 def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:

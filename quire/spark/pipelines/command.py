@@ -30,7 +30,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class PipelineCommand(click.Command):
-    """A command whose errors are Quire's, also those that come back from Spark."""
+    """A command whose errors are Quire's, also those that Spark's workers raise."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

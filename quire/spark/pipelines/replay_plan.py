@@ -1,8 +1,4 @@
-"""What a replay sends, settled before the first message goes out: messages in chunks of so many, numbered, in files.
-
-The stream that sends them is one of chunk numbers, one a batch. A batch reads the file of its chunk, so a batch that is
-sent again has the same messages, whatever became of the place they were read from; and the sink adds a batch once.
-"""
+"""The plan of a replay: numbered chunks of messages in files. A stream of chunk numbers sends each chunk once."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple

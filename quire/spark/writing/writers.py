@@ -1,13 +1,8 @@
 """The writers that Spark drives: one ``write`` in each task, then one ``commit`` or ``abort`` in the driver.
 
-Exactly once means: tasks stage their rows with the broker, and the driver's commit decides over all of them at once,
-under a number that the broker remembers with the decision. So nothing depends on what a batch that Spark runs again
-looks like: its rows may come in another order, or be spread over other tasks. What failed tasks, tasks that were run
-twice and drivers that died have staged is never seen, and thrown away by the next commit.
-
-A streaming query's id is in its checkpoint and its tasks know it, so it names the query; the number is that of the
-micro-batch. The query's name would not do: a query that begins again, with another checkpoint, may have the same one,
-and all that it wrote would count as written before.
+For exactly once, tasks stage their rows with the broker, and the driver commits all of them at once under a number that
+the broker remembers. So a repeated batch may have its rows in another order or in other tasks; the next commit discards
+what failed tasks staged. The query's id in its checkpoint names the query: its name may be used by another checkpoint.
 """
 
 from collections.abc import Iterator
@@ -66,7 +61,7 @@ class RowWriter:
             self._broker.commit(staged[0].producer, number + 1, stages)
 
     def abort(self, producer: str) -> None:
-        """Throw away what all tasks have staged, those too that have failed."""
+        """Discard what all tasks have staged, failed ones included."""
         self._broker.discard(producer)
 
 
@@ -123,7 +118,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._writer.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task of a micro-batch has failed for good. What is not thrown away now is by the next commit."""
+        """A task of a micro-batch has failed for good. The next commit discards what is not discarded now."""
         with explaining():
             for staged in _staged(messages)[:1]:
                 self._writer.abort(staged.producer)

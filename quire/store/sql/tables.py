@@ -1,8 +1,4 @@
-"""The tables of a SQL store at the current format. Migrations compare a store with this metadata.
-
-Links are kept apart from records, so that relinking a neighbour never rewrites a body. ``size`` and ``checksum`` are
-in both: in ``links`` for reading without bodies, in ``records`` for proving a body and for rebuilding the links.
-"""
+"""The tables of a SQL store at the current format. Links are apart from records: relinking rewrites no body."""
 
 from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary, MetaData, SmallInteger, String, Table, Text
 
