@@ -32,12 +32,8 @@ class BrokerMetrics:
         """All metrics in Prometheus' text format, in pieces that take some milliseconds; a piece may be empty."""
         doors = self._doors
         yield from broker_metrics(broker_status(doors.service))
-        due = Family(
-            "quire_scheduled_next_due_timestamp_seconds",
-            "gauge",
-            "When the next scheduled message is due, in seconds since the epoch.",
-            self._due,
-        )
+        text = "When the next scheduled message is due, in seconds since the epoch."
+        due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", text, self._due)
         yield from written([*_FAMILIES, due], [doors.service.broker])
         yield from queue_metrics((yield from _gathered(doors.management.queues())))
         yield from topic_metrics((yield from _gathered(doors.topics.topics())))

@@ -18,7 +18,7 @@ ENTRIES = ("policies", "composites")
 """What the file has besides keys: arrays of tables."""
 
 EXAMPLES = """
-# What some destinations have of their own: a pattern, and any keys of [policy]. Of several entries that match, the most
+# Policies of some destinations: a pattern, and any keys of [policy]. Of several entries that match, the most
 # specific one wins, key by key. Without queue:// or topic:// an entry applies to both.
 
 #[[policies]]
@@ -26,7 +26,7 @@ EXAMPLES = """
 #maximum_redeliveries = 3
 #dead_letter_strategy = "individual"
 
-# Composite destinations: what is sent to one is forwarded to others.
+# Composite destinations: the broker forwards their messages to other destinations.
 
 #[[composites]]
 #queue = "orders"
@@ -44,7 +44,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
         flags: values from the command line by key (``stomp.address``); None means not given.
 
     Returns:
-        The settings, each key from where it is said most strongly.
+        The settings; flags override the environment, the environment overrides the file.
 
     Raises:
         InvalidSettings: a key is unknown or a value is not allowed; ``data`` has ``key``, ``value`` and ``origin``.
@@ -86,14 +86,14 @@ def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, o
 
 def commented_file() -> str:
     """A settings file with every key, its default and its meaning, and examples of entries, all commented out."""
-    lines = ["# Settings of a Quire broker. Each line shows a default; take the # away to change it."]
+    lines = ["# Settings of a Quire broker. Each line shows a default; remove the # to change it."]
     section = ""
     for key in KEYS.values():
         head, dot, name = key.name.rpartition(".")
         if dot and head != section:
             section = head
             lines += ["", f"[{section}]"]
-        lines += ["", f"# {key.text}", f"# It is {key.kind.allowed}.", f"#{name} = {key.kind.write(key.default)}"]
+        lines += ["", f"# {key.text}", f"# Allowed: {key.kind.allowed}.", f"#{name} = {key.kind.write(key.default)}"]
     return "\n".join(lines) + "\n" + EXAMPLES
 
 

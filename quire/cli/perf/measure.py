@@ -55,15 +55,8 @@ def figures(crew: Crew, load: Load) -> Figures:
     counts, sending = crew.counts(), span(crew.producers, crew.producers)
     taking = span(crew.consumers if load.backlog else crew.producers, crew.consumers)
     elapsed = sending + taking if load.backlog else max(sending, taking)
-    return Figures(
-        counts.received,
-        counts.receipts,
-        elapsed,
-        load.messages / elapsed,
-        counts.sent / sending,
-        counts.received / taking,
-        percentiles(crew.latencies),
-    )
+    rates = (load.messages / elapsed, counts.sent / sending, counts.received / taking)
+    return Figures(counts.received, counts.receipts, elapsed, *rates, percentiles(crew.latencies))
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:

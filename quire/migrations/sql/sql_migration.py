@@ -72,9 +72,7 @@ class SqlMigration(StoreMigration):
         if not self._path:
             connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
         if _format(connection) != found:
-            raise StoreLocked(
-                f"another broker has migrated the store in {self._name}: start again", name=self._name
-            )
+            raise StoreLocked(f"another broker has migrated the store in {self._name}: start again", name=self._name)
 
     def _run(self, connection: Connection, found: int) -> None:
         self._config.attributes["connection"] = connection
