@@ -34,16 +34,10 @@ class QueueStatus(Status, frozen=True):
     slow_consumers: Annotated[int, gauge("quire_queue_slow_consumers", "Slow consumers.")]
     groups: Annotated[int, gauge("quire_queue_message_groups", "Message groups that have an owner.")]
     parked_for_consumers: Annotated[
-        int,
-        gauge("quire_queue_parked_messages", "Parked messages, by cause.", cause="consumer-busy"),
+        int, gauge("quire_queue_parked_messages", "Parked messages, by cause.", cause="consumer-busy")
     ]
     parked_for_groups: Annotated[
-        int,
-        gauge(
-            "quire_queue_parked_messages",
-            "Parked messages, by cause.",
-            cause="group-owner-busy",
-        ),
+        int, gauge("quire_queue_parked_messages", "Messages whose group's owner is busy.", cause="group-owner-busy")
     ]
     delayed: Annotated[int, gauge("quire_queue_delayed_messages", "Messages that wait for their redelivery.")]
     next_due: Annotated[int | None, doc("When the next redelivery is due, in milliseconds since the epoch; or null.")]

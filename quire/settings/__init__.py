@@ -9,19 +9,6 @@ from quire.settings.policies import Policies
 from quire.settings.policy import Policy
 
 __all__ = [
-    "KEYS",
-    "Composite",
-    "Forward",
-    "HttpSettings",
-    "Key",
-    "Policies",
-    "Policy",
-    "Setting",
-    "Settings",
-    "broker_file",
-    "commented_file",
-    "explain",
-    "load",
-    "split_address",
-    "store_url",
-]
+    "KEYS", "Composite", "Forward", "HttpSettings", "Key", "Policies", "Policy", "Setting", "Settings", "broker_file",
+    "commented_file", "explain", "load", "split_address", "store_url",
+]  # fmt: skip
