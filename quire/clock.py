@@ -1,7 +1,4 @@
-"""Time, as everything in Quire sees it: an injected clock, so that tests can hold it still.
-
-No other module may call ``time.time`` or ``time.monotonic`` (ruff's banned-API rule holds that).
-"""
+"""The injected clock. No other module may call ``time.time`` or ``time.monotonic`` (a rule of ruff ensures that)."""
 
 import time
 from typing import Protocol
@@ -31,11 +28,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it.
-
-    Args:
-        now_ms: the wall-clock time it starts at, in milliseconds since the epoch.
-    """
+    """A clock that stands still until a test moves it; it begins at ``now_ms``, in milliseconds since the epoch."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

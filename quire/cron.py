@@ -95,7 +95,7 @@ class Cron:
                     found = int(shown.timestamp()) * 1000
                     if found > time_ms and _is_shown(shown, zone):
                         return found
-        raise InvalidHeader(f"{HEADER} is {self.text!r}: it does not come again", header=HEADER)
+        raise InvalidHeader(f"{HEADER} is {self.text!r}: it does not occur again", header=HEADER)
 
     def _days_from(self, start: date) -> Iterator[date]:
         """The days that match, from a day on."""
@@ -138,7 +138,7 @@ def _range(field: _Field, token: str, part: str) -> range:
         return range(field.first, field.last + 1)
     found = _PART.fullmatch(part)
     if not found:
-        raise _invalid(field, token, f"{part[:30]!r} is no number and no range")
+        raise _invalid(field, token, f"{part[:30]!r} is neither a number nor a range")
     first = int(found["first"])
     last = int(found["last"] or first)
     if not field.first <= first <= last <= field.last:

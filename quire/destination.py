@@ -20,15 +20,10 @@ class DestinationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address: a kind and a name.
+    """An address: a kind and a name."""
 
-    Attributes:
-        kind: queue, topic or stream.
-        name: parts joined by dots, without any prefix; case counts.
-    """
-
-    kind: DestinationKind
-    name: str
+    kind: DestinationKind  # queue, topic or stream
+    name: str  # parts joined by dots, without any prefix; case counts
 
     def __str__(self) -> str:
         return f"{self.kind}://{self.name}"
@@ -50,17 +45,10 @@ def stream(name: str) -> Destination:
 
 
 def checked(kind: DestinationKind, name: str) -> Destination:
-    """The destination of a kind and a name, if it may be one.
-
-    Commas join the parts of a composite destination and a question mark begins options, so no name has them. A part
-    that is ``*`` or ``>`` makes a name a pattern (``quire.destination_pattern``).
-
-    Raises:
-        InvalidDestination: the name is empty, too long, or has what no name may have.
-    """
+    """The destination of a kind and a name without ``,`` (composites), ``?`` (options) and the wildcards."""
     if not is_plain(name) or not {"*", ">"}.isdisjoint(name.split(".")):
         raise InvalidDestination(
-            f"{name[:60]!r} is no name for a {kind}: 1 to {MAX_NAME} bytes, without control characters, `,` and `?`; "
+            f"{name[:60]!r} is not a name for a {kind}: 1 to {MAX_NAME} bytes without control characters, `,` and `?`; "
             "no part of it is `*` or `>`",
             name=name[:60],
         )
@@ -73,48 +61,30 @@ def is_plain(text: str) -> bool:
 
 
 def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
-    """Take the prefix from a written destination.
-
-    Returns:
-        The kind that the prefix says, or None without one, and the rest.
-
-    Raises:
-        InvalidDestination: there is a prefix, but none of these.
-    """
+    """The kind that the prefix of a written destination says, or None, and the rest; an unknown prefix is an error."""
     prefix, mark, name = text.partition("://")
     if not mark:
         return None, text
     if prefix not in list(DestinationKind):
         raise InvalidDestination(
-            f"{text[:60]!r} is no destination: write queue://NAME, topic://NAME or stream://NAME", name=text[:60]
+            f"{text[:60]!r} is not a destination: write queue://NAME, topic://NAME or stream://NAME", name=text[:60]
         )
     return DestinationKind(prefix), name
 
 
 def written(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> Destination:
-    """The destination that somebody wrote."""
+    """The destination that a user wrote."""
     for known in DestinationKind:
         if text.startswith(f"/{known}/"):
             return checked(known, text.removeprefix(f"/{known}/"))
     if text.startswith("/"):
-        raise InvalidDestination(f"{text[:60]!r} is no destination here: write NAME or topic://NAME", name=text[:60])
+        raise InvalidDestination(f"{text[:60]!r} is not a destination here: write NAME or topic://NAME", name=text[:60])
     found, name = split_prefix(text)
     return checked(found or kind, name)
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
-    """Take the options from a written destination (ActiveMQ's destination options).
-
-    Args:
-        text: ``orders?consumer.prefetchSize=10&consumer.exclusive=true``. Values are URL-encoded where they must be.
-
-    Returns:
-        What stands before the question mark, and the options by name, decoded.
-
-    Raises:
-        InvalidDestination: nothing stands before or after the question mark, an option has no name or no ``=``, comes
-            twice, or is not UTF-8 when decoded.
-    """
+    """The part before the question mark, and ActiveMQ's destination options by name, decoded."""
     name, mark, query = text.partition("?")
     options: dict[str, str] = {}
     for pair in query.split("&") if mark else ():
@@ -125,7 +95,7 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
             raise InvalidDestination(f"the option {pair[:60]!r} is not UTF-8 when decoded", name=text[:60]) from error
         if not name or not key or not equals or key in options:
             raise InvalidDestination(
-                f"{text[:100]!r} is no destination with options: write NAME?option=value&other=value, each one once",
+                f"{text[:100]!r} is not a destination with options: write NAME?option=value&other=value, each one once",
                 name=text[:60],
             )
         options[key] = value

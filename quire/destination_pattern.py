@@ -34,7 +34,7 @@ class Pattern:
         parts = self.text.split(".")
         if not is_plain(self.text) or ">" in parts[:-1]:
             raise InvalidDestination(
-                f"{self.text[:60]!r} is no pattern: a name in which a part may be `*`, and the last one `>`",
+                f"{self.text[:60]!r} is not a pattern: a name in which a part may be `*`, and the last one `>`",
                 name=self.text[:60],
             )
         ranks = tuple({"*": _ONE_PART, ">": _THE_REST}.get(part, _LITERAL) for part in parts)

@@ -10,37 +10,30 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class ErrorEntry:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        http: the status of the HTTP API.
-        exit: the exit code of the command line (0 ok, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable).
-        retriable: whether the same call may succeed later without a change to it.
-        advice: what the user can do.
-    """
-
-    http: int
-    exit: int
-    retriable: bool
-    advice: str
+    http: int  # the status of the HTTP API
+    exit: int  # the exit code of the command line (0 ok, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable)
+    retriable: bool  # whether the same call may succeed later without a change to it
+    advice: str  # what the user can do
 
 
 ERRORS: dict[str, ErrorEntry] = {
     "protocol-violation": ErrorEntry(400, 2, False, "Correct the client: it violated the protocol."),
     "limit-exceeded": ErrorEntry(413, 4, False, "Send less, or raise the limit in the settings."),
-    "unsupported-version": ErrorEntry(400, 2, False, "Offer a protocol version the broker speaks."),
+    "unsupported-version": ErrorEntry(400, 2, False, "Offer a protocol version that the broker supports."),
     "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name."),
     "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
-    "invalid-selector": ErrorEntry(400, 2, False, "Correct the selector at the position in the text."),
+    "invalid-selector": ErrorEntry(400, 2, False, "Correct the selector at the position that the text names."),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
-    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it: `quire queue ls` lists the queues."),
-    "unknown-message": ErrorEntry(404, 3, False, "It was consumed, moved or purged, or has expired."),
+    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues."),
+    "unknown-message": ErrorEntry(404, 3, False, "The message was consumed, moved or purged, or it expired."),
     "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists the known producers."),
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups."),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
     "group-mismatch": ErrorEntry(409, 4, False, "Join with the group's selector and order, or use another group."),
-    "data-lost": ErrorEntry(410, 4, False, "Retention removed it: start at a later place, or keep messages longer."),
+    "data-lost": ErrorEntry(410, 4, False, "Start at a later offset, or increase the retention of the stream."),
     "stream-replaced": ErrorEntry(
         410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with the new stream."
     ),
@@ -52,21 +45,21 @@ ERRORS: dict[str, ErrorEntry] = {
     "too-many-subscriptions": ErrorEntry(
         409, 4, False, "Remove unused ones (`quire durable ls`, `quire group ls`), or raise the limit."
     ),
-    "destination-exists": ErrorEntry(409, 4, False, "Use it as it is, or delete it first."),
+    "destination-exists": ErrorEntry(409, 4, False, "Use the existing one, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
     "producer-held": ErrorEntry(503, 4, True, "Consume or purge messages, free disk space, or raise the limit."),
-    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the limit in the text."),
+    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the named limit."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
     "wrong-transaction-state": ErrorEntry(409, 4, False, "The order of XA is start, work, end, prepare, one outcome."),
-    "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they were discarded, or never staged here."),
-    "unknown-xid": ErrorEntry(404, 3, False, "It has ended, or was never prepared here: see `quire xa ls`."),
+    "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they are discarded or were never staged."),
+    "unknown-xid": ErrorEntry(404, 3, False, "It has ended or was never prepared; see `quire xa ls`."),
     "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
     "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
     "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
-    "broker-busy": ErrorEntry(503, 4, True, "Try again later: other requests use the memory; or raise memory.limit."),
+    "broker-busy": ErrorEntry(503, 4, True, "Try again later, or raise memory.limit."),
     "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
-    "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker then continues by itself."),
+    "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker then accepts messages again by itself."),
     "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
     "store-corrupt": ErrorEntry(500, 1, False, "Stop the broker, back the store up, then run `quire store repair`."),
     "store-locked": ErrorEntry(503, 4, True, "Another broker uses this store: stop it, or use --standby."),
@@ -77,24 +70,19 @@ ERRORS: dict[str, ErrorEntry] = {
     "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is stopping or restarting."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
     "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
-    "unsupported-environment": ErrorEntry(500, 1, False, "Install the program in the text, then try again."),
+    "unsupported-environment": ErrorEntry(500, 1, False, "Install the program that the text names, then try again."),
     "internal-error": ErrorEntry(500, 1, False, "This is a defect in Quire: please report it with the broker's log."),
 }  # fmt: skip
 
 
 class QuireError(Exception):
-    """The root of Quire's errors.
+    """The root of Quire's errors."""
 
-    Attributes:
-        code: the stable code, a key of ``ERRORS``.
-        data: the keyword arguments.
-    """
-
-    code: ClassVar[str] = "internal-error"
+    code: ClassVar[str] = "internal-error"  # the stable code, a key of ``ERRORS``
 
     def __init__(self, text: str, **data: Any) -> None:
         super().__init__(text)
-        self.data = data
+        self.data = data  # the keyword arguments
 
     @property
     def entry(self) -> ErrorEntry:

@@ -46,71 +46,40 @@ SEND = "send"
 
 
 class Ids(msgspec.Struct, array_like=True, frozen=True):
-    """The ids of the messages of a run, in order.
+    """The ids of the messages of a run, in order."""
 
-    Attributes:
-        prefix: what all of them begin with.
-        numbers: how they go on: the first one of neighbours and how many they are, in turn.
-        others: all of them, written out, if they are not of that form.
-    """
-
-    prefix: str = ""
-    numbers: list[int] = []
-    others: list[str] = []
+    prefix: str = ""  # what all of them begin with
+    numbers: list[int] = []  # how they go on: the first one of neighbours and how many they are, in turn
+    others: list[str] = []  # all of them, written out, if they are not of that form
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True):
-    """One event of some messages.
+    """One event of some messages."""
 
-    Attributes:
-        destination: of the messages: ``queue://orders``.
-        event: what happened.
-        time: when, in milliseconds since the epoch.
-        who: the producer or the consumer; empty if nobody is known.
-        subscriber: the durable subscription or the consumer group it is about; empty for all of a topic or a stream.
-        lane: the partition of a stream; 0 otherwise.
-        ranges: their sequences: the first one of neighbours and how many they are, in turn.
-        flagged: the sequences that were dispatched with the flag that says redelivered, likewise.
-        ids: of committed ones.
-        sent: when committed ones were sent: a time and of how many, in turn.
-    """
-
-    destination: str
-    event: int
-    time: int
-    who: str
-    subscriber: str
-    lane: int
-    ranges: list[int]
-    flagged: list[int] = []
-    ids: Ids = Ids()
-    sent: list[int] = []
+    destination: str  # of the messages: ``queue://orders``
+    event: int  # what happened
+    time: int  # when, in milliseconds since the epoch
+    who: str  # the producer or the consumer; empty if unknown
+    subscriber: str  # the durable subscription or the consumer group it is about; empty for all of a topic or a stream
+    lane: int  # the partition of a stream; 0 otherwise
+    ranges: list[int]  # their sequences: the first one of neighbours and how many they are, in turn
+    flagged: list[int] = []  # the sequences that were dispatched with the flag that says redelivered, likewise
+    ids: Ids = Ids()  # of committed ones
+    sent: list[int] = []  # when committed ones were sent: a time and of how many, in turn
 
 
 class Row(NamedTuple):
-    """One event of one message.
+    """One event of one message."""
 
-    Attributes:
-        destination: as ``Run``.
-        event: its word.
-        lane: as ``Run``.
-        sequence: the message's.
-        message_id: of sends and commits; None otherwise.
-        producer: of sends and commits, if known.
-        consumer: of the others, if known: the durable subscription or group and, after a slash, the consumer.
-        time: in milliseconds since the epoch.
-        flagged: whether it was dispatched with the flag that says redelivered.
-    """
-
-    destination: str
-    event: str
-    lane: int
-    sequence: int
-    message_id: str | None
-    producer: str | None
-    consumer: str | None
-    time: int
-    flagged: bool
+    destination: str  # as ``Run``
+    event: str  # its word
+    lane: int  # as ``Run``
+    sequence: int  # the message's
+    message_id: str | None  # of sends and commits; None otherwise
+    producer: str | None  # of sends and commits, if known
+    consumer: str | None  # of the others, if known: the durable subscription or group and, after a slash, the consumer
+    time: int  # in milliseconds since the epoch
+    flagged: bool  # whether it was dispatched with the flag that says redelivered
 
 
 def ranges_of(sequences: list[int]) -> list[int]:
@@ -151,7 +120,7 @@ def decode_block(body: bytes) -> list[Run]:
     try:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise ValueError(f"no block of the ledger: {error}") from error
+        raise ValueError(f"not a block of the ledger: {error}") from error
 
 
 def rows(runs: list[Run]) -> Iterator[Row]:

@@ -1,7 +1,4 @@
-"""Logging: readable lines on a terminal, JSON lines elsewhere. Message bodies are never logged.
-
-Every record carries an ``event``, a stable name for what happened, and data; the text is for people.
-"""
+"""Logging as text or JSON lines: every record has an ``event``, a stable name, and data. Bodies are never logged."""
 
 import json
 import logging

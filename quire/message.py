@@ -2,7 +2,7 @@
 
 A message's *content* is one run of bytes: header lines as STOMP 1.2 writes them (``name:value`` with its escapes, a
 line feed each), an empty line, the body. The first header is always ``message-id``, the second ``timestamp``. Content
-travels from the producer's socket to the consumer's unparsed; headers are read only when somebody asks for one. The
+travels from the producer's socket to the consumer's unparsed; headers are parsed only on demand. The
 destination is not part of the content, so that moving a message to another queue does not change it.
 """
 
@@ -82,11 +82,7 @@ class Message:
         return unescape(self.content[11 : self.content.index(b"\n")]).decode("utf-8", "replace")
 
     def header(self, name: bytes) -> str | None:
-        """One header, unescaped, without looking at the others.
-
-        Returns:
-            Its value; None if the message has no such header.
-        """
+        """The value of one header, unescaped, without parsing the others; None if the message does not have it."""
         content = self.content
         start = content.find(b"\n" + name + b":", 0, content.index(b"\n\n"))
         if start < 0:

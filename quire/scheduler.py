@@ -1,8 +1,4 @@
-"""One heap of deadlines over an injected clock: expiry sweeps, time limits of waits, heart-beats.
-
-The owner of the event loop (the service) makes the calls that ``take_due`` gives out; tests advance a ``ManualClock``
-and call ``run_due``.
-"""
+"""One heap of deadlines over an injected clock; the service makes the calls of ``take_due``, tests ``run_due``."""
 
 import heapq
 import itertools
@@ -34,11 +30,7 @@ class Scheduler:
         self._order = itertools.count()
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Make a call in the future.
-
-        Args:
-            delay: seconds from now.
-        """
+        """Make a call after ``delay`` seconds."""
         timer = Timer(self._clock.monotonic() + delay, callback)
         heapq.heappush(self._heap, (timer.deadline, next(self._order), timer))
         return timer

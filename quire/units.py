@@ -25,14 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_number(text: str) -> int | None:
-    """Read a whole number that a client has written.
-
-    Args:
-        text: decimal digits, and nothing else.
-
-    Returns:
-        The number, from 0 to ``LARGEST``; None if it is none, or larger.
-    """
+    """The number of decimal digits that a client wrote, from 0 to ``LARGEST``; None if it is anything else."""
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST))):
         return None
     number = int(text)
@@ -40,31 +33,20 @@ def parse_number(text: str) -> int | None:
 
 
 def parse_size(text: str | int) -> int:
-    """Read a size.
-
-    Returns:
-        Bytes.
-    """
+    """Read a size, in bytes."""
     found = _SIZE.fullmatch(str(text))
     if not found:
-        raise ValueError(f"{text!r} is no size: write 1024, 64MB or 1GiB")
+        raise ValueError(f"{text!r} is not a size: write 1024, 64MB or 1GiB")
     number, unit, binary = found.groups()
     factor: int = (1024 if binary else 1000) ** _POWERS[unit.lower()]
     return round(Decimal(number) * factor)
 
 
 def parse_duration(text: str | float) -> float:
-    """Read a duration.
-
-    Args:
-        text: ``30`` or ``30s`` (seconds), ``500ms``, ``5m``, ``1h``, ``7d``.
-
-    Returns:
-        Seconds.
-    """
+    """Read a duration such as ``30``, ``30s``, ``500ms``, ``5m``, ``1h`` or ``7d``, in seconds."""
     found = _DURATION.fullmatch(str(text))
     if not found:
-        raise ValueError(f"{text!r} is no duration: write 500ms, 30s, 5m, 1h or 7d")
+        raise ValueError(f"{text!r} is not a duration: write 500ms, 30s, 5m, 1h or 7d")
     return float(Decimal(found.group(1)) * _SECONDS[found.group(2).lower()])
 
 
@@ -76,16 +58,12 @@ def parse_time(text: str) -> int:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         forms = "milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z"
-        raise ValueError(f"{text[:60]!r} is no time: write {forms}") from error
+        raise ValueError(f"{text[:60]!r} is not a time: write {forms}") from error
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def format_size(size: float) -> str:
-    """Write a size for people.
-
-    Args:
-        size: bytes.
-    """
+    """Write a size in bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,8 +1,4 @@
-"""What is asked of a bulk server, and what it answers: the same words on both sides.
-
-A read is answered with an Arrow IPC stream, and behind its end with a ``Trailer`` as JSON: an answer that has begun
-cannot say by its HTTP status that it fails. Without the trailer the answer is not whole.
-"""
+"""Requests and answers of the bulk server. An Arrow stream without the ``Trailer`` after it was cut off."""
 
 from datetime import datetime
 

@@ -40,13 +40,11 @@ class Condition:
     values: tuple[Any, ...]
 
     def holds(self, value: Any) -> bool:
-        """Whether it holds for a value."""
         if self.comparison is Comparison.AMONG:
             return value in self.values
         return _OPERATORS[self.comparison][0](value, self.values[0])
 
     def mask(self, column: pa.Array) -> pa.Array:
-        """Where it holds in a column."""
         kind = COLUMNS[self.column]
         if self.comparison is Comparison.AMONG:
             return pc.is_in(column, value_set=pa.array(self.values, kind))

@@ -16,5 +16,4 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: QuireError) -> Self:
-        """What an error is as JSON."""
         return cls(error.code, str(error), msgspec.to_builtins(error.data, enc_hook=str))

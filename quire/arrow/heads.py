@@ -1,8 +1,4 @@
-"""The header lines of many messages at once, read by Arrow's kernels: no Python object is made for a message.
-
-A head is a message's content before its empty line (``quire.message``): the line ``message-id``, the line
-``timestamp``, other lines, all escaped as STOMP 1.2 does it.
-"""
+"""The header lines of many messages at once, read by Arrow's kernels: no Python object is made for a message."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +19,6 @@ class Heads:
         self._first_lines: pa.Array | None = None
 
     def message_ids(self) -> pa.Array:
-        """The message ids."""
         return _texts(self._value(0, len("message-id:")))
 
     def timestamps(self) -> pa.Array:

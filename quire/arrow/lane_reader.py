@@ -32,15 +32,7 @@ class LaneRange(NamedTuple):
 def read(
     store: Store, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Read a part of a lane.
-
-    Each batch is read in a snapshot of its own, so a long read keeps no old state of the store alive. Records do not
-    change; one that is removed meanwhile does not come. A broker may go on writing to the store.
-
-    Only records for which all conditions hold are handed on, in batches of some megabytes, none empty. With ``whole``
-    it is an error if the lane begins behind the first sequence that is still to be read (``DataLost``), or never came
-    to the last one (``StreamReplaced``).
-    """
+    """Read a part of a lane in batches, each from its own snapshot; with ``whole`` removed records are an error."""
     start = part.first
     while start < part.until:
         with store.snapshot() as reader:
@@ -79,12 +71,12 @@ def _check_whole(reader: StoreReader, part: LaneRange, start: int) -> None:
     place = f"partition {part.partition} of {part.destination}"
     if found.end < part.until:
         raise StreamReplaced(
-            f"{place} ends at {found.end}, and was to be read to {part.until}: it was deleted, or is an older copy",
+            f"{place} ends at {found.end}, and the read ends at {part.until}: it was deleted, or is an older copy",
             destination=part.destination, partition=part.partition, end=found.end,
         )  # fmt: skip
     if start < found.earliest:
-        lost = f"offsets {start} to {min(found.earliest, part.until) - 1} of {place}"
+        lost = f"the messages at offsets {start} to {min(found.earliest, part.until) - 1} of {place}"
         raise DataLost(
-            f"{lost} are gone: retention has let them go", destination=part.destination, partition=part.partition,
+            f"{lost} were removed by retention", destination=part.destination, partition=part.partition,
             earliest=found.earliest,
         )  # fmt: skip

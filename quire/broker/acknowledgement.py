@@ -39,7 +39,7 @@ class AckType(IntEnum):
 
 def acknowledge(
     subscription: Subscription, type: AckType, first: int | None, last: int, *, count: int | None = None,
-    transaction: Transaction | None = None, cause: str = "the client gave up on it",
+    transaction: Transaction | None = None, cause: str = "the client could not process it",
 ) -> None:  # fmt: skip
     """Take an acknowledgement.
 
@@ -90,7 +90,7 @@ def _settle(subscription: Subscription, type: AckType, sequences: list[int], cau
 
 def _one(first: int | None, last: int) -> list[int]:
     if first is not None and first != last:
-        raise InvalidArgument(f"INDIVIDUAL is about one message, not about {first} to {last}", argument="first")
+        raise InvalidArgument(f"INDIVIDUAL acknowledges one message, not {first} to {last}", argument="first")
     return [last]
 
 
@@ -102,7 +102,7 @@ def _range(subscription: Subscription, first: int | None, last: int) -> list[int
     if first is None:
         return covered or [last]
     if covered and first not in covered and first in subscription.in_flight:
-        raise InvalidArgument(f"message {first} was given out after message {last}", argument="first")
+        raise InvalidArgument(f"message {first} was dispatched after message {last}", argument="first")
     return covered[covered.index(first) :] if first in covered else [first, last]
 
 
@@ -112,7 +112,7 @@ def _check(subscription: Subscription, sequences: list[int], count: int | None) 
         if sequence not in subscription.in_flight:
             raise UnknownMessage(f"message {sequence} is not in flight on {subscription.id!r}", sequence=sequence)
     if count is not None and count != len(sequences):
-        text = f"{sequences[0]} to {sequences[-1]} are {len(sequences)} messages, the client says {count}"
+        text = f"{sequences[0]} to {sequences[-1]} are {len(sequences)} messages, and the client sent {count}"
         raise InvalidArgument(text, argument="count", found=len(sequences))
 
 
@@ -130,14 +130,14 @@ def _count_redelivery(subscription: Subscription, sequences: list[int]) -> None:
         message.redelivered = True
         message.deliveries += 1
         message.failures += 1
-        state = Delivery(message.deliveries, message.failures, 0, "the client delivers it again")
+        state = Delivery(message.deliveries, message.failures, 0, "the client redelivers it")
         subscription.source.note_delivery(message, state)
 
 
 class Pull:
     """A consumer without prefetch asks for messages (JMS ``receive`` and ``receiveNoWait``).
 
-    Whoever made it cancels it when the consumer goes or pulls again.
+    Its session cancels it when the consumer leaves or pulls again.
 
     Args:
         timeout_ms: how long it waits for the first one, in milliseconds; 0 for ever, -1 not at all. When the time is up
@@ -146,9 +146,9 @@ class Pull:
 
     def __init__(self, core: Core, subscription: Subscription, quantity: int = 1, timeout_ms: int = 0) -> None:
         if subscription.prefetch:
-            raise InvalidArgument(f"{subscription.id!r} has a prefetch: it need not pull", argument="prefetch")
+            raise InvalidArgument(f"{subscription.id!r} has a prefetch and cannot pull", argument="prefetch")
         if quantity < 1:
-            raise InvalidArgument(f"{quantity} messages cannot be pulled: ask for one at least", argument="quantity")
+            raise InvalidArgument(f"{quantity} messages cannot be pulled: request at least one", argument="quantity")
         if timeout_ms < -1:
             raise InvalidArgument(f"a timeout of {timeout_ms} ms: -1 not to wait, 0 for ever", argument="timeout")
         self._core = core

@@ -1,8 +1,8 @@
 """Advisories: messages in which the broker tells of what happens to it, on topics ``ActiveMQ.Advisory.*``.
 
 Their topics and headers have ActiveMQ's names (``AdvisorySupport``); the body is a JSON object. An advisory is sent
-only if somebody would get it: its topic has subscriptions, or a wildcard subscription is waiting for it to come. Of the
-advisory topics themselves nothing is told. A policy decides about those that come with messages (``advisory_*``).
+only if a subscription gets it: of its topic, or a wildcard subscription. There are no advisories about advisory topics.
+A policy decides about those that come with messages (``advisory_*``).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _KINDS = {DestinationKind.QUEUE: "Queue", DestinationKind.TOPIC: "Topic", Destin
 
 
 class Advisories:
-    """Sends advisories: one method for each kind of event. With nobody listening, a call costs next to nothing."""
+    """Sends advisories: one method for each kind of event. Without subscribers, a call costs next to nothing."""
 
     def __init__(self, core: Core, destinations: Destinations) -> None:
         self._core = core
@@ -101,16 +101,16 @@ class Advisories:
             headers: dict[str, object] = {"usageName": usage, "usageCount": used}
             self._send(name, headers, {"destination": str(destination), "usage": usage, "used": used})
 
-    # Messages that nobody gets.
+    # Messages without a receiver.
 
     def no_consumer(self, destination: Destination, policy: Policy, messages: list[Message]) -> None:
-        """Messages were sent while nobody consumed (policy ``send_advisory_if_no_consumers``)."""
+        """Messages were sent without a consumer (policy ``send_advisory_if_no_consumers``)."""
         if policy.send_advisory_if_no_consumers and (name := self._name("NoConsumer", destination)):
             for message in messages:
                 self._send_about(name, destination, message, {}, {})
 
     def tells_expired(self, destination: Destination, policy: Policy) -> bool:
-        """Whether anybody is told of expired messages."""
+        """Whether advisories of expired messages have subscribers."""
         return policy.advisory_for_expired and bool(self._name("Expired", destination))
 
     def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
@@ -136,7 +136,7 @@ class Advisories:
     # How they are sent.
 
     def _name(self, event: str, destination: Destination) -> str:
-        """What stands behind the prefix in the name of a destination's topic; empty if nobody is to be told."""
+        """What stands behind the prefix in the name of a destination's topic; empty if there is no advisory."""
         name = f"{event}.{_KINDS[destination.kind]}.{destination.name}"
         return name if self._is_heard(name) and not is_advisory(destination) else ""
 

@@ -48,7 +48,7 @@ class Origin(Protocol):
 
 
 def needs_expired(core: Core, origin: Origin, *, persistent: bool) -> bool:
-    """Whether the contents of expired messages are needed: for dead letters, or for advisories that somebody hears.
+    """Whether the contents of expired messages are needed: for dead letters, or for advisories with subscribers.
 
     Args:
         persistent: whether they are persistent.

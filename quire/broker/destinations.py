@@ -19,7 +19,7 @@ from quire.errors import InvalidArgument, UnknownDestination
 from quire.store.base import IDENTITY, StoredDestination
 
 REMOVED = "removed"
-"""The kind, in the store, of a destination that is being removed: nobody can reach it any more."""
+"""The kind, in the store, of a destination that is being removed: no client can reach it any more."""
 
 AT_ONCE = 1000
 """A destination with more records than this is removed in steps."""
@@ -166,7 +166,7 @@ class Destinations:
         try:
             return self.queues[name]
         except KeyError:
-            raise UnknownDestination(f"there is no queue {name[:100]!r}", name=name[:100]) from None
+            raise UnknownDestination(f"the queue {name[:100]!r} does not exist", name=name[:100]) from None
 
     def create_queue(self, name: str) -> Queue:
         """Make a queue that is not there.
@@ -204,7 +204,7 @@ class Destinations:
         try:
             return self.topics[name]
         except KeyError:
-            raise UnknownDestination(f"there is no topic {name[:100]!r}", name=name[:100]) from None
+            raise UnknownDestination(f"the topic {name[:100]!r} does not exist", name=name[:100]) from None
 
     def create_topic(self, name: str) -> Topic:
         """Make a topic that is not there.
@@ -235,7 +235,7 @@ class Destinations:
         try:
             return self.streams[name]
         except KeyError:
-            raise UnknownDestination(f"there is no stream {name[:100]!r}", name=name[:100]) from None
+            raise UnknownDestination(f"the stream {name[:100]!r} does not exist", name=name[:100]) from None
 
     def create_stream(self, name: str, partitions: int | None = None) -> Stream:
         """Make a stream that is not there.
@@ -267,7 +267,9 @@ class Destinations:
         """
         known = len(stream.partitions)
         if _checked_count(count) < known:
-            raise InvalidArgument(f"the stream has {known} partitions: there can only be more", argument="partitions")
+            raise InvalidArgument(
+                f"the stream has {known} partitions: their number can only grow", argument="partitions"
+            )
         if count > known:
             self._core.limits.check_destinations(count - known)
             self._core.limits.check_subscriptions((count - known) * len(stream.groups))
@@ -358,5 +360,7 @@ def _identity() -> dict[str, object]:
 
 def _checked_count(partitions: int) -> int:
     if not 1 <= partitions <= MAX_PARTITIONS:
-        raise InvalidArgument(f"{partitions} partitions: a stream has 1 to {MAX_PARTITIONS}", argument="partitions")
+        raise InvalidArgument(
+            f"{partitions} partitions are not possible: a stream has 1 to {MAX_PARTITIONS}", argument="partitions"
+        )
     return partitions

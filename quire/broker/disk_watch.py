@@ -52,7 +52,7 @@ class DiskWatch:
             try:
                 if released := disk.release():
                     has_more = True
-                    text = f"{released} bytes of reserve in {disk.directory} are free for deliveries and removals"
+                    text = f"{disk.directory}: {released} bytes of the reserve are released for deliveries and removals"
                     event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
             except OSError as error:
                 self._failed(cause, error)
@@ -74,18 +74,20 @@ class DiskWatch:
             self._failed(cause, error)
         if disk.is_low and cause not in self._core.low_disks:
             self._core.disk_is_low(cause, True)
-            text = f"{disk.room} bytes are free in {disk.directory}, less than {disk.limit}: its producers are held"
+            text = (
+                f"{disk.directory} has {disk.room} bytes of space, less than {disk.limit}: the broker holds producers"
+            )
             event("disk.low", text, logging.WARNING, **_facts(disk))
         elif not disk.is_low and cause in self._core.low_disks:
             self._core.disk_is_low(cause, False)
-            text = f"{disk.room} bytes are free in {disk.directory}: its producers go on"
+            text = f"{disk.directory} has {disk.room} bytes of space: the broker releases the held producers"
             event("disk.recovered", text, **_facts(disk))
 
     def _failed(self, cause: HoldCause, error: OSError) -> None:
         if cause not in self._failing:
             self._failing.add(cause)
             directory = str(self.disks[cause].directory)
-            text = f"the disk of {directory} cannot be looked at, or has no reserve: {error}"
+            text = f"the disk of {directory} cannot be checked, or has no reserve: {error}"
             event("disk.failed", text, logging.WARNING, directory=directory)
 
 

@@ -1,6 +1,6 @@
 """The expiry sweep: removes what has expired, through the indexes of expirations. No cursor moves.
 
-A sweep is work in steps. A step has a budget of messages, of bytes and of time; no body is read unless somebody needs
+A sweep is work in steps. A step has a budget of messages, of bytes and of time; no body is read unless a part needs
 it, for a dead letter say.
 """
 

@@ -1,4 +1,4 @@
-"""Deletes destinations that are empty and that nobody uses, if their policy says so."""
+"""Deletes destinations that are empty and unused, if their policy says so."""
 
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,11 @@ class IdleDestinations:
 
     def _collect(self, idle: "Queue | Topic") -> None:
         destination = str(idle.destination)
-        event("destination.collected", f"{destination} was empty and unused: deleted", destination=destination)
+        event(
+            "destination.collected",
+            f"the broker deleted {destination}, which was empty and unused",
+            destination=destination,
+        )
         kind, name = idle.destination.kind, idle.destination.name
         if kind is DestinationKind.QUEUE:
             self._destinations.delete_queue(self._destinations.queues[name])

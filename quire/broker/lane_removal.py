@@ -1,4 +1,4 @@
-"""Removes lanes that nobody can reach any more: records and spooled messages, a step after the other."""
+"""Removes lanes that are not reachable any more: records and spooled messages, a step after the other."""
 
 from collections.abc import Callable, Sequence
 

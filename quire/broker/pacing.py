@@ -4,8 +4,7 @@ Producers that wait for each receipt come back together, right after the commit 
 the first of them makes all others wait for the next one, and so half of them wait at any time. So a commit lingers, for
 a millisecond at the most and only right after another one, until as many senders are in it as the last two commits had.
 
-Acknowledgements nobody asked a receipt for keep nobody waiting: they go with the next commit, or after some
-milliseconds.
+Acknowledgements without a receipt have no waiting sender: they go with the next commit, or after some milliseconds.
 """
 
 from quire.broker.core.commit import Commit
@@ -16,7 +15,7 @@ LINGER = 0.001
 """How long a commit waits for the senders of the last two, in seconds after the end of the last one."""
 
 UNHURRIED = 0.01
-"""How long a commit may wait that nobody waits for, in seconds."""
+"""How long a commit without waiting senders may wait, in seconds."""
 
 
 class CommitPacing:

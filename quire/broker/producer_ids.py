@@ -77,7 +77,7 @@ class ProducerIds:
         for id, period in sorted(found, key=lambda entry: entry[1]):
             self._known[id] = _Known(period * PERIOD_MS)
         if self._adopt():
-            self._core.steps.add(self._adopt, "the look at producers that number their sends")
+            self._core.steps.add(self._adopt, "the check of producers that number their sends")
         self._check()
 
     # Sends.
@@ -151,7 +151,7 @@ class ProducerIds:
             UnknownProducer: there is none of that id.
         """
         if id not in self._known:
-            raise UnknownProducer(f"no producer {id[:60]!r} has sent numbered messages", producer=id[:60])
+            raise UnknownProducer(f"the producer {id[:60]!r} has not sent numbered messages", producer=id[:60])
         self._drop(id)
 
     def _drop(self, id: str) -> None:
@@ -167,7 +167,7 @@ class ProducerIds:
         """Look for those that were silent for too long, and for too many: the limit may be lower than it was."""
         self._core.scheduler.call_later(CHECK_PERIOD, self._check)
         if self._has_to_forget:
-            self._core.steps.add(self._forget_step, "the removal of producers that were silent for too long")
+            self._core.steps.add(self._forget_step, "the removal of silent producers")
 
     def _forget_step(self) -> bool:
         """Forget the next so many; whether there are more."""

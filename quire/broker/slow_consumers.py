@@ -76,6 +76,6 @@ class SlowConsumers:
         self.aborted += 1
         name = str(subscription.source.destination)
         facts = {"destination": name, "connection": subscription.session.name, "subscription": subscription.id}
-        event("consumer.aborted", f"a consumer of {name} is ended: {reason}", logging.WARNING, **facts)
-        error = SlowConsumer(f"the consumer {subscription.id!r} of {name} is ended: {reason}", **facts)
+        event("consumer.aborted", f"the broker disconnects a consumer of {name}: {reason}", logging.WARNING, **facts)
+        error = SlowConsumer(f"the broker disconnected the consumer {subscription.id!r} of {name}: {reason}", **facts)
         subscription.session.end_consumer(subscription, error)

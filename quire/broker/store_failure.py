@@ -1,4 +1,4 @@
-"""What becomes of a commit that the store refuses, and of sends until it takes writes again."""
+"""What becomes of a commit that the store refuses, and of sends until it accepts writes again."""
 
 import logging
 from collections.abc import Callable
@@ -32,14 +32,14 @@ class StoreFailure:
         return self._core.clock.monotonic() >= self._retry_at
 
     def refuse(self, error: QuireError) -> None:
-        """Take no sends until the store takes writes again.
+        """Take no sends until the store accepts writes again.
 
         Args:
             error: why it does not.
         """
         core = self._core
         if core.store_error is None:
-            text = f"{error}: sends of persistent messages are refused. {error.entry.advice}"
+            text = f"{error}: the broker refuses persistent messages. {error.entry.advice}"
             event("store.failed", text, logging.ERROR, code=error.code, **error.data)
             self.since = core.clock.monotonic()
         self.errors += 1
@@ -51,15 +51,15 @@ class StoreFailure:
         core.scheduler.call_later(PROBE_INTERVAL, self._probe)
 
     def _probe(self) -> None:
-        """Write something that changes nothing: nobody may have anything else to write as long as sends are refused."""
+        """Write something that changes nothing: there may be nothing else to write while sends are refused."""
         if self._core.store_error is not None:
             self._core.set_mark(PROBE, None)
         self._core.ask_turn()
 
     def end(self) -> None:
-        """A commit is done: the store takes writes again."""
+        """A commit is done: the store accepts writes again."""
         url = shown(self._core.store.url)
-        event("store.recovered", f"the store {url} takes writes again", url=url)
+        event("store.recovered", f"the store {url} accepts writes again", url=url)
         self._core.refuse(None)
 
     def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:

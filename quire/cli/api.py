@@ -33,7 +33,7 @@ class Api:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         if urlsplit(self.url).scheme not in ("http", "https"):
-            raise InvalidArgument(f"{url!r} is no URL of a broker: write {DEFAULT_URL}", url=url)
+            raise InvalidArgument(f"{url!r} is not the URL of a broker: write {DEFAULT_URL}", url=url)
 
     def call(
         self, method: str, path: str, body: object = None, patience: float | None = ANSWER_LIMIT, **query: object
@@ -49,7 +49,7 @@ class Api:
             error = answer["error"]
             raise remote_error(error["code"], error["text"], error.get("data") or {})
         except (ValueError, KeyError, TypeError) as error:
-            raise BrokerUnreachable(f"what answers at {self.url} is no Quire broker", url=self.url) from error
+            raise BrokerUnreachable(f"the server at {self.url} is not a Quire broker", url=self.url) from error
 
 
 def path(*parts: str) -> str:
@@ -67,7 +67,7 @@ def _path_of(kind: DestinationKind, name: str, *rest: str) -> str:
     """The path of a destination of one kind, however its name is written, or of something below it."""
     destination = written(name, kind)
     if destination.kind is not kind:
-        raise InvalidDestination(f"{name!r} is no {kind}", name=name)
+        raise InvalidDestination(f"{name!r} is not a {kind}", name=name)
     return path(f"{kind}s", destination.name, *rest)
 
 

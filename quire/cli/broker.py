@@ -15,17 +15,17 @@ from quire.settings import Settings, load
 @click.group()
 @output_option
 def broker() -> None:
-    """Start a broker, look at it, stop it."""
+    """Start, inspect and stop a broker."""
 
 
 @broker.command()
 @click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="A settings file (TOML).")
 @setting_flags
-@click.option("--standby", is_flag=True, help="Wait while another broker has the store, then take over.")
+@click.option("--standby", is_flag=True, help="Wait while another broker has the lock of the store, then take over.")
 @output_option
 @click.pass_context
 def start(context: click.Context, file: Path | None, standby: bool, flags: dict[str, object]) -> None:
-    """Start a broker in the foreground. SIGINT or SIGTERM stops it; SIGHUP makes it read its policies again."""
+    """Start a broker in the foreground. SIGINT or SIGTERM stops it; SIGHUP makes it reload its policies."""
 
     def read() -> Settings:
         return load(file, os.environ, flags)
@@ -48,5 +48,5 @@ def status(api: Api, output: Output) -> None:
 @broker.command()
 @broker_verb
 def stop(api: Api, output: Output) -> None:
-    """Stop a running broker. What it confirmed is on disk."""
+    """Stop a running broker. All messages that it confirmed are on disk."""
     output.done("the broker is stopping", api.call("POST", "/broker/stop"))

@@ -50,7 +50,7 @@ def config() -> None:
 
 @config.command()
 @click.argument("file", default="quire.toml")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @output_option
 @click.pass_obj
 def init(output: Output, file: str, force: bool) -> None:
@@ -65,7 +65,7 @@ def init(output: Output, file: str, force: bool) -> None:
         with Path(file).open("w" if force else "x", encoding="utf-8") as target:
             target.write(commented_file())
     except OSError as error:
-        hint = " --force writes over it." if isinstance(error, FileExistsError) else ""
+        hint = " --force overwrites it." if isinstance(error, FileExistsError) else ""
         raise InvalidArgument(f"{file} cannot be written: {error.strerror}.{hint}", file=file) from error
     output.done(f"wrote {file}", {"file": file})
 
@@ -76,7 +76,7 @@ def init(output: Output, file: str, force: bool) -> None:
 @output_option
 @click.pass_obj
 def check(output: Output, file: Path | None, flags: dict[str, object]) -> None:
-    """Read a settings file and the environment as `broker start` would, without starting."""
+    """Check a settings file and the environment as `broker start` reads them, without starting a broker."""
     load(file, os.environ, flags)
     output.done("the settings are valid", {"file": file and str(file), "valid": True})
 

@@ -10,7 +10,7 @@ from quire.cli.output import Column, Output, columns, confirm, messages
 from quire.cli.resource import YES, Param, Resource
 from quire.destination import DestinationKind, written
 
-LAG_COLUMNS = columns("partition", "base:Done to", "end", "lag", "in_flight", "owners")
+LAG_COLUMNS = columns("partition", "base:Finished to", "end", "lag", "in_flight", "owners")
 PARTITION_COLUMNS = LAG_COLUMNS + columns(
     "holes", "ack_set_bytes:Ack set", "waiting_retries:Retries", "lost", "oldest_message_age_seconds:Oldest", "blocked"
 )
@@ -19,30 +19,30 @@ MEMBER_COLUMNS = columns(
     "lease_ends_seconds:Lease ends in",
 )  # fmt: skip
 CHANGE_COLUMNS = columns(
-    "partition", "from_offset:From", "to_offset:To", "again:Come again", "skipped", "in_flight", "retries_dropped"
+    "partition", "from_offset:From", "to_offset:To", "again:Redelivered", "skipped", "in_flight", "retries_dropped"
 )
-CLONE_COLUMNS = columns("partition", "offset:From", "lag", "holes", "retries_left:Retries not taken over")
-ASSIGNMENT_COLUMNS = columns("partition", "members:Would go to", "owners:Is with")
+CLONE_COLUMNS = columns("partition", "offset:From", "lag", "holes", "retries_left:Retries not copied")
+ASSIGNMENT_COLUMNS = columns("partition", "members:New owners", "owners:Owners")
 
 
 def _path(stream: str, name: str, *rest: str) -> str:
     destination = written(stream, DestinationKind.STREAM)
     if destination.kind is not DestinationKind.STREAM:
-        raise click.BadParameter(f"{stream!r} is no stream", param_hint="STREAM")
+        raise click.BadParameter(f"{stream!r} is not a stream", param_hint="STREAM")
     return path("groups", destination.name, name, *rest)
 
 
 group = Resource(
     "group",
-    "List consumer groups of streams, see their lag, move them.\n\n"
-    "What moves a group shows first what that means, and asks. It is one change: messages that members have are taken"
-    " from them, and what they say of these later does not count.",
+    "List consumer groups of streams, show their lag, reset them.\n\n"
+    "reset, shift, skip and clone first show their effect and ask for confirmation. Each is one change: messages"
+    " in flight are returned, and later acknowledgements of these have no effect.",
     "groups", "stream", "name", place=_path, title="{name} of {stream}",
 )  # fmt: skip
 
 
 @group.command()
-@click.option("--readers", is_flag=True, help="The readers, of which nothing is stored.")
+@click.option("--readers", is_flag=True, help="List the readers, of which the broker stores nothing.")
 @broker_verb
 def ls(api: Api, output: Output, readers: bool) -> None:
     """List the consumer groups with their lag."""
@@ -54,14 +54,19 @@ def ls(api: Api, output: Output, readers: bool) -> None:
 
 
 group.show(
-    "Show all that is known of a consumer group: partitions, retries, members, counters, what is in the way.",
+    "Show the details of a consumer group: partitions, retries, members, counters, why it is blocked.",
     {"partition_states": ("Partitions", PARTITION_COLUMNS), "group_members": ("Members", MEMBER_COLUMNS)},
 )
-group.rows("members", "List the members of a consumer group, and what each has.", MEMBER_COLUMNS, "members")
-group.show("Show how far a consumer group is behind, by partition.", {"partitions": ("Partitions", LAG_COLUMNS)}, "lag")
+group.rows(
+    "members",
+    "List the members of a consumer group with their partitions and messages in flight.",
+    MEMBER_COLUMNS,
+    "members",
+)
+group.show("Show the lag of a consumer group, by partition.", {"partitions": ("Partitions", LAG_COLUMNS)}, "lag")
 
 _PARTITION = click.option("--partition", type=click.IntRange(0), help="Only this partition.")
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what it means, and change nothing.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the effect, and change nothing.")
 
 
 def _change(
@@ -85,64 +90,66 @@ def _change(
 
 def _moved(verb: str) -> Callable[[dict[str, Any]], str]:
     return lambda told: (
-        f"{verb} of {told['name']}: {told['again']} again, {told['skipped']} skipped,"
+        f"{verb} of {told['name']}: {told['again']} redelivered, {told['skipped']} skipped,"
         f" {told['retries_dropped']} retries dropped"
     )
 
 
-_GO_ON = "Have {name} of {stream} go on there?"
+_GO_ON = "Reset {name} of {stream}?"
 _change(
     "reset",
-    "Have a consumer group go on from a position, forwards or backwards.\n\n"
+    "Reset a consumer group to a position, forwards or backwards.\n\n"
     "POSITION is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.",
     _GO_ON, _moved("reset"), CHANGE_COLUMNS, click.argument("to", metavar="POSITION"), _PARTITION,
 )  # fmt: skip
 _change(
     "shift",
-    "Have a consumer group go on so many offsets further on than what it has finished; further back with -- -N.",
+    "Shift a consumer group by a number of offsets from what it has finished; backwards with -- -N.",
     _GO_ON, _moved("shift"), CHANGE_COLUMNS, click.argument("by", type=int), _PARTITION,
 )  # fmt: skip
 _change(
-    "skip", "Have a consumer group be done with everything: its backlog, and its retries.",
+    "skip", "Skip the backlog and the retries of a consumer group.",
     _GO_ON, _moved("skip"), CHANGE_COLUMNS, _PARTITION,
 )  # fmt: skip
 _change(
     "clone",
-    "Make a consumer group, TO, that begins where another one is, exactly.\n\n"
-    "What waits in the retry lane of the other one stays there: the new one does not get it.",
-    "Make {to} begin where {name} is?",
-    lambda told: f"made {told['to']}, which is {messages(told['lag'])} behind", CLONE_COLUMNS, click.argument("to"),
+    "Create a consumer group, TO, with exactly the progress of another one.\n\n"
+    "The retries of the other group stay there: the new group does not get them.",
+    "Create {to} with the progress of {name}?",
+    lambda told: f"created {told['to']} with a lag of {messages(told['lag'])}", CLONE_COLUMNS, click.argument("to"),
 )  # fmt: skip
 
 
 @group.command()
 @click.argument("stream")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Delete it even while it has members.")
+@click.option("--force", is_flag=True, help="Delete it even if it has members.")
 @YES
 @broker_verb
 def delete(api: Api, output: Output, stream: str, name: str, force: bool, yes: bool) -> None:
-    """Delete a consumer group with all that it remembers. The messages stay in the stream."""
-    confirm(f"Delete the consumer group {name} of {stream} with all that it remembers?", yes)
+    """Delete a consumer group and its progress. The messages stay in the stream."""
+    confirm(f"Delete the consumer group {name} of {stream} and its progress?", yes)
     result = api.call("DELETE", _path(stream, name), force="true" if force else None)
-    output.done(f"deleted {name} of {stream}, which was {messages(result['lag'])} behind", result)
+    output.done(f"deleted {name} of {stream}, which had a lag of {messages(result['lag'])}", result)
 
 
 @group.command()
 @click.argument("stream")
 @click.argument("name")
 @click.argument("members", nargs=-1, required=True)
-@click.option("--strategy", metavar="NAME", help="By this strategy, and not by the group's own.")
-@click.option("--room", "rooms", multiple=True, metavar="MEMBER=ROOM", help="Where a member runs; may be repeated.")
+@click.option("--strategy", metavar="NAME", help="Use this strategy instead of the group's.")
 @click.option(
-    "--wants", multiple=True, metavar="MEMBER=0,3", help="The partitions that a member names; may be repeated."
+    "--room", "rooms", multiple=True, metavar="MEMBER=ROOM", help="The machine room of a member; may be repeated."
+)
+@click.option(
+    "--wants", multiple=True, metavar="MEMBER=0,3", help="The partitions that a member requests; may be repeated."
 )
 @broker_verb
 def assign(
     api: Api, output: Output, stream: str, name: str, members: tuple[str, ...], strategy: str | None,
     rooms: tuple[str, ...], wants: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Show who would own which partition if a consumer group had these MEMBERS. Nothing is changed."""
+    """Show the assignment of partitions if a consumer group had these MEMBERS. Nothing is changed."""
     room, wanted = _by_member(rooms, members, "--room"), _by_member(wants, members, "--wants")
     try:
         numbers = {member: [int(number) for number in text.split(",")] for member, text in wanted.items()}
@@ -157,5 +164,5 @@ def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dic
     pairs = dict([text.partition("=")[::2] for text in texts])
     for member in pairs:
         if member not in members:
-            raise click.BadParameter(f"{member!r} is none of the members", param_hint=option)
+            raise click.BadParameter(f"{member!r} is not one of the members", param_hint=option)
     return pairs

@@ -12,33 +12,28 @@ from quire.errors import QuireError
 
 
 class Noun(NamedTuple):
-    """Where a command is and what it is for: known without importing it.
+    """Where a command is and what it is for: known without importing it."""
 
-    Attributes:
-        module: the module that has it, under the command's own name.
-        help: its line in the program's help.
-    """
-
-    module: str
-    help: str
+    module: str  # the module that has it, under the command's own name
+    help: str  # its line in the program's help
 
 
 NOUNS = {
-    "broker": Noun("quire.cli.broker", "Start a broker, look at it, stop it."),
+    "broker": Noun("quire.cli.broker", "Start, inspect and stop a broker."),
     "config": Noun("quire.cli.config", "Write, check and explain settings."),
     "durable": Noun("quire.cli.durable", "List, create, delete, purge durable subscriptions."),
-    "group": Noun("quire.cli.group", "List consumer groups of streams, see their lag, move them."),
+    "group": Noun("quire.cli.group", "List consumer groups of streams, show their lag, reset them."),
     "perf": Noun("quire.cli.perf", "Measure a broker."),
     "pipeline": Noun("quire.cli.pipeline", "Run pipelines over messages in bulk, on Spark."),
     "producer": Noun("quire.cli.producer", "List and forget producers that number their sends."),
-    "queue": Noun("quire.cli.queue", "List, browse, purge, move: everything about queues."),
+    "queue": Noun("quire.cli.queue", "List, create, delete, browse, purge, move queues and their messages."),
     "receive": Noun("quire.cli.messages", "Receive messages from a queue, a topic or a stream."),
-    "schedule": Noun("quire.cli.schedule", "List and cancel messages that are sent later."),
+    "schedule": Noun("quire.cli.schedule", "List and cancel scheduled messages."),
     "send": Noun("quire.cli.messages", "Send a message to a queue, a topic or a stream."),
     "store": Noun("quire.cli.store", "Verify, repair, migrate, back up a store."),
-    "stream": Noun("quire.cli.stream", "List, create, delete, read streams; find messages, pin them."),
-    "topic": Noun("quire.cli.topic", "List, create, delete topics; see who has subscribed."),
-    "xa": Noun("quire.cli.xa", "Look at prepared XA transactions, and decide over them."),
+    "stream": Noun("quire.cli.stream", "List, create, delete, read streams; find and pin messages."),
+    "topic": Noun("quire.cli.topic", "List, create, delete topics; list their subscriptions."),
+    "xa": Noun("quire.cli.xa", "List prepared XA transactions, commit them or roll them back."),
 }
 
 

@@ -38,15 +38,15 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str | Non
     metavar="NAME=VALUE",
     help="A header of the message, or a JMS property: in STOMP both are headers. May be repeated.",
 )
-@click.option("--group", metavar="NAME", help="The message group it is of (JMSXGroupID).")
+@click.option("--group", metavar="NAME", help="The message group of the message (JMSXGroupID).")
 @click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True, help="The JMS priority.")
-@click.option("--time-to-live", callback=_seconds, metavar="DURATION", help="How long until it expires: 30s, 5m, 1h.")
-@click.option("--delay", callback=_seconds, metavar="DURATION", help="Send it later: after this time.")
-@click.option("--period", callback=_seconds, metavar="DURATION", help="The time between repeats.")
-@click.option("--repeat", type=click.IntRange(-1), help="How often it is sent again; -1 for ever.")
-@click.option("--cron", metavar="ENTRY", help="Send it at the times of a cron entry, in UTC: '0 6 * * 1'.")
-@click.option("--non-persistent", is_flag=True, help="Do not store it: it is lost when the broker stops.")
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How often to send it.")
+@click.option("--time-to-live", callback=_seconds, metavar="DURATION", help="The time to live: 30s, 5m, 1h.")
+@click.option("--delay", callback=_seconds, metavar="DURATION", help="The delay after which the broker sends it.")
+@click.option("--period", callback=_seconds, metavar="DURATION", help="The time between two repeats.")
+@click.option("--repeat", type=click.IntRange(-1), help="The number of repeats; -1 for no end.")
+@click.option("--cron", metavar="ENTRY", help="The cron entry by which the broker sends it, in UTC: '0 6 * * 1'.")
+@click.option("--non-persistent", is_flag=True, help="Send it as non-persistent: it is lost when the broker stops.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many times to send it.")
 @broker_verb
 def send(
     api: Api, output: Output, /, destination: str, text: str | None, body: str | None, file: BinaryIO | None,
@@ -55,7 +55,7 @@ def send(
     """Send a message to a queue, a topic or a stream.
 
     DESTINATION is the name of a queue, or topic://NAME or stream://NAME. The body is TEXT, or comes from --file, or
-    from standard input. Of a stream --header partition-key=TEXT or --header partition=N decides on the partition.
+    from standard input. For a stream --header partition-key=TEXT or --header partition=N determines the partition.
     """
     if text is not None and body is not None:
         raise click.UsageError("give the body once: as TEXT or with --body")
@@ -77,24 +77,34 @@ def send(
 
 @click.command()
 @click.argument("destination")
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many messages at the most.")
-@click.option("--ack", is_flag=True, help="Acknowledge each after it is printed, so that it is done with.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="The maximum number of messages.")
+@click.option("--ack", is_flag=True, help="Acknowledge each message after it is printed.")
 @click.option(
     "--timeout",
     callback=_seconds,
     metavar="DURATION",
     default="5s",
     show_default=True,
-    help="How long to wait for each.",
+    help="How long to wait for each message.",
 )
-@click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
-@click.option("--durable", metavar="NAME", help="As the durable subscription of this name; it is made if need be.")
-@click.option("--client-id", metavar="ID", help="Whose durable subscription it is.")
-@click.option("--group", metavar="NAME", help="Of a stream: as a member of this consumer group; it is made if need be.")
+@click.option("--selector", metavar="SELECTOR", help="Only messages that match this JMS selector.")
 @click.option(
-    "--start", metavar="POSITION", help="Of a stream: where a reader or a new group begins: earliest, ago=1h."
+    "--durable",
+    metavar="NAME",
+    help="Receive as the durable subscription with this name; it is created if it does not exist.",
 )
-@click.option("--stomp", metavar="HOST:PORT", help="Where STOMP listens; otherwise the broker is asked.")
+@click.option("--client-id", metavar="ID", help="The client id of the durable subscription.")
+@click.option(
+    "--group",
+    metavar="NAME",
+    help="Stream only: receive as a member of this consumer group; it is created if it does not exist.",
+)
+@click.option(
+    "--start", metavar="POSITION", help="Stream only: the start position of a reader or a new group: earliest, ago=1h."
+)
+@click.option(
+    "--stomp", metavar="HOST:PORT", help="The STOMP address. Without it, the HTTP API of the broker tells it."
+)
 @broker_verb
 def receive(
     api: Api, output: Output, destination: str, count: int, ack: bool, timeout: float, selector: str | None,
@@ -103,8 +113,8 @@ def receive(
     """Receive messages from a queue, a topic or a stream.
 
     DESTINATION is the name of a queue, or topic://NAME or stream://NAME; one of a queue or topic may have wildcards.
-    Without --ack messages of a queue, a durable subscription or a consumer group are shown and stay. Without --group a
-    stream is read from --start on, by default from its end, and nothing is remembered.
+    Without --ack messages of a queue, a durable subscription or a consumer group are not consumed. Without --group a
+    stream is read from --start on, by default from its end, and the broker stores no progress.
     """
     if (durable is None) != (client_id is None):
         raise click.UsageError("--durable and --client-id belong together")
@@ -182,7 +192,7 @@ def _received(
     for _ in range(count):
         frame = connection.receive(timeout)
         if frame is None:
-            output.note(f"no message came in {timeout:g} s")
+            output.note(f"no message arrived within {timeout:g} s")
             break
         yield _row(frame)
         # The row is printed when the caller asks for the next one.

@@ -1,8 +1,4 @@
-"""What verbs print: text for people; JSON, JSON lines or CSV for programs.
-
-Programs get values as they are. People get sizes with units, times as dates, and no control characters: a message's
-body cannot reach into their terminal.
-"""
+"""What verbs print: for people sizes with units, dates and no control characters; for programs the plain values."""
 
 import csv
 import io
@@ -29,17 +25,11 @@ Verb = TypeVar("Verb", bound=Callable[..., object])
 
 
 class Column(NamedTuple):
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        key: which value of a row it shows.
-        heading: what stands over it.
-        width: how many characters of a value are shown; 0 for all.
-    """
-
-    key: str
-    heading: str
-    width: int = 0
+    key: str  # which value of a row it shows
+    heading: str  # what stands over it
+    width: int = 0  # how many characters of a value are shown; 0 for all
 
 
 def columns(*described: str) -> list[Column]:
@@ -52,14 +42,10 @@ def columns(*described: str) -> list[Column]:
 
 
 class Output:
-    """Prints results in the format the user asked for.
-
-    Attributes:
-        format: one of ``FORMATS``.
-    """
+    """Prints results in the format the user asked for, one of ``FORMATS``."""
 
     def __init__(self, format: str = "table") -> None:
-        self.format = format
+        self.format = format  # one of ``FORMATS``
 
     def rows(self, rows: Iterable[Row], columns: Sequence[Column]) -> None:
         """Print a list. Programs get each row as it comes; a table waits for all, to know its widths."""
@@ -77,7 +63,6 @@ class Output:
             self._print_each(rows, keys)
 
     def record(self, record: Row) -> None:
-        """Print one thing with all it has."""
         if self.format in ("json", "ndjson"):
             click.echo(_json(record))
             return
@@ -144,7 +129,7 @@ def output_option(verb: Verb) -> Verb:
         type=click.Choice(FORMATS),
         expose_value=False,
         callback=_choose_format,
-        help="How results are printed; table for people.",
+        help="The format of results; table is for people.",
     )(verb)
 
 

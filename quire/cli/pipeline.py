@@ -18,9 +18,9 @@ class Pipeline(NamedTuple):
 
 PIPELINES = {
     "archive": Pipeline("archive", "Copy messages to Parquet files."),
-    "audit": Pipeline("audit", "Judge a delivery ledger."),
-    "dead-letters": Pipeline("dead_letters", "Look into dead letters."),
-    "replay": Pipeline("replay", "Send messages again, each exactly once."),
+    "audit": Pipeline("audit", "Audit a delivery ledger."),
+    "dead-letters": Pipeline("dead_letters", "Analyse dead letters."),
+    "replay": Pipeline("replay", "Replay messages, each exactly once."),
 }
 
 
@@ -28,7 +28,6 @@ class Pipelines(click.Group):
     """The pipelines, each imported only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
         return list(PIPELINES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -21,7 +21,7 @@ MESSAGE_COLUMNS = columns(
 BROWSE_PAGE = 500
 """How many messages one call asks for."""
 
-YES = click.option("--yes", is_flag=True, help="Do not ask.")
+YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 P = ParamSpec("P")
 
@@ -35,9 +35,9 @@ Param = Callable[[Any], Any]
 def choice_options(verb: Callable[P, None]) -> Callable[..., None]:
     """The options that say which messages of a queue; the verb gets them as ``choice``, as the API takes them."""
 
-    @click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
+    @click.option("--selector", metavar="SELECTOR", help="Only messages that match this JMS selector.")
     @click.option("--id", "ids", multiple=True, metavar="ID", help="Only the message with this id; may be repeated.")
-    @click.option("--limit", type=click.IntRange(1), help="How many at the most, oldest first.")
+    @click.option("--limit", type=click.IntRange(1), help="The maximum number of messages, oldest first.")
     @functools.wraps(verb)
     def with_choice(*args: P.args, **kwargs: P.kwargs) -> None:
         choice: dict[str, Any] = {name: kwargs.pop(name) for name in ("selector", "ids", "limit")}
@@ -48,12 +48,7 @@ def choice_options(verb: Callable[P, None]) -> Callable[..., None]:
 
 
 class Resource(click.Group):
-    """The verbs of one kind of thing.
-
-    Args:
-        place: from these, and parts that follow, to the path of one; by default they stand one after the other.
-        title: one of them for people, with the arguments; by default the only argument.
-    """
+    """The verbs of one kind of thing; ``place`` makes the path of one from its arguments, ``title`` its name."""
 
     def __init__(
         self, name: str, help: str, plural: str, *arguments: str, place: Callable[..., str] | None = None,
@@ -100,12 +95,7 @@ class Resource(click.Group):
         self, name: str, method: str, help: str, done: str, *rest: str, ask: str = "", force: str = "",
         params: Sequence[Param] = (), body: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Add a verb that is one request.
-
-        Args:
-            ask: what is asked before.
-            force: what the option ``--force`` is for, if there is one.
-        """
+        """Add a verb that is one request; ``ask`` is a question before it, ``force`` the help of ``--force``."""
         options = [click.option("--force", is_flag=True, help=force)] if force else []
         options += [YES] if ask else []
 
@@ -134,9 +124,13 @@ class Resource(click.Group):
     def browse(self, help: str) -> None:
         """Add the verb that shows messages of one."""
         limit = click.option(
-            "--limit", type=click.IntRange(0), default=100, show_default=True, help="How many at the most; 0 for all."
+            "--limit",
+            type=click.IntRange(0),
+            default=100,
+            show_default=True,
+            help="The maximum number of messages; 0 for all.",
         )
-        selector = click.option("--selector", metavar="SELECTOR", help="Only messages that this JMS selector matches.")
+        selector = click.option("--selector", metavar="SELECTOR", help="Only messages that match this JMS selector.")
 
         def verb(api: Api, output: Output, /, limit: int, selector: str | None, **given: str) -> None:
             where = self._path(given, ["messages"])

@@ -6,9 +6,9 @@ from quire.cli.api import Api, broker_verb, path
 from quire.cli.output import Output, columns, confirm, messages
 from quire.cli.resource import YES, Resource
 
-schedule = Resource("schedule", "List and cancel messages that are sent later.", "schedule", "id")
+schedule = Resource("schedule", "List and cancel scheduled messages.", "schedule", "id")
 schedule.ls(
-    "List the scheduled messages, and when each is sent next.",
+    "List the scheduled messages with the time of their next send.",
     columns("id", "due", "destination", "period:Period (ms)", "left", "cron", "size", "message_id"), "messages",
     paged=True,
 )  # fmt: skip

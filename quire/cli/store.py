@@ -59,14 +59,14 @@ def store_verb(verb: Callable[Concatenate[str, Output, P], None]) -> Callable[..
 def store() -> None:
     """Verify, repair, migrate, back up a store.
 
-    What only reads works beside a running broker too. What writes takes the store's lock: stop the broker first.
+    Verbs that only read also work beside a running broker. Verbs that write need the lock: stop the broker first.
     """
 
 
 @store.command()
 @store_verb
 def info(url: str, output: Output) -> None:
-    """Show where the store is, its format, its size, who has its lock, and how much is in it."""
+    """Show the store's place, format, size, lock owner and counts."""
     with open_for_reading(url) as (opened, maintenance):
         destinations = opened.destinations()
         states = [opened.lane_state(lane) for destination in destinations for lane in destination.lanes]
@@ -127,7 +127,9 @@ def show(url: str, output: Output, destination: str, sequence: int) -> None:
 @store.command()
 @click.argument("destination")
 @click.argument("sequence", type=click.IntRange(1))
-@click.option("--around", type=click.IntRange(0), default=5, show_default=True, help="How many before and after it.")
+@click.option(
+    "--around", type=click.IntRange(0), default=5, show_default=True, help="How many records before and after it."
+)
 @store_verb
 def links(url: str, output: Output, destination: str, sequence: int, around: int) -> None:
     """Show the chain of links around a message."""
@@ -140,9 +142,9 @@ def links(url: str, output: Output, destination: str, sequence: int, around: int
 @store_verb
 @click.pass_context
 def verify(context: click.Context, url: str, output: Output) -> None:
-    """Walk every lane both ways, check every record, and name all that is wrong.
+    """Check every lane in both directions and every record, and list all problems.
 
-    The exit code is 0 if nothing is, otherwise 1.
+    The exit code is 0 if there is no problem, otherwise 1.
     """
     wrong = 0
 
@@ -187,13 +189,13 @@ def _progress(opened: OpenStore) -> Iterator[Progress]:
 def repair(url: str, output: Output) -> None:
     """Rebuild links, counts and indexes from the records.
 
-    Records that are damaged are taken out and written to a file beside the store.
+    Damaged records are moved to a file beside the store.
     """
     with open_for_writing(url) as opened:
         report = repair_store(opened, damaged_file(store_path(url)))
     counts = ", ".join(f"{name} {count}" for name, count in report._asdict().items() if count)
     result = report._asdict() | {"damaged_file": report.damaged_file and str(report.damaged_file)}
-    output.done(f"repaired: {counts}" if report.changed else "there was nothing to repair", result)
+    output.done(f"repaired: {counts}" if report.changed else "nothing had to be repaired", result)
 
 
 @store.command()
@@ -213,9 +215,9 @@ def export(url: str, output: Output, file: TextIO) -> None:
 @click.argument("file", type=click.File("rb"), default="-")
 @store_verb
 def import_(url: str, output: Output, file: BinaryIO) -> None:
-    """Read what `export` wrote into a store, which is made if it is not there.
+    """Import what `export` wrote into a store, which is created if it does not exist.
 
-    FILE is standard input if it is not given. A failure keeps what was imported before it.
+    FILE is standard input if it is not given. After a failure, the store keeps what was imported before it.
     """
     with open_for_writing(url, create=True) as opened:
         report = import_lines(opened.store, file)
@@ -225,7 +227,7 @@ def import_(url: str, output: Output, file: BinaryIO) -> None:
 @store.command()
 @store_verb
 def compact(url: str, output: Output) -> None:
-    """Rewrite the store without the space that removed messages left."""
+    """Rewrite the store without the free space of removed messages."""
     with open_for_writing(url) as (_, maintenance):
         before = _file_size(maintenance.files())
         maintenance.compact()
@@ -241,7 +243,7 @@ def _file_size(files: list[Path]) -> int:
 @click.argument("target", type=click.Path(path_type=Path))
 @store_verb
 def backup(url: str, output: Output, target: Path) -> None:
-    """Copy the store to TARGET, beside a running broker too."""
+    """Copy the store to TARGET; this works beside a running broker too."""
     with open_for_reading(url) as (_, maintenance):
         maintenance.backup(target)
     output.done(f"backed up to {target}", {"target": str(target)})
@@ -249,11 +251,11 @@ def backup(url: str, output: Output, target: Path) -> None:
 
 @store.command()
 @click.argument("source", type=click.Path(path_type=Path, exists=True))
-@click.option("--force", is_flag=True, help="Replace the store that is there.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Replace an existing store.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_verb
 def restore(url: str, output: Output, source: Path, force: bool, yes: bool) -> None:
-    """Make a store of a backup."""
+    """Restore a store from a backup."""
     if force:
         confirm(f"Replace the store {shown(url)}?", yes)
     restore_store(url, source, force=force)
@@ -261,14 +263,14 @@ def restore(url: str, output: Output, source: Path, force: bool, yes: bool) -> N
 
 
 @store.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--backup/--no-backup", default=True, show_default=True, help="Keep the store as it was, beside it.")
+@click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
+@click.option("--backup/--no-backup", default=True, show_default=True, help="Keep a backup beside the store.")
 @store_verb
 def migrate(url: str, output: Output, dry_run: bool, backup: bool) -> None:
-    """Bring a store of an older version to the current format."""
+    """Migrate a store of an older version to the current format."""
     report = migrations.migrate(url, dry_run=dry_run, backup=backup)
     if not report.steps:
-        sentence = f"the store has format {report.found}, which is the current one"
+        sentence = f"the store has the current format, {report.found}"
     else:
         sentence = report.sentence("would migrate" if dry_run else "migrated")
     output.done(sentence, report._asdict() | {"steps": list(report.steps), "dry_run": dry_run})

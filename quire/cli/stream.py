@@ -23,7 +23,7 @@ MESSAGE_COLUMNS = columns("partition", "offset", "id", "size", "timestamp:Sent",
 
 stream = Resource(
     "stream",
-    "List, create, delete, read streams; find messages, pin them.\n\n"
+    "List, create, delete, read streams; find and pin messages.\n\n"
     "A start position is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.",
     "streams", "name", place=stream_path,
 )  # fmt: skip
@@ -35,7 +35,7 @@ stream.ls(
     paged=True,
 )
 stream.show(
-    "Show all that is known of a stream: counts, policy, partitions, groups, pins.",
+    "Show the details of a stream: counts, policy, partitions, groups, pins.",
     {
         "partitions": ("Partitions", PARTITION_COLUMNS),
         "groups": ("Consumer groups", columns("name:Group", "order", "members", "lag", "in_flight", "retries")),
@@ -43,16 +43,16 @@ stream.show(
     },
 )
 stream.act(
-    "create", "PUT", "Create a stream. Sending to it and subscribing to it do so as well.", "created {it}",
+    "create", "PUT", "Create a stream. Sending or subscribing to it creates it too.", "created {it}",
     params=[
-        click.option("--partitions", type=click.IntRange(1), help="How many it has.  [default: what the policy says]")
+        click.option("--partitions", type=click.IntRange(1), help="How many partitions.  [default: set by the policy]")
     ],
     body=["partitions"],
 )  # fmt: skip
 stream.act(
     "delete", "DELETE", "Delete a stream with all its messages and consumer groups.", "deleted {it}",
     ask="Delete the stream {it} with all its messages and consumer groups?",
-    force="Delete it even while its groups have members, or it has readers.",
+    force="Delete it even if its groups have members, or it has readers.",
 )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ stream.act(
 @click.argument("count", type=click.IntRange(1), required=False)
 @broker_verb
 def partitions(api: Api, output: Output, name: str, count: int | None) -> None:
-    """List the partitions of a stream, or give it more: COUNT in all.
+    """List the partitions of a stream, or add partitions up to COUNT.
 
     Keys may go to other partitions when there are more.
     """
@@ -69,32 +69,38 @@ def partitions(api: Api, output: Output, name: str, count: int | None) -> None:
         output.rows(api.call("GET", stream_path(name))["partitions"], PARTITION_COLUMNS)
     else:
         result = api.call("POST", stream_path(name, "partitions"), {"count": count})
-        output.done(f"{name} has {count} partitions now", result)
+        output.done(f"{name} now has {count} partitions", result)
 
 
 stream.rows(
-    "partitions", "Show the first offset and the end of each partition, all at one moment.",
+    "partitions", "Show the first offset and the end of each partition, in one snapshot.",
     columns("partition", "earliest", "end", "records:Messages", "bytes", "offset"), "offsets", verb="offsets",
-    query=[click.option("--start", metavar="POSITION", help="Find this start position in each partition too.")],
+    query=[click.option("--start", metavar="POSITION", help="Also show the offset of this position.")],
 )  # fmt: skip
 
 
 @stream.command()
 @click.argument("name")
-@click.option("--partition", type=click.IntRange(0), help="Only this one.  [default: one after the other]")
+@click.option("--partition", type=click.IntRange(0), help="The partition to read.  [default: all, one after the other]")
 @click.option(
-    "--from", "start", metavar="POSITION", default="earliest", show_default=True, help="An offset, or a start position."
+    "--from", "start", metavar="POSITION", default="earliest", show_default=True, help="An offset or a start position."
 )
-@click.option("--until", type=click.IntRange(1), help="The offset to end before.  [default: the end]")
-@click.option("--limit", type=click.IntRange(0), default=100, show_default=True, help="How many in all; 0: no limit.")
-@click.option("--strict", is_flag=True, help="Fail if messages are gone that the range begins with.")
+@click.option("--until", type=click.IntRange(1), help="The offset before which the read ends.  [default: the end]")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="The maximum number of messages; 0 for no limit.",
+)
+@click.option("--strict", is_flag=True, help="Fail if the first messages of the range were removed.")
 @broker_verb
 def read(
     api: Api, output: Output, name: str, partition: int | None, start: str, until: int | None, limit: int, strict: bool
 ) -> None:
-    """Show messages of a stream. Nothing of it changes, and no consumer group gets less."""
+    """Read messages of a stream. No consumer group moves."""
     if until is not None and partition is None:
-        raise click.UsageError("--until is an offset of one partition: say --partition")
+        raise click.UsageError("--until is an offset of one partition: give --partition")
     numbers = [partition]
     if partition is None:
         numbers = [row["partition"] for row in api.call("GET", stream_path(name, "offsets"))["partitions"]]
@@ -111,7 +117,7 @@ def _range(
     while True:
         page = api.call("GET", where, strict="true" if strict else None, **query)
         if page["cut"]:
-            output.note(f"messages of partition {partition} before offset {page['earliest']} are gone")
+            output.note(f"messages of partition {partition} before offset {page['earliest']} were removed")
         yield from page["messages"]
         if page["next"] >= page["until"]:
             return
@@ -140,23 +146,32 @@ def _time(_context: click.Context, _option: click.Parameter, value: str | None) 
     try:
         time = datetime.fromisoformat(value)
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no time: write 2026-01-31T12:00:00Z, or 30m for so long ago") from error
+        raise click.BadParameter(
+            f"{value!r} is not a time: write 2026-01-31T12:00:00Z, or 30m for 30 minutes ago"
+        ) from error
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @stream.command()
 @click.argument("name")
 @click.option("--id", metavar="ID", help="The message with this id.")
-@click.option("--partition", type=click.IntRange(0), help="With --offset: the message there.")
+@click.option("--partition", type=click.IntRange(0), help="The partition of --offset.")
 @click.option("--offset", type=click.IntRange(1), help="With --partition.")
-@click.option("--key", metavar="TEXT", help="Messages whose header key is this.")
-@click.option("--since", metavar="TIME", callback=_time, help="Only from this time on: 30m ago, or a date.")
-@click.option("--until", metavar="TIME", callback=_time, help="Only from before this time.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many at the most.")
-@click.option("--dead-letters", is_flag=True, help="Search the dead letter queues for them, too.")
+@click.option("--key", metavar="TEXT", help="Messages with this value of the header key.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=_time,
+    help="Only messages sent at this time or later: 30m for 30 minutes ago, or a date.",
+)
+@click.option("--until", metavar="TIME", callback=_time, help="Only messages sent before this time.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The maximum number of messages."
+)
+@click.option("--dead-letters", is_flag=True, help="Search the dead letter queues too.")
 @broker_verb
 def find(api: Api, output: Output, /, name: str, dead_letters: bool, **wanted: Any) -> None:
-    """Look for messages of a stream, and for what became of them in each consumer group."""
+    """Find messages of a stream, with their state in each consumer group."""
     result = api.call("GET", stream_path(name, "find"), dead_letters="true" if dead_letters else None, **wanted)
     keys = ["partition", "offset", "id", "timestamp", "size", "headers", "body", "body_encoding", "groups"]
     rows = [{**entry.pop("message"), **entry} for entry in result["messages"]]
@@ -164,11 +179,10 @@ def find(api: Api, output: Output, /, name: str, dead_letters: bool, **wanted: A
     for partition, offset in result["damaged"]:
         output.note(f"partition {partition} offset {offset} cannot be read")
     if not result["whole"]:
-        output.note(f"there are more than {len(rows)}: say --limit, or look for less")
+        output.note(f"there are more than {len(rows)}: raise --limit, or narrow the search")
 
 
 def _found(row: Any) -> str:
-    """A message that was found, for people."""
     values = [readable(key, row[key]) for key in ("id", "timestamp", "size")]
     lines = [f"partition {row['partition']} offset {row['offset']}  {'  '.join(values)}"]
     dead_lettered = row["dead_letters"] or []
@@ -187,10 +201,10 @@ def _state(state: Mapping[str, Any], dead_lettered: list[str]) -> str:
 
 
 pins = Resource(
-    "pins", "Keep messages of a stream for a time, whatever its policy says.", "pins", "name", "pin",
+    "pins", "Keep messages of a stream for a time, regardless of retention.", "pins", "name", "pin",
     place=lambda name, *rest: stream_path(name, "pins", *rest), title="{pin} of {name}",
 )  # fmt: skip
-pins.act("release", "DELETE", "Take a pin away.", "released {it}")
+pins.act("release", "DELETE", "Remove a pin.", "released {it}")
 stream.add_command(pins)
 
 
@@ -203,7 +217,6 @@ def list_pins(api: Api, output: Output, name: str) -> None:
 
 
 def _pin(row: Any) -> str:
-    """A pin, for people."""
     lines = [f"  partition {partition} from offset {offset}" for partition, offset in row["offsets"].items()]
     return "\n".join([f"{printable(row['name'])} until {readable('until', row['until'])}", *lines])
 
@@ -211,11 +224,20 @@ def _pin(row: Any) -> str:
 @pins.command("set")
 @click.argument("name")
 @click.argument("pin")
-@click.option("--from", "start", metavar="POSITION", default="earliest", show_default=True, help="From where on.")
-@click.option("--for", "duration", metavar="DURATION", default="1d", show_default=True, help="For how long.")
+@click.option(
+    "--from",
+    "start",
+    metavar="POSITION",
+    default="earliest",
+    show_default=True,
+    help="The start position of the messages to keep.",
+)
+@click.option(
+    "--for", "duration", metavar="DURATION", default="1d", show_default=True, help="How long the pin keeps messages."
+)
 @broker_verb
 def set_pin(api: Api, output: Output, name: str, pin: str, start: str, duration: str) -> None:
-    """Keep all messages from a start position on, in place of what the pin kept before."""
+    """Pin all messages from a start position on, in place of those that the pin kept before."""
     try:
         seconds = parse_duration(duration)
     except ValueError as error:

@@ -9,7 +9,7 @@ SUBSCRIPTION_COLUMNS = columns(
     "slow_seconds:Slow for",
 )  # fmt: skip
 
-topic = Resource("topic", "List, create, delete topics; see who has subscribed.", "topics", "name", place=topic_path)
+topic = Resource("topic", "List, create, delete topics; list their subscriptions.", "topics", "name", place=topic_path)
 topic.ls(
     "List the topics with their counts.",
     columns(
@@ -19,15 +19,15 @@ topic.ls(
     paged=True,
 )  # fmt: skip
 topic.show(
-    "Show all that is known of a topic: counts, subscriptions, who waits and why.",
+    "Show the details of a topic: counts, subscriptions, held producers.",
     {"subscriptions": ("Subscriptions", SUBSCRIPTION_COLUMNS), "producers_held": ("Producers held", HELD_COLUMNS)},
 )
 topic.rows(
-    "subscriptions", "List the subscriptions of a topic, durable ones that are offline included.", SUBSCRIPTION_COLUMNS
+    "subscriptions", "List the subscriptions of a topic, including offline durable subscriptions.", SUBSCRIPTION_COLUMNS
 )
-topic.act("create", "PUT", "Create a topic. Sending to it and subscribing to it do so as well.", "created {it}")
+topic.act("create", "PUT", "Create a topic. Sending or subscribing to it creates it too.", "created {it}")
 topic.act(
     "delete", "DELETE", "Delete a topic with all its messages.", "deleted {it}",
     ask="Delete the topic {it} with all its messages?",
-    force="Delete it even while it has consumers or durable subscriptions.",
+    force="Delete it even if it has consumers or durable subscriptions.",
 )  # fmt: skip

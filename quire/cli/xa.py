@@ -5,9 +5,9 @@ from quire.cli.resource import Resource
 
 xa = Resource(
     "xa",
-    "Look at prepared XA transactions, and decide over them.\n\n"
-    "Deciding is for the transaction's coordinator. Do it only if that will never come back: it is told of the decision"
-    " when it does, and may have decided otherwise elsewhere.",
+    "List prepared XA transactions, commit them or roll them back.\n\n"
+    "The outcome is the decision of the transaction manager. Decide only if it will never return: the broker tells it"
+    " the outcome when it does, and it may have decided otherwise for the other participants.",
     "xa", "xid",
 )  # fmt: skip
 xa.ls(
@@ -15,14 +15,15 @@ xa.ls(
     columns("xid", "state", "outcome", "age_seconds:Age", "messages", "acknowledgements", "bytes"), "transactions",
 )  # fmt: skip
 xa.act(
-    "commit", "POST", "Commit a prepared transaction in place of its coordinator.", "committed {it}", "commit",
-    ask="Commit {it} in place of its coordinator?",
+    "commit", "POST", "Commit a prepared transaction in place of its transaction manager.", "committed {it}", "commit",
+    ask="Commit {it} in place of its transaction manager?",
 )  # fmt: skip
 xa.act(
-    "rollback", "POST", "Roll a prepared transaction back in place of its coordinator.", "rolled {it} back", "rollback",
-    ask="Roll {it} back in place of its coordinator?",
+    "rollback", "POST", "Roll back a prepared transaction in place of its transaction manager.", "rolled back {it}",
+    "rollback",
+    ask="Roll back {it} in place of its transaction manager?",
 )  # fmt: skip
 xa.act(
-    "forget", "DELETE", "Forget what was decided over a transaction: its coordinator needs to be told no more.",
+    "forget", "DELETE", "Forget the heuristic outcome of a transaction, when its transaction manager knows it.",
     "forgot {it}",
 )  # fmt: skip

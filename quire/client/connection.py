@@ -66,7 +66,7 @@ def connect(
         client_id: whose durable subscriptions this connection may use.
 
     Raises:
-        BrokerUnreachable: nobody answers.
+        BrokerUnreachable: no broker answers.
         QuireError: the broker refused.
     """
     try:

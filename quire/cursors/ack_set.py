@@ -293,4 +293,4 @@ def _cut(page: _Page) -> list[_Page]:
 
 def _check(first: int, last: int) -> None:
     if not 1 <= first <= last:
-        raise InvalidArgument(f"{first} to {last} is no range of sequences: they begin at 1 and ascend")
+        raise InvalidArgument(f"{first} to {last} is not a range of sequences: sequences begin at 1 and ascend")

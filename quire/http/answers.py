@@ -1,10 +1,15 @@
 """Answers as JSON: what was asked for, or an error."""
 
+import asyncio
+from collections.abc import Iterator
+
 import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quire.errors import QuireError
+from quire.errors import InvalidArgument, QuireError
 
 JSON = "application/json"
 
@@ -38,3 +43,33 @@ def error_answer(error: QuireError, status: int | None = None) -> Answer:
     content = msgspec.json.encode({"error": detail}, enc_hook=str)
     headers = {"retry-after": RETRY_AFTER} if error.entry.http == 503 and error.entry.retriable else None
     return Answer(content, status or error.entry.http, headers, media_type=JSON)
+
+
+class PiecedResponse(Response):
+    """A large answer: pieces that each take a few milliseconds; between two of them the event loop has its turn."""
+
+    def __init__(self, pieces: Iterator[bytes], media_type: str) -> None:
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. For a client that has left, the pieces are made all the same."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            if piece:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """Answer with an error of ours; anything else is a defect, which the server logs."""
+    return error_answer(error if isinstance(error, QuireError) else QuireError("an unexpected error occurred"))
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """Answer that there is no such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    text = f"there is no {request.method} {request.url.path}"
+    return error_answer(InvalidArgument(text, path=request.url.path), error.status_code)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from quire.errors import InvalidArgument, ProtocolViolation, QuireError
+from quire.errors import ProtocolViolation, QuireError
 from quire.http import (
     broker,
     bulk_access,
@@ -30,13 +30,12 @@ from quire.http import (
     writes,
     xa,
 )
-from quire.http.answers import JSON, Answer, error_answer, json_answer
+from quire.http.answers import JSON, Answer, PiecedResponse, failed, json_answer, not_found
 from quire.http.endpoint import Doors, Endpoint, read_call
 from quire.http.exposition import CONTENT_TYPE
 from quire.http.measured import Measured
 from quire.http.metrics import BrokerMetrics
 from quire.http.openapi import BASE, document
-from quire.http.pieced_response import PiecedResponse
 from quire.http.request_memory import RequestMemory
 from quire.server.service import Service
 from quire.settings import split_address
@@ -53,12 +52,7 @@ STATUS_BYTES = 1000
 
 
 class Application:
-    """The ASGI application of one broker.
-
-    Attributes:
-        routes: all that is served.
-        doors: what endpoints work with.
-    """
+    """The ASGI application of one broker."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -72,7 +66,7 @@ class Application:
         ]
         self._app = Starlette(
             routes=self.routes,
-            exception_handlers={QuireError: _failed, HTTPException: _not_found, Exception: _failed},
+            exception_handlers={QuireError: failed, HTTPException: not_found, Exception: failed},
         )
         self._app.router.redirect_slashes = False
 
@@ -126,9 +120,9 @@ def check_origin(request: Request, address: str) -> None:
     """Refuse requests of other sites' pages: a user who visits one would lend it access to a broker on loopback."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and origin != f"{request.url.scheme}://{host}":
-        raise ProtocolViolation(f"requests from pages of {origin[:100]!r} are refused", origin=origin[:100])
+        raise ProtocolViolation(f"the broker refuses requests from pages of {origin[:100]!r}", origin=origin[:100])
     if host and _is_loopback(address) and not _is_loopback(host):
-        text = f"{host[:100]!r} is no name of this broker: use localhost or its address"
+        text = f"{host[:100]!r} is not a name of this broker: use localhost or its address"
         raise ProtocolViolation(text, host=host[:100])
 
 
@@ -138,16 +132,3 @@ def _is_loopback(address: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:  # a name, or nothing that makes sense
         return False
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    """An error of ours as it is; anything else is a defect, which the server logs and the caller only hears of."""
-    failure = error if isinstance(error, QuireError) else QuireError("something unforeseen happened")
-    return error_answer(failure)
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    """No such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    failure = InvalidArgument(f"there is no {request.method} {request.url.path}", path=request.url.path)
-    return error_answer(failure, error.status_code)

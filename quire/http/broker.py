@@ -19,63 +19,63 @@ State = Literal["running", "stopping", "store-failed"]
 class DiskUse(Status, frozen=True):
     """A watched disk."""
 
-    free: Annotated[int, doc("What is free on it, in bytes, with what is in reserve.")]
-    limit: Annotated[int, doc("With less free, producers are held.")]
-    reserved: Annotated[int, doc("What is kept in reserve.")]
+    free: Annotated[int, doc("Available space, in bytes: free space and the reserve.")]
+    limit: Annotated[int, doc("With less available space, the broker holds producers, in bytes.")]
+    reserved: Annotated[int, doc("The reserve, in bytes.")]
 
 
 class StoreUse(Status, frozen=True):
     """The store."""
 
-    url: Annotated[str, doc("Where it is.")]
-    bytes: Annotated[int, gauge("quire_store_bytes", "Size of all messages.")]
-    limit: Annotated[int, gauge("quire_store_limit_bytes", "Where producers are held.")]
-    sync: Annotated[str, doc("When it writes through to the disk.")]
-    disk: Annotated[DiskUse | None, doc("Its disk; null if that is not watched.")]
+    url: Annotated[str, doc("The URL of the store.")]
+    bytes: Annotated[int, gauge("quire_store_bytes", "Size of all stored messages in bytes.")]
+    limit: Annotated[int, gauge("quire_store_limit_bytes", "Size at which producers are held.")]
+    sync: Annotated[str, doc("When a commit is on disk: the setting store.sync.")]
+    disk: Annotated[DiskUse | None, doc("The disk; null if the broker does not watch it.")]
 
 
 class MemoryUse(Status, frozen=True):
-    """What messages take in memory."""
+    """The memory of resident messages."""
 
-    used: Annotated[int, gauge("quire_memory_used_bytes", "What messages take in memory.")]
-    peak: Annotated[int, gauge("quire_memory_peak_bytes", "The most they took so far.")]
-    limit: Annotated[int, gauge("quire_memory_limit_bytes", "How much they may take.")]
+    used: Annotated[int, gauge("quire_memory_used_bytes", "Memory of resident messages in bytes.")]
+    peak: Annotated[int, gauge("quire_memory_peak_bytes", "Highest memory since the start, in bytes.")]
+    limit: Annotated[int, gauge("quire_memory_limit_bytes", "Limit of the memory of resident messages in bytes.")]
 
 
 class SpoolUse(Status, frozen=True):
-    """What non-persistent messages take on disk."""
+    """The spool of non-persistent messages."""
 
-    bytes: Annotated[int, gauge("quire_spool_bytes", "Non-persistent messages on disk.")]
-    limit: Annotated[int, gauge("quire_spool_limit_bytes", "Where their producers are held.")]
-    disk: Annotated[DiskUse | None, doc("Its disk; null if that is not watched.")]
+    bytes: Annotated[int, gauge("quire_spool_bytes", "Size of non-persistent messages in the spool in bytes.")]
+    limit: Annotated[int, gauge("quire_spool_limit_bytes", "Size at which producers are held.")]
+    disk: Annotated[DiskUse | None, doc("The disk; null if the broker does not watch it.")]
 
 
 class BrokerStatus(Status, frozen=True):
     """A running broker."""
 
-    name: Annotated[str, doc("Its name.")]
-    version: Annotated[str, doc("That of Quire.")]
-    state: Annotated[State, doc("In a word.")]
-    uptime_seconds: Annotated[float, gauge("quire_uptime_seconds", "Since the broker started.")]
-    stomp: Annotated[str, doc("Where it listens for STOMP.")]
-    http: Annotated[str, doc("Where it listens for HTTP.")]
+    name: Annotated[str, doc("The name of the broker.")]
+    version: Annotated[str, doc("The version of Quire.")]
+    state: Annotated[State, doc("Whether the broker runs, stops, or cannot write to its store.")]
+    uptime_seconds: Annotated[float, gauge("quire_uptime_seconds", "Seconds since the broker started.")]
+    stomp: Annotated[str, doc("The address for STOMP clients.")]
+    http: Annotated[str, doc("The address of the HTTP API.")]
     connections: Annotated[int, gauge("quire_connections", "Open connections.")]
-    queues: Annotated[int, doc("How many queues it has, without temporary ones.")]
-    messages: Annotated[int, doc("How many messages these have.")]
-    topics: Annotated[int, doc("How many topics it has, without temporary ones.")]
-    durables: Annotated[int, doc("How many durable subscriptions.")]
+    queues: Annotated[int, doc("The number of queues, without temporary ones.")]
+    messages: Annotated[int, doc("The number of messages in these queues.")]
+    topics: Annotated[int, doc("The number of topics, without temporary ones.")]
+    durables: Annotated[int, doc("The number of durable subscriptions.")]
     temporaries: Annotated[int, gauge("quire_temporary_destinations", "Temporary queues and topics.")]
-    scheduled: Annotated[int, doc("How many messages are sent later.")]
-    prepared: Annotated[int, doc("How many XA transactions are prepared.")]
-    memory: Annotated[MemoryUse, doc("What messages take in memory.")]
+    scheduled: Annotated[int, doc("The number of scheduled messages.")]
+    prepared: Annotated[int, doc("The number of prepared XA transactions.")]
+    memory: Annotated[MemoryUse, doc("The memory of resident messages.")]
     store: Annotated[StoreUse, doc("The store.")]
-    spool: Annotated[SpoolUse, doc("What non-persistent messages take on disk.")]
-    producers_held: Annotated[list[HeldProducer], doc("Producers that wait because a limit is reached.")]
-    store_error: Annotated[str | None, doc("Why the store takes no writes; null if it does.")]
+    spool: Annotated[SpoolUse, doc("The spool of non-persistent messages.")]
+    producers_held: Annotated[list[HeldProducer], doc("The held producers.")]
+    store_error: Annotated[str | None, doc("Why the store accepts no writes; null if it does.")]
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether the broker takes and gives messages."""
+    """Whether the broker accepts and delivers messages."""
 
     state: State
 
@@ -125,10 +125,10 @@ def _stop(call: Call) -> Health:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/health", "Whether all is well; an error when the store takes no writes.", _health, Health),
+    Endpoint("GET", "/health", "Get the health; an error if the store accepts no writes.", _health, Health),
     Endpoint(
-        "GET", "/broker", "State, memory, store, spool and connections.",
+        "GET", "/broker", "Get the state, memory, store, spool and connections of the broker.",
         lambda call: broker_status(call.service), BrokerStatus,
     ),
-    Endpoint("POST", "/broker/stop", "Stop the broker. What it confirmed is on disk.", _stop, Health),
+    Endpoint("POST", "/broker/stop", "Stop the broker. All messages that it confirmed are on disk.", _stop, Health),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 class BulkAccess(msgspec.Struct, frozen=True):
-    """Where millions of messages are read, and what has to stand in the URL: ``?token=...``."""
+    """The address of the bulk server, and the token for the URL: ``?token=...``."""
 
     url: str
     token: str
@@ -24,5 +24,5 @@ async def _open(call: Call) -> BulkAccess:
 
 
 ENDPOINTS = [
-    Endpoint("POST", "/bulk", "Where to read messages by the million; a server is started for it.", _open, BulkAccess),
+    Endpoint("POST", "/bulk", "Start the bulk server if it does not run, and get its address.", _open, BulkAccess),
 ]

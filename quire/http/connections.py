@@ -41,7 +41,7 @@ def _connections(call: Call) -> list[Connection]:
 
 ENDPOINTS = [
     listing(
-        "ConnectionList", "/connections", "All connections and what they consume.", "connections", Connection,
+        "ConnectionList", "/connections", "List the connections and their subscriptions.", "connections", Connection,
         _connections,
     )
 ]  # fmt: skip

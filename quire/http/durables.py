@@ -8,7 +8,7 @@ from quire.management.topic_status import DurableStatus
 
 
 class NewDurable(Fields, frozen=True):
-    """A durable subscription to be: its topic, and what it wants of it."""
+    """A new durable subscription: its topic, its selector and its options."""
 
     topic: str
     selector: str | None = None
@@ -22,7 +22,7 @@ async def _create(call: Call) -> DurableStatus:
         call.path["client"], call.name, new.topic, wanted=new.selector, no_local=new.no_local,
         retroactive=new.retroactive,
     )  # fmt: skip
-    text = "durable subscription {subscription} of {client} to topic {topic} was created"
+    text = "durable subscription {subscription} of {client} of topic {topic} was created"
     return await call.changed("subscription.created", text, status, topic=new.topic)
 
 
@@ -47,15 +47,18 @@ _ONE = "/durables/{client}/{name}"
 
 ENDPOINTS = [
     listing(
-        "DurableList", "/durables", "All durable subscriptions with their counts.", "durables", DurableStatus,
+        "DurableList", "/durables", "List the durable subscriptions with their counts.", "durables", DurableStatus,
         lambda call: call.topics.durables(),
     ),
     Endpoint(
-        "GET", _ONE, "A durable subscription: counts, its consumer, what is in the way.",
+        "GET", _ONE, "Get a durable subscription: counts, its consumer, why it is blocked.",
         lambda call: call.topics.durable(call.path["client"], call.name), DurableStatus,
     ),
     Endpoint("PUT", _ONE, "Create a durable subscription.", _create, DurableStatus, body=NewDurable, status=201),
-    Endpoint("DELETE", _ONE, "Remove a durable subscription, with what waits for it.", _delete, Removed, DeleteQuery),
-    Endpoint("POST", _ONE + "/purge", "Remove messages that wait for it.", _purge, Purged, body=Chosen),
-    Endpoint("GET", _ONE + "/messages", "Look at what waits for it, oldest first.", _browse, BrowsePage, BrowseQuery),
+    Endpoint("DELETE", _ONE, "Remove a durable subscription and its backlog.", _delete, Removed, DeleteQuery),
+    Endpoint("POST", _ONE + "/purge", "Purge messages of a durable subscription.", _purge, Purged, body=Chosen),
+    Endpoint(
+        "GET", _ONE + "/messages", "Browse the messages of a durable subscription, oldest first.", _browse, BrowsePage,
+        BrowseQuery,
+    ),
 ]  # fmt: skip

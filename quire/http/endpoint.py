@@ -15,11 +15,14 @@ from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, Li
 from quire.http.bulk.launcher import Launcher
 from quire.http.request_memory import RequestMemory
 from quire.logs import event
+from quire.management.bulk_management import BulkManagement
 from quire.management.consumer_group_management import ConsumerGroupManagement
 from quire.management.management import MAX_PAGE, Management
 from quire.management.message_transfer import MessageTransfer
+from quire.management.schedule_management import ScheduleManagement
 from quire.management.stream_management import StreamManagement
 from quire.management.topic_management import TopicManagement
+from quire.management.xa_management import XaManagement
 from quire.server.service import Service
 from quire.units import LARGEST, parse_number
 
@@ -50,7 +53,7 @@ class ListQuery(Fields, frozen=True):
 
 
 class DeleteQuery(Fields, frozen=True):
-    """How to delete something: ``force`` disconnects its consumers first."""
+    """With ``force`` the broker disconnects consumers first."""
 
     force: bool = False
 
@@ -70,19 +73,14 @@ class Doors:
         self.topics = TopicManagement(self.management)
         self.streams = StreamManagement(self.management)
         self.groups = ConsumerGroupManagement(self.management)
+        self.schedule = ScheduleManagement(self.management)
+        self.xa = XaManagement(self.management)
+        self.writes = BulkManagement(self.management)
         self.bulk = Launcher(service.store.url, service.settings)
 
 
 class Call:
-    """One request, read and checked.
-
-    Attributes:
-        path: the names in the path, decoded.
-        name: the destination in the path; empty if there is none.
-        subject: the names in the path by what they are, for the log: ``queue``, not ``name``.
-        query: what stands after the question mark.
-        body: what was sent.
-    """
+    """One request, read and checked."""
 
     def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, query: Any, body: Any) -> None:
         self.service = doors.service
@@ -90,10 +88,14 @@ class Call:
         self.topics = doors.topics
         self.streams = doors.streams
         self.groups = doors.groups
+        self.schedule = doors.schedule
+        self.xa = doors.xa
+        self.writes = doors.writes
         self.bulk = doors.bulk
-        self.path = _names(request)
-        self.name = self.path.get("name", "")
+        self.path = _names(request)  # the names in the path, decoded
+        self.name = self.path.get("name", "")  # the destination
         kind = _KINDS.get(endpoint.path.split("/")[1], "")
+        # The names by what they are, for the log: ``queue``, not ``name``.
         self.subject = {kind if key == "name" else key: name for key, name in self.path.items()}
         self.query = query
         self.body = body
@@ -131,11 +133,7 @@ class Call:
     async def total(
         self, event_name: str, text: str, steps: Iterable[int], *, rate: float | None = None, **data: Any
     ) -> int:
-        """Do step after step, each durable before the next one; the event loop has its turn in between.
-
-        What was done is logged at the end, also if that is an error half-way: a step failed, or the broker is going
-        down. With a rate, of so many messages a second, it ends when the caller goes away.
-        """
+        """Do step after step, each durable before the next; with a rate until the caller leaves. It logs the result."""
         total, is_whole, began = 0, False, self.service.clock.monotonic()
         try:
             for count in steps:
@@ -146,7 +144,7 @@ class Call:
                     if await self.is_gone():
                         break
                 if self.service.is_stopping:
-                    raise BrokerStopping(f"the broker is going down; {total} messages are done", done=total)
+                    raise BrokerStopping(f"the broker is stopping after {total} messages", done=total)
             else:
                 is_whole = True
         finally:
@@ -204,50 +202,25 @@ def _names(request: Request) -> dict[str, str]:
 
 
 class Endpoint(NamedTuple):
-    """A row of the API.
+    """A row of the API."""
 
-    Attributes:
-        method: GET, POST, PUT or DELETE.
-        path: below ``/api/v1``; ``{name}`` stands for the name of a destination, percent-encoded.
-        summary: what it does, for the document.
-        handle: gives the answer, or what to await for it.
-        answer: the type of the answer.
-        query: the type of the parameters after the question mark, if it takes any.
-        body: the type of what it takes, if anything.
-        status: the HTTP status of success.
-        packed: whether it takes MessagePack instead of JSON: rows with bodies of any bytes.
-        takes_message: whether it takes a message's body, which may be as large as ``stomp.max_body``.
-    """
-
-    method: str
-    path: str
-    summary: str
-    handle: Callable[[Call], Any]
-    answer: Any
-    query: type[Fields] = Fields
-    body: type[msgspec.Struct] | None = None
-    status: int = 200
-    packed: bool = False
-    takes_message: bool = False
+    method: str  # GET, POST, PUT or DELETE
+    path: str  # below ``/api/v1``; ``{name}`` stands for the name of a destination, percent-encoded
+    summary: str  # what it does, for the document
+    handle: Callable[[Call], Any]  # gives the answer, or what to await for it
+    answer: Any  # the type of the answer
+    query: type[Fields] = Fields  # the type of the parameters after the question mark, if it takes any
+    body: type[msgspec.Struct] | None = None  # the type of what it takes, if anything
+    status: int = 200  # the HTTP status of success
+    packed: bool = False  # whether it takes MessagePack instead of JSON: rows with bodies of any bytes
+    takes_message: bool = False  # whether it takes a message's body, which may be as large as ``stomp.max_body``
 
 
 def listing(
     name: str, path: str, summary: str, key: str, kind: type, entries: Callable[[Call], Iterable[Any]],
     query: type[Fields] = Fields,
 ) -> Endpoint:  # fmt: skip
-    """The row of a list: of all entries, or with a ``ListQuery`` of a page of them, by name.
-
-    The answer's ``next`` says what to ask for the next page with; it is null at the end.
-
-    Args:
-        name: of the answer's type.
-        path: as in a row.
-        summary: as in a row.
-        key: what the entries are called in the answer.
-        kind: their type.
-        entries: makes each when it is asked for it.
-        query: as in a row.
-    """
+    """The row of a list: all entries ``key`` of a ``kind``, or with a ``ListQuery`` a page of them, with ``next``."""
     paged = query is ListQuery
     fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,)))] + ([("next", str | None)] if paged else [])
     answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)
@@ -272,7 +245,7 @@ async def read_call(endpoint: Endpoint, request: Request, doors: Doors) -> Call:
             raise InvalidArgument(f"{endpoint.method} {endpoint.path} takes no body")
         body = None if endpoint.body is None else _decode(endpoint, endpoint.body, content)
     except (msgspec.MsgspecError, UnicodeError) as error:  # text that is no UTF-8 comes as the latter
-        raise InvalidArgument(f"the request cannot be taken: {error}") from error
+        raise InvalidArgument(f"the request is not valid: {error}") from error
     return Call(doors, endpoint, request, query, body)
 
 

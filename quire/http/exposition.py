@@ -15,19 +15,12 @@ Samples = Iterable[tuple[str, float]]
 
 
 class Family(NamedTuple, Generic[T]):
-    """A metric of many things of a kind.
+    """A metric of many things of a kind."""
 
-    Attributes:
-        name: its name; that of a counter ends with ``_total``.
-        kind: what Prometheus calls it.
-        text: what it means.
-        samples: those of one thing.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    text: str
-    samples: Callable[[T], Samples]
+    name: str  # its name; that of a counter ends with ``_total``
+    kind: Literal["counter", "gauge", "histogram"]  # what Prometheus calls it
+    text: str  # what it means
+    samples: Callable[[T], Samples]  # those of one thing
 
 
 def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[bytes]:

@@ -19,34 +19,34 @@ from quire.units import LARGEST
 
 
 class GroupList(msgspec.Struct, frozen=True):
-    """All consumer groups, by stream and name, and all readers, of which nothing is stored."""
+    """All consumer groups, by stream and name, and all readers, of which the broker stores nothing."""
 
     groups: list[ConsumerGroupStatus]
     readers: list[ConsumerGroupStatus]
 
 
 class ChangeQuery(Fields, frozen=True):
-    """Whether to tell only what a change would mean."""
+    """With ``dry_run`` the answer has the effect, and nothing changes."""
 
     dry_run: bool = False
 
 
 class Reset(Fields, frozen=True):
-    """Where to go on, in one partition, or all: ``earliest``, ``latest``, ``offset=7``, ``timestamp=T``, ``ago=1h``."""
+    """The position, in one partition or all: ``earliest``, ``latest``, ``offset=7``, ``timestamp=T``, ``ago=1h``."""
 
     to: str
     partition: Number | None = None
 
 
 class Shift(Fields, frozen=True):
-    """By how many offsets to go on, or back if it is negative; in one partition, or all."""
+    """By how many offsets to shift, backwards if negative; in one partition or all."""
 
     by: Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
     partition: Number | None = None
 
 
 class Skip(Fields, frozen=True):
-    """What to be done with: one partition, or all."""
+    """What to skip: one partition, or all."""
 
     partition: Number | None = None
 
@@ -58,7 +58,7 @@ class Clone(Fields, frozen=True):
 
 
 class MemberDraft(Fields, frozen=True):
-    """A member to be: its name, where it runs, the partitions that it names."""
+    """A member for the preview: its name, its machine room, the partitions that it requests."""
 
     id: str
     room: str = ""
@@ -66,20 +66,20 @@ class MemberDraft(Fields, frozen=True):
 
 
 class AssignmentDraft(Fields, frozen=True):
-    """Members to be, and by which strategy partitions are shared out; null for the group's own."""
+    """The members for the preview, and the strategy; null for the group's."""
 
     members: list[MemberDraft]
     strategy: str | None = None
 
 
 class ProgressNote(Fields, frozen=True):
-    """How far a reader has come that is no member: by partition, the first offset that is not done."""
+    """The progress of an external reader: by partition, the first offset that it has not finished."""
 
     offsets: dict[Number, Number]
 
 
 class GroupChanged(msgspec.Struct, frozen=True):
-    """What a change means: in all, and for each partition. ``done`` says whether it was made."""
+    """The effect of a change: in total, and by partition. ``done`` says whether it was made."""
 
     done: bool
     again: int
@@ -90,7 +90,7 @@ class GroupChanged(msgspec.Struct, frozen=True):
 
 
 class GroupCloned(msgspec.Struct, frozen=True):
-    """What the new group gets, in all and of each partition. ``done`` says whether it was made."""
+    """The backlog of the new group, in total and by partition. ``done`` says whether it was created."""
 
     done: bool
     lag: int
@@ -121,7 +121,7 @@ async def _shift(call: Call) -> GroupChanged:
 
 async def _skip(call: Call) -> GroupChanged:
     changes = call.groups.skip(*_place(call), call.body.partition, dry_run=call.query.dry_run)
-    return await _moved(call, changes, "has skipped what it had not finished")
+    return await _moved(call, changes, "skipped its backlog")
 
 
 async def _moved(call: Call, changes: list[PartitionChange], what: str) -> GroupChanged:
@@ -131,7 +131,11 @@ async def _moved(call: Call, changes: list[PartitionChange], what: str) -> Group
     answer = GroupChanged(not call.query.dry_run, again, skipped, in_flight, dropped, changes)
     if not answer.done:
         return answer
-    text = "consumer group {group} of stream {stream} " + what + ": {again} messages come again, {skipped} do not come"
+    text = (
+        "consumer group {group} of stream {stream} "
+        + what
+        + ": {again} messages are redelivered, {skipped} are skipped"
+    )
     return await call.changed("group.moved", text, answer, again=again, skipped=skipped, retries=dropped)
 
 
@@ -143,7 +147,7 @@ async def _clone(call: Call) -> GroupCloned:
     if dry_run:
         return answer
     return await call.changed(
-        "group.cloned", "consumer group {to} of stream {stream} begins where {group} is", answer, to=to
+        "group.cloned", "consumer group {to} of stream {stream} was cloned from {group}", answer, to=to
     )
 
 
@@ -167,44 +171,45 @@ def _assign(call: Call) -> Assignment:
 _ONE = "/groups/{stream}/{group}"
 
 ENDPOINTS = [
-    Endpoint("GET", "/groups", "All consumer groups with their lag and counts; readers too.", _list, GroupList),
+    Endpoint("GET", "/groups", "List the consumer groups and readers with their lag and counts.", _list, GroupList),
     Endpoint(
-        "GET", _ONE, "A group: partitions, retries, members, counters.",
+        "GET", _ONE, "Get a group: partitions, retries, members, counters.",
         lambda call: call.groups.group(*_place(call)), ConsumerGroupDetails,
     ),
     listing(
-        "GroupMembers", _ONE + "/members", "Who is in a group, and what each has.", "members", GroupMemberInfo,
+        "GroupMembers", _ONE + "/members", "List the members of a group with their partitions and messages in flight.",
+        "members", GroupMemberInfo,
         lambda call: call.groups.members(*_place(call)),
     ),
     Endpoint(
-        "PUT", "/streams/{name}/groups/{group}/progress", "Note how far a reader has come that is no member.",
+        "PUT", "/streams/{name}/groups/{group}/progress", "Store the progress of an external reader as a group.",
         _progress, GroupLag, body=ProgressNote,
     ),
     Endpoint(
-        "GET", _ONE + "/lag", "How far a group is behind, by partition.",
+        "GET", _ONE + "/lag", "Get the lag of a group, by partition.",
         lambda call: call.groups.lag(*_place(call)), GroupLag,
     ),
     Endpoint(
-        "POST", _ONE + "/reset", "Have a group go on from a position.", _reset, GroupChanged, ChangeQuery, Reset
+        "POST", _ONE + "/reset", "Reset a group to a position.", _reset, GroupChanged, ChangeQuery, Reset
     ),
     Endpoint(
-        "POST", _ONE + "/shift", "Have a group go on further on, or further back.", _shift, GroupChanged, ChangeQuery,
+        "POST", _ONE + "/shift", "Shift a group by a number of offsets.", _shift, GroupChanged, ChangeQuery,
         Shift,
     ),
     Endpoint(
-        "POST", _ONE + "/skip", "Have a group be done with its backlog and retries.", _skip, GroupChanged, ChangeQuery,
+        "POST", _ONE + "/skip", "Skip the backlog and the retries of a group.", _skip, GroupChanged, ChangeQuery,
         Skip,
     ),
     Endpoint(
-        "POST", _ONE + "/clone", "Make a group that begins where another one is.", _clone, GroupCloned, ChangeQuery,
+        "POST", _ONE + "/clone", "Create a group with the progress of another one.", _clone, GroupCloned, ChangeQuery,
         Clone,
     ),
     Endpoint(
-        "POST", _ONE + "/assign", "Who would own which partition; nothing is changed.", _assign, Assignment,
+        "POST", _ONE + "/assign", "Preview an assignment of partitions. Nothing is changed.", _assign, Assignment,
         body=AssignmentDraft,
     ),
     Endpoint(
-        "DELETE", _ONE, "Delete a group; with force also its members. Messages stay.", _delete, GroupDeleted,
-        DeleteQuery,
+        "DELETE", _ONE, "Delete a group. With force the broker disconnects its members. The messages stay.", _delete,
+        GroupDeleted, DeleteQuery,
     ),
 ]  # fmt: skip

@@ -1,7 +1,4 @@
-"""A connection of an HTTP client: what uvicorn does, within limits of time and number.
-
-How long an answer may take is not limited: requests may wait for messages.
-"""
+"""A connection of an HTTP client: uvicorn's, with limits of time and number, but none for the length of an answer."""
 
 import asyncio
 from enum import Enum
@@ -56,7 +53,7 @@ class HttpConnection(H11Protocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         limit = self._settings.max_connections
         if len(self.connections) > limit:
-            self._refuse(TooManyConnections(f"{limit} HTTP connections are open, which is the limit", limit=limit))
+            self._refuse(TooManyConnections(f"the limit of {limit} HTTP connections is reached", limit=limit))
         self._watch()
 
     def data_received(self, data: bytes) -> None:

@@ -59,21 +59,22 @@ def _body(new: NewMessage) -> bytes:
     try:
         return base64.b64decode(new.body, validate=True)
     except ValueError as error:  # what is no ASCII is no binascii.Error
-        raise InvalidArgument(f"body is no base64: {error}", argument="body") from error
+        raise InvalidArgument(f"body is not base64: {error}", argument="body") from error
 
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/queues/{name}/messages", "Look at messages, oldest first, and leave them.",
+        "GET", "/queues/{name}/messages", "Browse messages, oldest first, without consuming them.",
         lambda call: call.management.browse(call.name, call.query.after, call.query.limit, call.query.selector),
         BrowsePage, BrowseQuery,
     ),
     Endpoint(
-        "POST", "/queues/{name}/messages", "Send a message; answers when it is durable.",
+        "POST", "/queues/{name}/messages", "Send a message. The answer comes when it is durable.",
         lambda call: send(call, DestinationKind.QUEUE), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
-        "POST", "/topics/{name}/messages", "Send a message; answers when it is durable for all who need it so.",
+        "POST", "/topics/{name}/messages",
+        "Send a message. The answer comes when it is durable for all durable subscriptions.",
         lambda call: send(call, DestinationKind.TOPIC), Sent, body=NewMessage, status=201, takes_message=True,
     ),
 ]  # fmt: skip

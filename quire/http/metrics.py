@@ -29,13 +29,11 @@ class BrokerMetrics:
         self._next_due = NextDue(doors.service.broker)
 
     def scrape(self) -> Iterator[bytes]:
-        """All metrics in Prometheus' text format, in pieces; each is as it is when it is made.
-
-        A piece takes some milliseconds at the most. It may be empty.
-        """
+        """All metrics in Prometheus' text format, in pieces that take some milliseconds; a piece may be empty."""
         doors = self._doors
         yield from broker_metrics(broker_status(doors.service))
-        due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", "When the next one is due.", self._due)
+        text = "When the next scheduled message is due, in seconds since the epoch."
+        due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", text, self._due)
         yield from written([*_FAMILIES, due], [doors.service.broker])
         yield from queue_metrics((yield from _gathered(doors.management.queues())))
         yield from topic_metrics((yield from _gathered(doors.topics.topics())))
@@ -98,44 +96,49 @@ def _undecided(broker: Broker) -> list[float]:
 _FAMILIES: list[Family[Broker]] = [
     Family("quire_broker_info", "gauge", "The broker.",
            lambda broker: [(labelled(name=broker.core.settings.broker.name, version=__version__), 1)]),
-    _gauge("quire_store_writable", "1 while the store takes writes.", lambda broker: broker.core.store_error is None),
-    _counter("quire_commits", "Commits that ended, failed ones included.", lambda broker: broker.core.commits_done),
+    _gauge("quire_store_writable", "1 while the store accepts writes.", lambda broker: broker.core.store_error is None),
+    _counter("quire_commits", "Commits, including failed ones.", lambda broker: broker.core.commits_done),
     _counter("quire_commit_errors", "Failures of the store.", lambda broker: broker.failure.errors),
-    _counter("quire_producer_holds", "How often a producer was held.", lambda broker: broker.core.flow.held_total),
-    Family("quire_loop_turn_seconds", "histogram", "How long the event loop was busy at a stretch.", _turns),
-    _gauge("quire_loop_longest_turn_seconds", "The longest turn since the metrics were read last.",
+    _counter("quire_producer_holds", "How often the broker held a producer.",
+             lambda broker: broker.core.flow.held_total),
+    Family("quire_loop_turn_seconds", "histogram", "Duration of the turns of the event loop.", _turns),
+    _gauge("quire_loop_longest_turn_seconds", "The longest turn since the last scrape.",
            lambda broker: broker.core.meter.take_longest()),
-    _gauge("quire_destinations", "Queues, topics, partitions of streams.",
+    _gauge("quire_destinations", "Queues, topics and partitions of streams.",
            lambda broker: broker.core.limits.destinations),
-    _gauge("quire_destinations_limit", "How many there may be.", lambda broker: broker.core.limits.max_destinations),
-    _gauge("quire_durable_subscriptions", "Durable subscriptions, and groups by partition.",
+    _gauge("quire_destinations_limit", "Limit of destinations.", lambda broker: broker.core.limits.max_destinations),
+    _gauge("quire_durable_subscriptions", "Durable subscriptions; a consumer group counts once for each partition.",
            lambda broker: broker.core.limits.subscriptions),
-    _gauge("quire_durable_subscriptions_limit", "How many there may be.",
+    _gauge("quire_durable_subscriptions_limit", "Limit of durable subscriptions.",
            lambda broker: broker.core.limits.max_subscriptions),
     _gauge("quire_producer_ids", "Producers that number their sends.", lambda broker: len(broker.producers)),
-    _gauge("quire_producer_ids_limit", "How many are known.", lambda broker: broker.producers.limit),
-    _counter("quire_producer_ids_forgotten", "Those that were forgotten, for their number or their age.",
+    _gauge("quire_producer_ids_limit", "Limit of producers that number their sends.",
+           lambda broker: broker.producers.limit),
+    _counter("quire_producer_ids_forgotten", "Producers that the broker forgot because of their number or age.",
              lambda broker: broker.producers.forgotten),
-    _gauge("quire_requests_bytes", "Requests and frames under way.", lambda broker: broker.core.partial_bytes),
-    _gauge("quire_requests_limit_bytes", "How much they may hold.", lambda broker: broker.core.partial_limit),
-    _counter("quire_temporary_dropped_messages", "Messages sent to temporary destinations that were gone.",
+    _gauge("quire_requests_bytes", "Size of requests and frames under way in bytes.",
+           lambda broker: broker.core.partial_bytes),
+    _gauge("quire_requests_limit_bytes", "Limit of the size of requests and frames under way in bytes.",
+           lambda broker: broker.core.partial_limit),
+    _counter("quire_temporary_dropped_messages", "Messages sent to deleted temporary destinations.",
              lambda broker: broker.routing.temporaries.dropped),
-    _counter("quire_slow_consumers_aborted", "Slow consumers that were ended.",
+    _counter("quire_slow_consumers_aborted", "Slow consumers that the broker disconnected.",
              lambda broker: broker.slow_consumers.aborted),
-    Family("quire_producers_held", "gauge", "Producers that wait for room.", _held(len)),
-    Family("quire_producers_held_longest_seconds", "gauge", "How long the first of them has waited.",
+    Family("quire_producers_held", "gauge", "Held producers, by cause.", _held(len)),
+    Family("quire_producers_held_longest_seconds", "gauge", "How long a producer has been held at most, by cause.",
            _held(lambda ages: max(ages, default=0.0))),
-    Family("quire_disk_free_bytes", "gauge", "What is free on a watched disk.", _disk("room")),
-    Family("quire_disk_free_limit_bytes", "gauge", "Where producers are held.", _disk("limit")),
-    Family("quire_disk_reserve_bytes", "gauge", "What is kept in reserve.", _disk("reserved")),
-    _gauge("quire_xa_prepared_transactions", "Prepared transactions without a decision.",
+    Family("quire_disk_free_bytes", "gauge", "Available space of a watched disk in bytes.", _disk("room")),
+    Family("quire_disk_free_limit_bytes", "gauge", "Available space below which producers are held in bytes.",
+           _disk("limit")),
+    Family("quire_disk_reserve_bytes", "gauge", "Reserve on a watched disk in bytes.", _disk("reserved")),
+    _gauge("quire_xa_prepared_transactions", "Prepared transactions without an outcome.",
            lambda broker: len(_undecided(broker))),
-    _gauge("quire_xa_oldest_prepared_age_seconds", "The age of the oldest of them.",
+    _gauge("quire_xa_oldest_prepared_age_seconds", "Age of the oldest prepared transaction without an outcome.",
            lambda broker: max(_undecided(broker), default=0.0)),
-    _gauge("quire_xa_decided_transactions", "Those an operator has decided over, until they are forgotten.",
+    _gauge("quire_xa_decided_transactions", "Prepared transactions with a heuristic outcome that is not forgotten.",
            lambda broker: len(broker.xa.prepared()) - len(_undecided(broker))),
-    _gauge("quire_scheduled_messages", "Messages that are sent later.", lambda broker: broker.schedule.depth),
-    _gauge("quire_scheduled_bytes", "Their size.", lambda broker: broker.schedule.bytes),
+    _gauge("quire_scheduled_messages", "Scheduled messages.", lambda broker: broker.schedule.depth),
+    _gauge("quire_scheduled_bytes", "Size of scheduled messages in bytes.", lambda broker: broker.schedule.bytes),
     _counter("quire_scheduled_sent_messages", "Scheduled messages that were sent.",
              lambda broker: broker.schedule.sent),
 ]  # fmt: skip

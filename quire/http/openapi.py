@@ -16,7 +16,7 @@ _JSON, _PACKED = "application/json", "application/msgpack"
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """What went wrong: a stable code, a text, what to do, and what it went wrong with."""
+    """An error: a stable code, a text, an advice, and data."""
 
     code: str
     text: str
@@ -25,7 +25,7 @@ class ErrorDetail(msgspec.Struct, frozen=True):
 
 
 class Error(msgspec.Struct, frozen=True):
-    """Every answer that is no success."""
+    """The answer to a request that failed."""
 
     error: ErrorDetail
 
@@ -60,12 +60,12 @@ def _operation(row: Endpoint, schema_of: dict[Any, dict[str, Any]]) -> dict[str,
         "summary": row.summary,
         "parameters": parameters,
         "responses": {
-            str(row.status): _content("Done.", schema_of[row.answer]),
+            str(row.status): _content("Success.", schema_of[row.answer]),
             "default": _content("An error.", schema_of[Error]),
         },
     }
     if row.body is not None:
-        operation["requestBody"] = _content("What to do.", schema_of[row.body], _PACKED if row.packed else _JSON)
+        operation["requestBody"] = _content("The request.", schema_of[row.body], _PACKED if row.packed else _JSON)
     return operation
 
 

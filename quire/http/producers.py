@@ -14,26 +14,30 @@ class ProducerPage(msgspec.Struct, frozen=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """The producer that was forgotten: what it repeats from now on is new."""
+    """The producer that the broker forgot."""
 
     forgotten: str
 
 
 def _list(call: Call) -> ProducerPage:
     limit = call.query.limit
-    found = call.service.broker.producers.page(call.query.after, limit + 1)
+    found = call.writes.producers(call.query.after, limit + 1)
     return ProducerPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
 
 async def _forget(call: Call) -> Forgotten:
     id = call.path["producer"]
-    call.service.broker.producers.forget(id)
+    call.writes.forget_producer(id)
     return await call.changed("producer.forgotten", "the producer {producer} was forgotten", Forgotten(id))
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/producers", "Producers that number their sends.", _list, ProducerPage, ListQuery),
+    Endpoint("GET", "/producers", "List the producers that number their sends.", _list, ProducerPage, ListQuery),
     Endpoint(
-        "DELETE", "/producers/{producer}", "Forget a producer: what it repeats from now on is new.", _forget, Forgotten
+        "DELETE",
+        "/producers/{producer}",
+        "Forget a producer: the broker then accepts its repeated messages as new.",
+        _forget,
+        Forgotten,
     ),
 ]

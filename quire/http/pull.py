@@ -1,7 +1,4 @@
-"""The API's consumption of streams, for scripts: receive messages as a member of a consumer group, and settle them.
-
-A request that waits costs the broker no more than itself: no task of its own, no polling of the stream.
-"""
+"""The API's consumption of streams by members of consumer groups. A waiting request costs no task and no polling."""
 
 from typing import Annotated, Literal
 
@@ -38,10 +35,10 @@ Seconds = Annotated[float, msgspec.Meta(ge=1, le=MAX_LEASE)]
 
 
 class Receive(Fields, frozen=True):
-    """What a member asks for.
+    """The request of a member for messages.
 
     ``max`` and ``wait`` (seconds) are about this request; ``start``, ``order`` and ``selector`` about a new group.
-    ``held`` are the handles of what the member still has: without it, it has everything.
+    ``held`` has the handles of the messages that the member still has; without it, it has all of them.
     """
 
     member: str | None = None
@@ -58,14 +55,14 @@ class Receive(Fields, frozen=True):
 
 
 class ReceivedMessage(StreamMessage, frozen=True):
-    """A message, as a member gets it."""
+    """A message that is delivered to a member."""
 
-    attempts: Annotated[int, doc("How often it was given to members, this time included.")]
-    handle: Annotated[str | None, doc("What to acknowledge it with; null if that is not needed.")]
+    attempts: Annotated[int, doc("The number of deliveries to members, including this one.")]
+    handle: Annotated[str | None, doc("The handle to settle the message with; null if it needs no acknowledgement.")]
 
 
 class Received(msgspec.Struct, frozen=True):
-    """What a member gets: its name, the partitions it has now, and messages, if any came."""
+    """The answer to a member: its name, its partitions, and messages."""
 
     member: str
     partitions: list[int]
@@ -73,16 +70,16 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Acknowledge(Fields, frozen=True):
-    """What a member is done with: handles, or ranges of them, ``2101-2110.0.7``."""
+    """Messages that a member has processed: handles, or ranges of them, ``2101-2110.0.7``."""
 
     member: str
     handles: list[str]
 
 
 class Reject(Fields, frozen=True):
-    """What a member could not process, and when it is tried again.
+    """Messages that a member could not process, and when they are retried.
 
-    ``delay`` is in seconds, ``level`` 1 to 18; without both the policy says. A ``dead_letter`` is not tried again.
+    ``delay`` is in seconds, ``level`` 1 to 18; without both the policy decides. A ``dead_letter`` is not retried.
     """
 
     member: str
@@ -93,7 +90,7 @@ class Reject(Fields, frozen=True):
 
 
 class Extend(Fields, frozen=True):
-    """What a member needs more time for: so many ``seconds`` from now."""
+    """Messages whose leases are to end in so many ``seconds`` from now."""
 
     member: str
     handles: list[str]
@@ -101,31 +98,31 @@ class Extend(Fields, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What became of each handle; a range has one for each of its offsets.
+    """The outcome of each handle; a range has one for each of its offsets.
 
     ``done``: as asked for. ``late``: the lease had ended, but an acknowledgement counts; a rejection is not needed.
-    ``stale``: the member has it no more. ``fenced``: the partition was given out anew. ``gone``: there is no lease to
-    extend, the message is done.
+    ``stale``: the member no longer has it. ``fenced``: the partition was assigned anew. ``gone``: there is no lease to
+    extend, the message is finished.
     """
 
     handles: dict[str, Outcome]
 
 
 class Leave(Fields, frozen=True):
-    """Who goes."""
+    """The member that leaves."""
 
     member: str
 
 
 class Left(msgspec.Struct, frozen=True):
-    """Whether the member was there."""
+    """Whether the group had the member."""
 
     left: bool
 
 
 async def _receive(call: Call) -> Received:
     if call.service.is_stopping:
-        raise BrokerStopping("the broker is going down: ask again")
+        raise BrokerStopping("the broker is stopping: send the request again")
     new: Receive = call.body
     ack = AckMode.AUTO if new.ack == "auto" else AckMode.INDIVIDUAL
     request = PollRequest(
@@ -170,7 +167,7 @@ async def _acknowledge(call: Call) -> Settled:
 async def _reject(call: Call) -> Settled:
     new: Reject = call.body
     if [new.delay is not None, new.level is not None, new.dead_letter].count(True) > 1:
-        raise InvalidArgument("say one of delay, level and dead_letter", argument="delay")
+        raise InvalidArgument("give only one of delay, level and dead_letter", argument="delay")
     delay = None if new.delay is None else round(new.delay * 1000)
     outcomes = call.streams.pull.reject(
         call.name, call.path["group"], new.member, new.handles,
@@ -196,20 +193,20 @@ _GROUP = "/streams/{name}/groups/{group}"
 
 ENDPOINTS = [
     Endpoint(
-        "POST", _GROUP + "/receive", "Wait for messages, as a member of a group; it joins if it is not there.",
+        "POST", _GROUP + "/receive", "Receive messages as a member of a group. A new member joins the group.",
         _receive, Received, body=Receive,
     ),
     Endpoint(
-        "POST", _GROUP + "/acknowledge", "Be done with messages; answers when that is durable.", _acknowledge, Settled,
-        body=Acknowledge,
+        "POST", _GROUP + "/acknowledge", "Acknowledge messages. The answer comes when that is durable.", _acknowledge,
+        Settled, body=Acknowledge,
     ),
     Endpoint(
-        "POST", _GROUP + "/reject", "Have messages tried again, or make them dead letters.", _reject, Settled,
+        "POST", _GROUP + "/reject", "Reject messages: they are retried or dead-lettered.", _reject, Settled,
         body=Reject,
     ),
-    Endpoint("POST", _GROUP + "/extend", "Keep messages for longer.", _extend, Settled, body=Extend),
+    Endpoint("POST", _GROUP + "/extend", "Extend the leases of messages.", _extend, Settled, body=Extend),
     Endpoint(
-        "POST", _GROUP + "/leave", "Leave the group: partitions and messages go to others at once.", _leave, Left,
-        body=Leave,
+        "POST", _GROUP + "/leave", "Leave the group. Other members get its partitions and messages at once.",
+        _leave, Left, body=Leave,
     ),
 ]  # fmt: skip

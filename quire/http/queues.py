@@ -16,17 +16,17 @@ class Closed(msgspec.Struct, frozen=True):
 def _close_group(call: Call) -> Closed:
     group = call.path["group"]
     call.management.close_group(call.name, group)
-    call.audit("group.closed", "the message group {group} of queue {queue} was taken from its consumer")
+    call.audit("group.closed", "the message group {group} of queue {queue} was closed")
     return Closed(group)
 
 
 ENDPOINTS = [
     listing(
-        "QueueList", "/queues", "All queues with their counts.", "queues", QueueStatus,
+        "QueueList", "/queues", "List the queues with their counts.", "queues", QueueStatus,
         lambda call: call.management.queues(call.query.after), ListQuery,
     ),
     Endpoint(
-        "GET", "/queues/{name}", "A queue: counts, consumers, who waits and why.",
+        "GET", "/queues/{name}", "Get a queue: counts, consumers, held producers, why it is blocked.",
         lambda call: call.management.queue(call.name), QueueStatus,
     ),
     Endpoint(
@@ -42,20 +42,21 @@ ENDPOINTS = [
         Removed, DeleteQuery,
     ),
     Endpoint(
-        "POST", "/queues/{name}/pause", "Stop deliveries, also over a restart.",
+        "POST", "/queues/{name}/pause", "Pause the deliveries of a queue, also after a restart.",
         lambda call: call.changed("queue.paused", "queue {queue} was paused", call.management.pause(call.name)),
         QueueStatus,
     ),
     Endpoint(
-        "POST", "/queues/{name}/resume", "Let deliveries go on.",
+        "POST", "/queues/{name}/resume", "Resume the deliveries of a queue.",
         lambda call: call.changed("queue.resumed", "queue {queue} was resumed", call.management.resume(call.name)),
         QueueStatus,
     ),
     Endpoint(
-        "GET", "/queues/{name}/groups", "Message groups and who has them.",
+        "GET", "/queues/{name}/groups", "List the message groups of a queue and their owners.",
         lambda call: call.management.groups(call.name, call.query.after, call.query.limit), GroupPage, ListQuery,
     ),
     Endpoint(
-        "DELETE", "/queues/{name}/groups/{group}", "Take a message group from its consumer.", _close_group, Closed
+        "DELETE", "/queues/{name}/groups/{group}", "Close a message group: take it from its owner.", _close_group,
+        Closed,
     ),
 ]  # fmt: skip

@@ -20,7 +20,7 @@ class RequestMemory:
         broker = self._broker
         if broker.core.partial_bytes + size > broker.core.partial_limit and broker.core.partial_bytes > self._taken:
             held, limit = broker.core.partial_bytes, broker.core.partial_limit
-            text = f"requests and frames that are under way hold {held} bytes, the limit is {limit}"
+            text = f"requests and frames under way have {held} bytes, the limit is {limit}"
             raise BrokerBusy(text, held=held, limit=limit)
         broker.core.charge_partial(size)
         self._taken += size

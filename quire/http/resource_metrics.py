@@ -101,6 +101,6 @@ def _left_out(groups: Sequence[ConsumerGroupStatus]) -> Samples:
     return [("", max(len(groups) - GROUPS_SHOWN, 0))]
 
 
-_COUNT = Family("quire_queues_blocked", "gauge", "Queues whose messages cannot be given out.", _blocked)
-_LAG = Family("quire_groups_lag_messages", "gauge", "The lag of all groups of a stream.", _lags)
-_LEFT_OUT = Family("quire_groups_left_out", "gauge", "Groups that have no metrics of their own.", _left_out)
+_COUNT = Family("quire_queues_blocked", "gauge", "Blocked queues, by cause.", _blocked)
+_LAG = Family("quire_groups_lag_messages", "gauge", "Lag of all consumer groups of a stream.", _lags)
+_LEFT_OUT = Family("quire_groups_left_out", "gauge", "Consumer groups without metrics of their own.", _left_out)

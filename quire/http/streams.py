@@ -29,13 +29,13 @@ from quire.units import parse_number
 
 
 class NewStream(Fields, frozen=True):
-    """A stream to be: how many partitions it has, if not as many as the policy says."""
+    """A new stream: its number of partitions; null for the policy's."""
 
     partitions: Number | None = None
 
 
 class Partitions(Fields, frozen=True):
-    """How many partitions a stream is to have in all."""
+    """The new total number of partitions."""
 
     count: Number
 
@@ -49,8 +49,8 @@ class OffsetsQuery(Fields, frozen=True):
 class RangeQuery(Fields, frozen=True):
     """Which part of a partition to read.
 
-    ``from`` is an offset or a start position, ``until`` the offset to end before. With ``strict`` it is an error that
-    messages are gone.
+    ``from`` is an offset or a start position, ``until`` the offset to end before. With ``strict`` it is an error if
+    messages were removed.
     """
 
     start: str = msgspec.field(default="earliest", name="from")
@@ -61,7 +61,7 @@ class RangeQuery(Fields, frozen=True):
 
 
 class FindQuery(Fields, frozen=True):
-    """What to look for: an id, or a partition and an offset, or all of a key, of a time, or of both.
+    """What to find: an id, or a partition and an offset, or all of a key, of a time, or of both.
 
     Times are in milliseconds since the epoch. With ``dead_letters`` dead letter queues are searched as well.
     """
@@ -96,7 +96,7 @@ class NewPin(Fields, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """A pin that was taken away."""
+    """The pin that was removed."""
 
     released: str
 
@@ -110,7 +110,7 @@ async def _create(call: Call) -> StreamDetails:
 async def _add_partitions(call: Call) -> StreamDetails:
     count = call.body.count
     call.streams.add_partitions(call.name, count)
-    await call.changed("stream.partitions", "stream {stream} has {partitions} partitions now", None, partitions=count)
+    await call.changed("stream.partitions", "stream {stream} now has {partitions} partitions", None, partitions=count)
     return call.streams.stream(call.name)
 
 
@@ -133,7 +133,7 @@ async def _find(call: Call) -> FoundMessages:
     for _ in search:
         await asyncio.sleep(0)
         if call.service.is_stopping:
-            raise BrokerStopping("the broker is going down; the search is not through")
+            raise BrokerStopping("the broker is stopping and ended the search")
         if await call.is_gone():
             break
     return FoundMessages(search.found, search.whole, search.damaged)
@@ -148,7 +148,7 @@ async def _pin(call: Call) -> StreamPin:
 async def _release(call: Call) -> Released:
     pin = call.path["pin"]
     call.streams.release(call.name, pin)
-    return await call.changed("stream.released", "pin {pin} of stream {stream} was taken away", Released(pin))
+    return await call.changed("stream.released", "pin {pin} of stream {stream} was removed", Released(pin))
 
 
 def _start(text: str | None) -> Start | None:
@@ -159,45 +159,46 @@ _ONE = "/streams/{name}"
 
 ENDPOINTS = [
     listing(
-        "StreamList", "/streams", "All streams with their counts.", "streams", StreamStatus,
+        "StreamList", "/streams", "List the streams with their counts.", "streams", StreamStatus,
         lambda call: call.streams.streams(call.query.after), ListQuery,
     ),
     Endpoint(
-        "GET", _ONE, "A stream: partitions, groups, pins, policy.",
+        "GET", _ONE, "Get a stream: partitions, groups, pins, policy.",
         lambda call: call.streams.stream(call.name), StreamDetails,
     ),
     Endpoint("PUT", _ONE, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
     Endpoint(
-        "DELETE", _ONE, "Delete a stream with its groups and messages; with force also its members and readers.",
+        "DELETE", _ONE,
+        "Delete a stream with its groups and messages. With force the broker disconnects members and readers.",
         lambda call: call.removed(
             "stream.deleted", "stream {stream} was deleted", call.streams.delete(call.name, force=call.query.force)
         ),
         Removed, DeleteQuery,
     ),
     Endpoint(
-        "POST", _ONE + "/messages", "Send a message; answers when it is durable.",
+        "POST", _ONE + "/messages", "Send a message. The answer comes when it is durable.",
         lambda call: send(call, DestinationKind.STREAM), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
-        "POST", _ONE + "/partitions", "Give a stream more partitions.", _add_partitions, StreamDetails, body=Partitions
+        "POST", _ONE + "/partitions", "Add partitions to a stream.", _add_partitions, StreamDetails, body=Partitions
     ),
     listing(
-        "Offsets", _ONE + "/offsets", "The first offset and the end of each partition, all at one moment.",
+        "Offsets", _ONE + "/offsets", "List the first offset and the end of each partition, in one snapshot.",
         "partitions", PartitionOffsets, lambda call: call.streams.offsets(call.name, _start(call.query.start)),
         OffsetsQuery,
     ),
     Endpoint(
-        "GET", _ONE + "/partitions/{partition}/messages", "Read a range; the same one brings the same each time.",
+        "GET", _ONE + "/partitions/{partition}/messages", "Read a range of messages. The read is repeatable.",
         _read, StreamRange, RangeQuery,
     ),
     Endpoint(
-        "GET", _ONE + "/find", "Look for messages, and for what became of them in each group.", _find, FoundMessages,
+        "GET", _ONE + "/find", "Find messages, with their state in each group.", _find, FoundMessages,
         FindQuery,
     ),
     listing(
-        "PinList", _ONE + "/pins", "What is kept, whatever the policy says.", "pins", StreamPin,
+        "PinList", _ONE + "/pins", "List the pins of a stream.", "pins", StreamPin,
         lambda call: call.streams.pins(call.name),
     ),
-    Endpoint("PUT", _ONE + "/pins/{pin}", "Keep messages for a time.", _pin, StreamPin, body=NewPin),
-    Endpoint("DELETE", _ONE + "/pins/{pin}", "Take a pin away.", _release, Released),
+    Endpoint("PUT", _ONE + "/pins/{pin}", "Pin messages for a time.", _pin, StreamPin, body=NewPin),
+    Endpoint("DELETE", _ONE + "/pins/{pin}", "Remove a pin.", _release, Released),
 ]  # fmt: skip

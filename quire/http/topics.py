@@ -5,11 +5,11 @@ from quire.management.topic_status import TopicStatus
 
 ENDPOINTS = [
     listing(
-        "TopicList", "/topics", "All topics with their counts.", "topics", TopicStatus,
+        "TopicList", "/topics", "List the topics with their counts.", "topics", TopicStatus,
         lambda call: call.topics.topics(call.query.after), ListQuery,
     ),
     Endpoint(
-        "GET", "/topics/{name}", "A topic: counts, subscriptions, what they lost.",
+        "GET", "/topics/{name}", "Get a topic: counts, subscriptions, discarded messages.",
         lambda call: call.topics.topic(call.name), TopicStatus,
     ),
     Endpoint(
@@ -18,7 +18,8 @@ ENDPOINTS = [
         TopicStatus, status=201,
     ),
     Endpoint(
-        "DELETE", "/topics/{name}", "Delete a topic; with force also its consumers and durable subscriptions.",
+        "DELETE", "/topics/{name}",
+        "Delete a topic. With force the broker disconnects consumers and removes durable subscriptions.",
         lambda call: call.removed(
             "topic.deleted", "topic {topic} was deleted", call.topics.delete(call.name, force=call.query.force)
         ),

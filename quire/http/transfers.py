@@ -18,7 +18,7 @@ MAX_RATE = 1e9
 class Chosen(Fields, frozen=True, kw_only=True):
     """Which messages: all, or those that a selector matches, or with some ids (message ids or sequences).
 
-    ``limit`` ends it after so many, and ``after`` goes on where that was.
+    ``limit`` is the maximum number, and ``after`` continues where an earlier request ended.
     """
 
     selector: str | None = None
@@ -38,28 +38,28 @@ class Move(Chosen, frozen=True, kw_only=True):
 
 
 class Redrive(Chosen, frozen=True, kw_only=True):
-    """Which dead letters to send back; ``to`` sends them somewhere else, ``rate`` so many a second."""
+    """Which dead letters to redrive; ``to`` names another destination, ``rate`` is in messages per second."""
 
     to: str | None = None
     rate: Annotated[float, msgspec.Meta(gt=0, le=MAX_RATE)] | None = None
 
 
 class Purged(msgspec.Struct, frozen=True):
-    """How many messages were removed, and what to give as ``after`` to go on, if a limit ended it."""
+    """The number of removed messages, and the ``after`` to continue with if a limit ended the request."""
 
     removed: int
     next: str | None
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """How many messages were moved, and what to give as ``after`` to go on, if a limit ended it."""
+    """The number of moved messages, and the ``after`` to continue with if a limit ended the request."""
 
     moved: int
     next: str | None
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """How many messages were copied, and what to give as ``after`` to go on, if a limit ended it."""
+    """The number of copied messages, and the ``after`` to continue with if a limit ended the request."""
 
     copied: int
     next: str | None
@@ -85,13 +85,13 @@ async def _redrive(call: Call) -> Moved:
     body: Redrive = call.body
     choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
     transfer = call.management.redrive(call.name, choice, body.to)
-    text = "dead letters of queue {queue} were sent " + ("to {to}" if body.to else "back")
+    text = "dead letters of queue {queue} were redriven " + ("to {to}" if body.to else "to their origins")
     return await call.transferred("messages.redriven", text, Moved, transfer, rate=body.rate, to=body.to)
 
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/queues/{name}/purge", "Remove messages that are not in flight.",
+        "POST", "/queues/{name}/purge", "Purge messages that are not in flight.",
         lambda call: call.transferred(
             "messages.purged", "queue {queue} was purged", Purged,
             call.management.purge(call.name, call.body.choice()),
@@ -103,7 +103,7 @@ ENDPOINTS = [
     ),
     Endpoint("POST", "/queues/{name}/copy", "Copy messages, oldest first.", _copy, Copied, body=Move),
     Endpoint(
-        "POST", "/queues/{name}/redrive", "Send dead letters back where they came from.", _redrive, Moved,
-        body=Redrive,
+        "POST", "/queues/{name}/redrive", "Redrive dead letters: send them back to the destinations they came from.",
+        _redrive, Moved, body=Redrive,
     ),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Why the messages of a queue cannot be given out, and for how long: no wait without a cause."""
+"""Why the messages of a queue, subscription or group cannot be dispatched, and for how long."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,22 +23,22 @@ CAUSES = (
 
 
 class Blocked(Status, frozen=True):
-    """Why messages cannot be given out.
+    """Why messages cannot be dispatched.
 
-    Of the first message: ``no-matching-consumer``, no selector matches it; ``group-owner-busy``, the consumer that has
-    its group has no credit; ``consumer-busy``, no consumer that may have it has credit. Of all of them: ``paused``;
-    ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be read, or cannot note that
-    more was given out; ``memory-limit``, the next message finds no memory; ``waiting-for-consumers``, the policy waits
-    for more of them; ``redelivery-delay``, one that waits for its redelivery holds back all others; ``parked-limit``,
-    too many messages wait for consumers that are busy; ``ack-set-full``, too many holes in what is finished.
+    Of the first message: ``no-matching-consumer``, no selector matches it; ``group-owner-busy``, the consumer that owns
+    its group has no credit; ``consumer-busy``, no consumer that matches has credit. Of all of them: ``paused``;
+    ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be read, or cannot store the
+    dispatch mark; ``memory-limit``, the next message finds no memory; ``waiting-for-consumers``, the queue waits
+    for more consumers; ``redelivery-delay``, one that waits for its redelivery holds back all others; ``parked-limit``,
+    too many messages are parked; ``ack-set-full``, the ack set has too many holes.
     """
 
     cause: Annotated[str, doc("One of the causes above.")]
-    age_seconds: Annotated[float, doc("For how long.")]
+    age_seconds: Annotated[float, doc("For how long, in seconds.")]
 
 
 def blocked(broker: "Broker", queue: "LaneDispatch") -> Blocked | None:
-    """Why the messages of a queue or subscription cannot be given out; None if nothing is in the way or consumes."""
+    """Why the messages of a queue or subscription cannot be dispatched; None if they can, or without consumers."""
     if queue.depth <= queue.in_flight:
         return None
     if isinstance(queue, Queue) and queue.paused:
@@ -86,7 +86,7 @@ def _first_unparked(lane: "QueueLane") -> int:
 
 
 def _by_consumers(broker: "Broker", queue: "LaneDispatch") -> tuple[str, float]:
-    """Nothing is in the way of the messages: are all consumers full, or can the store not note what is given out?"""
+    """Without any other cause: all consumers are full, or the store cannot take the dispatch mark."""
     eligible = queue.dispatcher.round_robin.eligible(queue.policy)
     full_since = [s.full_since for s in eligible if s.full_since is not None and s.credit <= 0]
     if len(full_since) == len(eligible):

@@ -16,11 +16,9 @@ class Confirmation(Session):
         self._done = done
 
     def confirmed(self, receipts: list[bytes]) -> None:
-        """The commit is durable."""
         self._done(None)
 
     def fail(self, error: QuireError) -> None:
-        """The commit failed."""
         self._done(error)
 
     def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:

@@ -1,7 +1,4 @@
-"""What is known of a consumer group: its lag, its members, its retries, what is in the way. Reading it changes nothing.
-
-What is not known is null, never 0.
-"""
+"""The status of a consumer group: lag, members, retries, why it is blocked. What is unknown is null, never 0."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,124 +18,118 @@ if TYPE_CHECKING:
 
 
 class GroupCounters(Status, frozen=True):
-    """What has happened in a group since the broker started, retries included."""
+    """The counters of a group since the broker started, including retries."""
 
     delivered: Annotated[int, counter("quire_group_delivered_messages", "Deliveries to members.")]
     acknowledged: Annotated[
-        int, counter("quire_group_acknowledged_messages", "Messages that were acknowledged in time.")
+        int, counter("quire_group_acknowledged_messages", "Messages acknowledged during their lease.")
     ]
-    redelivered: Annotated[int, counter("quire_group_redelivered_messages", "Deliveries that came back.")]
-    timed_out: Annotated[int, counter("quire_group_timed_out_messages", "Those of them whose time was up.")]
-    late: Annotated[int, counter("quire_group_late_acknowledgements", "Acknowledgements after that, that counted.")]
-    stale: Annotated[int, counter("quire_group_stale_acknowledgements", "Those of messages that were done or taken.")]
-    fenced: Annotated[int, counter("quire_group_fenced_acknowledgements", "Those of assignments that had ended.")]
+    redelivered: Annotated[int, counter("quire_group_redelivered_messages", "Messages returned for a retry.")]
+    timed_out: Annotated[int, counter("quire_group_timed_out_messages", "Messages returned because their lease ended.")]
+    late: Annotated[int, counter("quire_group_late_acknowledgements", "Late acknowledgements, which counted.")]
+    stale: Annotated[int, counter("quire_group_stale_acknowledgements", "Stale acknowledgements, without effect.")]
+    fenced: Annotated[int, counter("quire_group_fenced_acknowledgements", "Fenced acknowledgements, without effect.")]
     dead_lettered: Annotated[int, counter("quire_group_dead_lettered_messages", "Messages that became dead letters.")]
-    lost: Annotated[int, counter("quire_group_lost_messages", "Messages that retention removed unfinished.")]
+    lost: Annotated[int, counter("quire_group_lost_messages", "Unfinished messages that retention removed.")]
 
 
 class ConsumerGroupStatus(Status, frozen=True):
-    """A group, or a reader, in short. Lag, messages in flight and retries are exact."""
+    """The status of a group or a reader. Lag, messages in flight and retries are exact."""
 
-    stream: Annotated[str, doc("The name of its stream.")]
-    name: Annotated[str, doc("Its own.")]
-    mode: Annotated[str, doc("Who gets a message: one member, or each.")]
-    order: Annotated[str, doc("What order it relies on.")]
-    strategy: Annotated[str, doc("How partitions are shared out.")]
-    epoch: Annotated[int, gauge("quire_group_epoch", "Number of the newest assignment: rebalances and resets.")]
-    partitions: Annotated[int, doc("How many partitions the stream has.")]
-    members: Annotated[int, gauge("quire_group_members", "Members, those that are awaited included.")]
-    connected: Annotated[int, gauge("quire_group_connected_members", "Members that have a connection.")]
-    lag: Annotated[int, gauge("quire_group_lag_messages", "Messages that are not finished, without retries.")]
-    in_flight: Annotated[int, gauge("quire_group_in_flight_messages", "Messages that members have, retries too.")]
-    retries: Annotated[
-        int | None, gauge("quire_group_retry_messages", "Messages in the retry lane; null or absent if there is none.")
-    ]
+    stream: Annotated[str, doc("The name of the stream.")]
+    name: Annotated[str, doc("The name of the group.")]
+    mode: Annotated[str, doc("The mode: clustering or broadcasting.")]
+    order: Annotated[str, doc("The order: concurrent, key-ordered or orderly.")]
+    strategy: Annotated[str, doc("The strategy that assigns partitions.")]
+    epoch: Annotated[int, gauge("quire_group_epoch", "Epoch of the newest assignment; rebalances and resets raise it.")]
+    partitions: Annotated[int, doc("The number of partitions of the stream.")]
+    members: Annotated[int, gauge("quire_group_members", "Members, including those that the group waits for.")]
+    connected: Annotated[int, gauge("quire_group_connected_members", "Connected members.")]
+    lag: Annotated[int, gauge("quire_group_lag_messages", "Messages that the group has not finished, without retries.")]
+    in_flight: Annotated[int, gauge("quire_group_in_flight_messages", "Messages in flight, including retries.")]
+    retries: Annotated[int | None, gauge("quire_group_retry_messages", "Messages in the retry lane; null if none.")]
     oldest_message_age_seconds: Annotated[
         float | None,
         gauge(
             "quire_group_oldest_message_age_seconds",
-            "Age of the oldest message that is not finished, retries included; null or absent if unknown.",
+            "Age of the oldest unfinished message, including retries; null or absent if unknown.",
         ),
     ]
     blocked: Annotated[
         Blocked | None,
-        gauge("quire_group_blocked_seconds", "For how long messages of a partition, or retries, cannot be given out."),
+        gauge("quire_group_blocked_seconds", "How long a partition or the retries have been blocked."),
     ]
     counters: GroupCounters
 
 
 class PartitionLag(Status, frozen=True):
-    """How far a group is behind in one partition."""
+    """The lag of a group in one partition."""
 
-    partition: Annotated[int, doc("Its number.")]
-    base: Annotated[int, doc("Everything up to this offset is finished.")]
-    end: Annotated[int, doc("Behind the last message of the partition.")]
-    lag: Annotated[int, doc("How many messages are not finished.")]
-    in_flight: Annotated[int, doc("How many of them members have.")]
-    owners: Annotated[list[str], doc("The members that own it, those that are still to finish with it included.")]
+    partition: Annotated[int, doc("The number of the partition.")]
+    base: Annotated[int, doc("The group has finished everything up to this offset.")]
+    end: Annotated[int, doc("The end of the partition: the offset after its last message.")]
+    lag: Annotated[int, doc("The number of unfinished messages.")]
+    in_flight: Annotated[int, doc("How many of them are in flight.")]
+    owners: Annotated[list[str], doc("The members that own it, including those that drain it.")]
 
 
 class GroupPartitionStatus(PartitionLag, frozen=True):
-    """All that is known of one partition of a group."""
+    """The details of one partition of a group."""
 
-    holes: Annotated[int, doc("How many runs of messages are not finished while later ones are.")]
-    ack_set_bytes: Annotated[int, doc("What it takes in the store to remember what is finished.")]
-    waiting_retries: Annotated[
-        int, doc("How many messages have failed and wait at their place, not in the retry lane.")
-    ]
-    lost: Annotated[int, doc("How many messages retention removed unfinished, since the broker started.")]
-    oldest_message_age_seconds: Annotated[
-        float | None, doc("The age of the first unfinished message; null if unknown.")
-    ]
-    blocked: Annotated[Blocked | None, doc("Why its messages cannot be given out; null if nothing is in the way.")]
+    holes: Annotated[int, doc("The number of holes in the ack set.")]
+    ack_set_bytes: Annotated[int, doc("The size of the ack set in the store, in bytes.")]
+    waiting_retries: Annotated[int, doc("How many failed messages wait in place, not in the retry lane.")]
+    lost: Annotated[int, doc("How many unfinished messages retention removed since the broker started.")]
+    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first unfinished message, or null.")]
+    blocked: Annotated[Blocked | None, doc("Why the partition is blocked; null if it is not.")]
 
 
 class GroupRetries(Status, frozen=True):
     """The retry lane of a group."""
 
-    depth: Annotated[int, doc("How many messages are in it, those that members have included.")]
-    in_flight: Annotated[int, doc("How many of them members have.")]
-    delayed: Annotated[int | None, doc("How many wait for their time; null if unknown, because there are no members.")]
-    next_due: Annotated[int | None, doc("When the first of these is due, in milliseconds since the epoch; or null.")]
-    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first of them; null if it is not known.")]
-    blocked: Annotated[Blocked | None, doc("Why they cannot be given out; null if nothing is in the way.")]
+    depth: Annotated[int, doc("The number of messages, including those in flight.")]
+    in_flight: Annotated[int, doc("How many of them are in flight.")]
+    delayed: Annotated[int | None, doc("How many wait for their retry; null without members.")]
+    next_due: Annotated[int | None, doc("When the next retry is due, in milliseconds since the epoch; or null.")]
+    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if unknown.")]
+    blocked: Annotated[Blocked | None, doc("Why the retries are blocked; null if they are not.")]
 
 
 class GroupMemberInfo(Status, frozen=True):
-    """A member of a group. What it may have is null if it has not been here since the broker started."""
+    """A member of a group. Prefetch and timeout are null if it has not connected since the broker started."""
 
-    id: Annotated[str, doc("Its id.")]
-    static: Annotated[bool, doc("Whether it chose the id, and is awaited when its connection is lost.")]
-    room: Annotated[str, doc("Where it says that it runs; empty if it does not.")]
-    connected: Annotated[bool, doc("Whether it has a connection.")]
-    connection: Annotated[str | None, doc("The address of its connection; null while it is awaited.")]
-    since: Annotated[int, doc("Since when it is connected or awaited, in milliseconds since the epoch.")]
-    partitions: Annotated[list[int], doc("The numbers of the partitions that it serves.")]
-    revoking: Annotated[list[int], doc("The numbers of those that it is to finish with.")]
-    in_flight: Annotated[int | None, doc("How many messages it has.")]
-    prefetch: Annotated[int | None, doc("How many it may have.")]
-    consume_timeout_seconds: Annotated[float | None, doc("How long it may have one.")]
-    lease_ends_seconds: Annotated[float | None, doc("In how many seconds its oldest lease ends; or null.")]
+    id: Annotated[str, doc("The id of the member.")]
+    static: Annotated[bool, doc("Whether it is a static member, which the group waits for.")]
+    room: Annotated[str, doc("The machine room that the member names; empty if it names none.")]
+    connected: Annotated[bool, doc("Whether the member is connected.")]
+    connection: Annotated[str | None, doc("The address of its connection; null while the group waits for it.")]
+    since: Annotated[int, doc("Since when the member is connected or awaited, in milliseconds since the epoch.")]
+    partitions: Annotated[list[int], doc("The numbers of the partitions that the member owns.")]
+    revoking: Annotated[list[int], doc("The numbers of the partitions that the member drains.")]
+    in_flight: Annotated[int | None, doc("How many messages the member has in flight.")]
+    prefetch: Annotated[int | None, doc("The prefetch of the member.")]
+    consume_timeout_seconds: Annotated[float | None, doc("The consume timeout of the member.")]
+    lease_ends_seconds: Annotated[float | None, doc("In how many seconds its first lease ends; or null.")]
 
 
 class ConsumerGroupDetails(ConsumerGroupStatus, frozen=True):
-    """All that is known of a group."""
+    """The details of a group."""
 
-    selector: Annotated[str | None, doc("Which messages it wants; null for all.")]
-    start: Annotated[str, doc("Where it began, as it was asked for.")]
-    created: Annotated[int, doc("When, in milliseconds since the epoch.")]
-    partition_states: Annotated[list[GroupPartitionStatus], doc("Each partition.")]
-    retry_lane: Annotated[GroupRetries | None, doc("Its retry lane; null if messages that fail wait at their place.")]
-    group_members: Annotated[list[GroupMemberInfo], doc("Each member.")]
+    selector: Annotated[str | None, doc("The selector of the group; null for none.")]
+    start: Annotated[str, doc("The start position of the group, as requested.")]
+    created: Annotated[int, doc("When the group was created, in milliseconds since the epoch.")]
+    partition_states: Annotated[list[GroupPartitionStatus], doc("The partitions.")]
+    retry_lane: Annotated[GroupRetries | None, doc("The retry lane; null if retries wait in place.")]
+    group_members: Annotated[list[GroupMemberInfo], doc("The members.")]
 
 
 class GroupLag(Status, frozen=True):
     """How far a group is behind."""
 
-    lag: Annotated[int, doc("How many messages it has not finished, without retries.")]
-    in_flight: Annotated[int, doc("How many messages members have, retries included.")]
-    retries: Annotated[int | None, doc("How many messages its retry lane has; null if they wait at their place.")]
-    partitions: Annotated[list[PartitionLag], doc("The same of each partition.")]
+    lag: Annotated[int, doc("The number of messages that the group has not finished, without retries.")]
+    in_flight: Annotated[int, doc("The number of messages in flight to members, including retries.")]
+    retries: Annotated[int | None, doc("The number of messages in the retry lane; null if retries wait in place.")]
+    partitions: Annotated[list[PartitionLag], doc("The lag of each partition.")]
 
 
 class ConsumerGroupReader:
@@ -205,7 +196,7 @@ class ConsumerGroupReader:
         )  # fmt: skip
 
     def _blocked(self, source: "GroupPartition | RetryQueue") -> Blocked | None:
-        """Why a partition's messages, or the retries, cannot be given out."""
+        """Why a partition's messages, or the retries, cannot be dispatched."""
         since = source.full_of_holes_since if isinstance(source, LaneSubscription) else None
         if since is not None and source.subscriptions and source.depth > source.in_flight:
             return Blocked("ack-set-full", self._broker.core.clock.monotonic() - since)

@@ -22,34 +22,30 @@ from quire.management.management import Management, dismiss_members
 
 
 class PartitionAssignment(Status, frozen=True):
-    """Who would own a partition."""
+    """The owners of a partition in the preview."""
 
-    partition: Annotated[int, doc("Its number.")]
+    partition: Annotated[int, doc("The number of the partition.")]
     members: Annotated[list[str], doc("The members that would own it.")]
     owners: Annotated[list[str], doc("The members that own it now.")]
 
 
 class Assignment(Status, frozen=True):
-    """What a strategy would make of some members."""
+    """The assignment of partitions in the preview."""
 
     strategy: Annotated[str, doc("The strategy.")]
-    moved: Annotated[int, doc("How many of the partitions that have owners now would go to others.")]
-    partitions: Annotated[list[PartitionAssignment], doc("Each partition.")]
+    moved: Annotated[int, doc("How many partitions would change their owner.")]
+    partitions: Annotated[list[PartitionAssignment], doc("The partitions.")]
 
 
 class GroupDeleted(Status, frozen=True):
-    """What a group had that was deleted."""
+    """The backlog of a group that was deleted."""
 
-    lag: Annotated[int, doc("How many messages it had not finished.")]
-    retries: Annotated[int, doc("How many were in its retry lane.")]
+    lag: Annotated[int, doc("The number of messages that the group had not finished.")]
+    retries: Annotated[int, doc("The number of messages in its retry lane.")]
 
 
 class ConsumerGroupManagement:
-    """Looks at a broker's consumer groups and changes them.
-
-    A stream's name may raise ``UnknownDestination``, a group's ``UnknownConsumerGroup``; and a look or a change
-    ``StoreError``.
-    """
+    """Shows and changes a broker's consumer groups; an unknown name is an error."""
 
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
@@ -68,7 +64,6 @@ class ConsumerGroupManagement:
         return (self._reader.status(group) for group in list(self._groups.readers))
 
     def group(self, stream: str, name: str) -> ConsumerGroupDetails:
-        """One group."""
         return self._reader.details(self._groups.existing(stream, name))
 
     def members(self, stream: str, name: str) -> list[GroupMemberInfo]:
@@ -76,14 +71,10 @@ class ConsumerGroupManagement:
         return self._reader.members(self._groups.existing(stream, name))
 
     def lag(self, stream: str, name: str) -> GroupLag:
-        """How far a group is behind."""
         return self._reader.lag(self._groups.existing(stream, name))
 
     def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
-        """Note how far a reader has come that is no member; its group is made if it is not there.
-
-        ``offsets`` has, by partition, the first offset that is not done.
-        """
+        """Store the progress of an external reader: by partition, the first offset that it has not finished."""
         broker = self._broker
         return self._reader.lag(
             note_progress(
@@ -92,10 +83,7 @@ class ConsumerGroupManagement:
         )
 
     def assign(self, stream: str, name: str, members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
-        """Who would own which partition, if a group had some members and no others. Nothing is changed.
-
-        Without a strategy it is the group's own.
-        """
+        """Preview the assignment if a group had these members only, by a strategy or the group's own."""
         group = self._groups.existing(stream, name)
         if len({member.id for member in members}) < len(members):
             raise InvalidArgument("two of the members have the same name", argument="members")
@@ -149,5 +137,5 @@ def _strategy(name: str) -> Strategy:
     try:
         return Strategy(name)
     except ValueError as error:
-        text = f"{name[:60]!r} is no strategy: write {', '.join(Strategy)}"
+        text = f"{name[:60]!r} is not a strategy: write {', '.join(Strategy)}"
         raise InvalidArgument(text, argument="strategy") from error

@@ -12,30 +12,28 @@ if TYPE_CHECKING:
 class Consumer(Status, frozen=True):
     """A consumer."""
 
-    connection: Annotated[str, doc("The address of its connection.")]
-    id: Annotated[str, doc("The id of its subscription.")]
-    ack: Annotated[str, doc("How it acknowledges.")]
-    selector: Annotated[str | None, doc("Which messages it wants; null for all.")]
-    prefetch: Annotated[int, doc("How many messages it may have in flight; with 0 it gets what it pulls.")]
-    in_flight: Annotated[int, doc("How many it has.")]
-    extension: Annotated[int, doc("How many of these take no credit.")]
-    credit: Annotated[int, doc("How many it may be given now.")]
-    pulled: Annotated[int, doc("How many of those it asked for it may still be given, if its prefetch is 0.")]
-    priority: Annotated[int, doc("Consumers with a higher one are served first.")]
-    exclusive: Annotated[bool, doc("Whether it wants all messages for itself.")]
-    slow_seconds: Annotated[
-        float | None, doc("For how long it has had no credit while messages wait, looked at once a second; or null.")
-    ]
+    connection: Annotated[str, doc("The address of the connection.")]
+    id: Annotated[str, doc("The id of the subscription.")]
+    ack: Annotated[str, doc("The ack mode.")]
+    selector: Annotated[str | None, doc("The selector; null for none.")]
+    prefetch: Annotated[int, doc("The prefetch; with 0 the consumer pulls.")]
+    in_flight: Annotated[int, doc("The number of messages in flight.")]
+    extension: Annotated[int, doc("The prefetch extension: how many of these take no credit.")]
+    credit: Annotated[int, doc("How many more messages the consumer may be given now.")]
+    pulled: Annotated[int, doc("How many pulled messages the consumer has not received yet, if its prefetch is 0.")]
+    priority: Annotated[int, doc("The priority of the consumer: higher ones are served first.")]
+    exclusive: Annotated[bool, doc("Whether it is an exclusive consumer.")]
+    slow_seconds: Annotated[float | None, doc("For how long it has been slow, checked once a second; or null.")]
 
 
 class HeldProducer(Status, frozen=True):
     """A producer whose messages wait because a limit is reached."""
 
-    connection: Annotated[str, doc("The address of its connection.")]
-    destination: Annotated[str, doc("Where it wants to send, as it wrote it.")]
-    cause: Annotated[str, doc("Which limit: that of the store, of the spool, or of one of their disks.")]
-    age_seconds: Annotated[float, doc("For how long it has waited.")]
-    limit_seconds: Annotated[float, doc("How long it waits at the most; then it gets an error.")]
+    connection: Annotated[str, doc("The address of the connection.")]
+    destination: Annotated[str, doc("The destination as the producer wrote it.")]
+    cause: Annotated[str, doc("The limit that is reached: of the store, of the spool, or of one of their disks.")]
+    age_seconds: Annotated[float, doc("For how long the producer has been held.")]
+    limit_seconds: Annotated[float, doc("How long the producer may be held before it gets an error.")]
 
 
 def consumer(subscription: "Subscription", now: float) -> Consumer:

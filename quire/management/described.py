@@ -10,25 +10,16 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Metric(NamedTuple):
-    """The metric that a field is.
+    """The metric that a field is."""
 
-    Attributes:
-        name: its name.
-        kind: what Prometheus calls it.
-        text: what it means.
-        labels: labels beside those that say what it is about.
-        absent: its value where the field is None; None: then there is none.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    text: str
-    labels: dict[str, str]
-    absent: float | None
+    name: str  # its name
+    kind: Literal["counter", "gauge"]  # what Prometheus calls it
+    text: str  # what it means
+    labels: dict[str, str]  # labels beside those that say what it is about
+    absent: float | None  # its value where the field is None; None: then there is none
 
 
 def doc(text: str) -> msgspec.Meta:
-    """What a field means."""
     return msgspec.Meta(description=text)
 
 

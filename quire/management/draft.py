@@ -13,21 +13,13 @@ _SENT_IN_STOMP_ONLY = ("destination", "message-id", "timestamp", "transaction", 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message that is to be sent.
+    """A message that is to be sent."""
 
-    Attributes:
-        body: its body.
-        headers: headers of its own, unescaped.
-        priority: 0 to 9.
-        expiration: when it expires, in milliseconds since the epoch; 0 for never.
-        persistent: whether it must survive the broker.
-    """
-
-    body: bytes
-    headers: Mapping[str, str]
-    priority: int = 4
-    expiration: int = 0
-    persistent: bool = True
+    body: bytes  # its body
+    headers: Mapping[str, str]  # headers of its own, unescaped
+    priority: int = 4  # 0 to 9
+    expiration: int = 0  # when it expires, in milliseconds since the epoch; 0 for never
+    persistent: bool = True  # whether it must survive the broker
 
     def send_headers(self, destination: Destination, limits: StompSettings) -> dict[str, str]:
         """The headers that a client would have sent with it, within the limits of STOMP."""
@@ -55,4 +47,6 @@ class Draft:
             raise LimitExceeded(f"the body has {len(self.body)} bytes", limit=limits.max_body)
         for header, value in self.headers.items():
             if not header or "\0" in header + value or header in _SENT_IN_STOMP_ONLY:
-                raise InvalidHeader(f"{header[:60]!r} is no header that can be sent this way", header=header[:60])
+                raise InvalidHeader(
+                    f"{header[:60]!r} is a header that this way of sending does not allow", header=header[:60]
+                )

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 class GroupStatus(Status, frozen=True):
     """A message group."""
 
-    name: Annotated[str, doc("Its JMSXGroupID.")]
-    connection: Annotated[str | None, doc("The address of the consumer that has it; null if none does.")]
-    subscription: Annotated[str | None, doc("The id of that consumer.")]
-    in_flight: Annotated[int, doc("How many of its messages that consumer has.")]
-    parked: Annotated[int, doc("How many wait because their consumer is busy.")]
-    moving: Annotated[bool, doc("Whether it gets another consumer when none of its messages is in flight any more.")]
+    name: Annotated[str, doc("The JMSXGroupID of the group.")]
+    connection: Annotated[str | None, doc("The address of the connection of its owner; null if it has none.")]
+    subscription: Annotated[str | None, doc("The subscription id of its owner.")]
+    in_flight: Annotated[int, doc("How many of its messages are in flight.")]
+    parked: Annotated[int, doc("How many of its messages are parked because the owner has no credit.")]
+    moving: Annotated[bool, doc("Whether it changes its owner when none of its messages is in flight any more.")]
 
 
 class GroupPage(Status, frozen=True):
     """A part of a queue's groups, by name."""
 
     groups: list[GroupStatus]
-    next: Annotated[str | None, doc("What to ask for the next page with; null at the end.")]
+    next: Annotated[str | None, doc("The after of the next page; null at the end.")]
 
 
 def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:

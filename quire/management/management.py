@@ -1,8 +1,4 @@
-"""The operator's door to the broker's queues: look, create, delete, pause, purge, browse, move, copy, redrive, send.
-
-What touches many messages is done in steps (``quire.management.message_transfer``): the caller lets the
-commit of a step end before it asks for the next one.
-"""
+"""The operator's door to queues. Between two steps of a large operation the caller lets the open commit end."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, TypeVar
@@ -58,26 +54,18 @@ class BrowsePage(Status, frozen=True):
     """A part of a queue, or of a durable subscription."""
 
     messages: Annotated[list[BrowsedMessage], doc("In order.")]
-    next: Annotated[str | None, doc("What to ask for the next page with; null at the end of the queue.")]
+    next: Annotated[str | None, doc("The after of the next page; null at the end.")]
 
 
 class Management:
-    """Looks at a broker's queues and changes them. All names may raise ``UnknownDestination``.
-
-    Attributes:
-        broker: as given.
-        reader: tells the status of queues.
-    """
+    """Looks at a broker's queues and changes them. All names may raise ``UnknownDestination``."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.reader = QueueStatusReader(broker)
+        self.reader = QueueStatusReader(broker)  # tells the status of queues
 
     def confirm(self, done: Callable[[QuireError | None], None]) -> None:
-        """Be told what becomes of everything that is in the open commit: None when it is durable, or its error.
-
-        Messages of a failed commit are refused; all other changes are tried again until they succeed.
-        """
+        """Call ``done`` when the open commit is durable, or with its error: then its messages are refused."""
         waiting = Confirmation(done)
         self.broker.core.sent(waiting)
         self.broker.core.confirm(waiting, [b""])
@@ -89,14 +77,10 @@ class Management:
         return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.reader.status)
 
     def queue(self, name: str) -> QueueStatus:
-        """One queue."""
         return self.reader.status(self.broker.destinations.existing_queue(name))
 
     def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
-        """A page of a queue's messages, those in flight included. Nothing about the queue changes.
-
-        There are fewer than the limit when they are large, or when a selector does not match most of them.
-        """
+        """A page of a queue's messages, including those in flight; shorter for large messages or a selector."""
         return self.browse_source(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
     def browse_source(self, queue: LaneDispatch, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
@@ -104,9 +88,7 @@ class Management:
         check_limit(limit)
         first = parse_number(after or "0")
         if first is None:
-            raise InvalidArgument(
-                f"after is {str(after)[:60]!r}: give what a page before had as next", argument="after"
-            )
+            raise InvalidArgument(f"after is {str(after)[:60]!r}: give the next of an earlier page", argument="after")
         chooser = None if wanted is None else selector(wanted)
         messages, following = read(self.broker.core, queue, first, STEP_BYTES, STEP if chooser else limit)
         if chooser is not None:
@@ -124,9 +106,8 @@ class Management:
     # Change.
 
     def create(self, name: str) -> QueueStatus:
-        """Make a queue."""
         if name in self.broker.queues:
-            raise DestinationExists(f"there is a queue {name!r} already", name=name)
+            raise DestinationExists(f"the queue {name!r} already exists", name=name)
         return self.reader.status(self.broker.queue(name))
 
     def pause(self, name: str) -> QueueStatus:
@@ -176,10 +157,7 @@ class Management:
         return group_page(self.broker.destinations.existing_queue(name), after, limit)
 
     def close_group(self, name: str, group: str) -> None:
-        """Take a message group from its consumer: its next message goes to one that is free.
-
-        What the consumer has in flight of it stays there, so for a moment two may work on the group.
-        """
+        """Take a message group from its owner; messages in flight stay there, so two consumers may have some."""
         queue = self.broker.destinations.existing_queue(name)
         if queue.dispatcher.groups.owner(group) is None:
             raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
@@ -211,7 +189,9 @@ class Management:
         if persistent and broker.core.store_error is not None:
             raise broker.core.store_error
         if cause := broker.core.hold_cause(stored=persistent):
-            raise ProducerHeld(f"no room to send to {name}: {cause}", cause=str(cause), destination=name)
+            raise ProducerHeld(
+                f"the broker accepts no messages for {name}: {cause}", cause=str(cause), destination=name
+            )
 
     def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:
         """Remove messages that are not in flight, in steps. Without a choice no content is read."""
@@ -228,7 +208,7 @@ class Management:
     def _transfer(self, name: str, to: str, choice: Choice, *, copies: bool) -> MessageTransfer:
         source, destination = self.broker.destinations.existing_queue(name), written(to)
         if destination == source.destination:
-            raise InvalidArgument(f"{to!r} is where they are", argument="to")
+            raise InvalidArgument(f"the messages are in {to!r} already", argument="to")
 
         def place(message: Message) -> Placed:
             return self.broker.target(_header(destination)), message.content
@@ -239,7 +219,7 @@ class Management:
         """Send dead letters back where they came from, or elsewhere, oldest first, in steps. Other messages stay."""
         source, destination = self.broker.destinations.existing_queue(name), None if to is None else written(to)
         if destination == source.destination:
-            raise InvalidArgument(f"{to!r} is where they are", argument="to")
+            raise InvalidArgument(f"the messages are in {to!r} already", argument="to")
 
         def place(message: Message) -> Placed | None:
             origin = message.headers().get(ORIGIN)

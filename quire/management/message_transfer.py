@@ -1,9 +1,4 @@
-"""Purge, move, copy, redrive: what an operator does with many messages of a queue, a step after the other.
-
-A step puts a bounded amount of work into the open commit; the caller lets that commit end before it asks for
-the next one. So a million messages never hold the event loop, and never make one commit long. All steps together end at
-the message that was last when they began. A step is atomic: its messages are in one place or in the other.
-"""
+"""Purge, move, copy, redrive in steps; each is atomic, and all end at the message that was last when they began."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,31 +37,17 @@ Place = Callable[[Message], Placed | None]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages of a queue are meant; all of them if nothing is said.
+    """Which messages of a queue are meant; all of them if nothing is said."""
 
-    Attributes:
-        selector: those that a JMS selector matches.
-        ids: those with these message ids or sequences.
-        limit: so many at the most, oldest first.
-        step: so many in one step.
-        after: those behind a place: what a transfer that ended at its limit said as ``next``.
-    """
-
-    selector: str | None = None
-    ids: Sequence[str] = ()
-    limit: int | None = None
-    step: int = STEP
-    after: str | None = None
+    selector: str | None = None  # those that a JMS selector matches
+    ids: Sequence[str] = ()  # those with these message ids or sequences
+    limit: int | None = None  # so many at the most, oldest first
+    step: int = STEP  # so many in one step
+    after: str | None = None  # those behind a place: what a transfer that ended at its limit said as ``next``
 
 
 class MessageTransfer:
-    """Takes chosen messages out of a queue, or copies them. Iterate over it: each step yields how many it was about.
-
-    Messages in flight stay where they are, and only a copy is about them too.
-
-    Attributes:
-        done: how many messages were taken or copied so far.
-    """
+    """Takes messages out of a queue, or copies them; a step yields how many. Only a copy includes those in flight."""
 
     def __init__(
         self,
@@ -77,7 +58,7 @@ class MessageTransfer:
         *,
         copies: bool = False,
     ) -> None:
-        self.done = 0
+        self.done = 0  # how many messages were taken or copied so far
         self._broker = broker
         self._source = source
         self._place = place
@@ -102,7 +83,7 @@ class MessageTransfer:
         while not self._is_at_end:
             yield self._step()
         if self._missing and self.done != self._limit:
-            text = f"not in the queue, or in flight: {len(self._missing)} of {self._wanted}; {self.done} are done"
+            text = f"{len(self._missing)} of {self._wanted} are in flight or not in the queue; {self.done} are done"
             raise UnknownMessage(text, done=self.done, missing=sorted(self._missing))
 
     @property
@@ -142,10 +123,7 @@ class MessageTransfer:
         return len(messages)
 
     def _read(self) -> list[Message]:
-        """The next messages; without their contents if these are not needed.
-
-        Of a durable subscription's messages the delivery states are removed too, so they have to be known.
-        """
+        """The next messages; with contents only if a choice, a place or delivery states need them."""
         is_choosy = self._selector is not None or bool(self._wanted)
         if self._place is None and not is_choosy and not isinstance(self._source, DurableSubscription):
             found = entries(self._broker.core, self._source, self._start, self._most, in_flight=False)
@@ -188,5 +166,5 @@ def _place_of(after: str) -> tuple[int, int]:
     first, _, second = after.partition("-")
     start, last = parse_number(first), parse_number(second)
     if start is None or last is None:
-        raise InvalidArgument(f"after is {after[:60]!r}: give what was said as next", argument="after")
+        raise InvalidArgument(f"after is {after[:60]!r}: give the next of an earlier answer", argument="after")
     return start, last

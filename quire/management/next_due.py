@@ -22,11 +22,7 @@ class NextDue:
         self._lane = 0
 
     def read(self) -> int | None:
-        """When it is due, in milliseconds since the epoch.
-
-        None if none is scheduled, if it is not among the first ``MOST`` of all messages that expire, or if the store
-        cannot be read.
-        """
+        """When it is due, in ms since the epoch; None if it is not among the first ``MOST``, or unreadable."""
         schedule = self._broker.schedule
         if schedule.depth == 0 or schedule.soon.earliest is not None:
             return schedule.soon.earliest

@@ -22,45 +22,40 @@ class QueueStatus(Status, frozen=True):
     What is parked or delayed, and the groups, are known while the queue has consumers.
     """
 
-    name: Annotated[str, doc("Its name.")]
-    depth: Annotated[int, gauge("quire_queue_messages", "Messages in the queue, those in flight included.")]
-    in_flight: Annotated[int, gauge("quire_queue_in_flight_messages", "Messages that consumers have.")]
-    bytes: Annotated[int, gauge("quire_queue_bytes", "Size of the queue's messages.")]
-    resident_bytes: Annotated[int, gauge("quire_queue_resident_bytes", "What its messages take in memory.")]
-    lanes: Annotated[int, doc("How many lanes it has.")]
-    prioritized: Annotated[
-        bool, doc("Whether messages of higher priority are delivered first, from lanes of their own.")
-    ]
-    grouped: Annotated[bool, doc("Whether messages of groups were ever sent to it.")]
-    consumers: Annotated[int, gauge("quire_queue_consumers", "Consumers of the queue.")]
-    slow_consumers: Annotated[int, gauge("quire_queue_slow_consumers", "Those without credit while messages wait.")]
-    groups: Annotated[int, gauge("quire_queue_message_groups", "Message groups that consumers have.")]
+    name: Annotated[str, doc("The name of the queue.")]
+    depth: Annotated[int, gauge("quire_queue_messages", "Messages in the queue, including those in flight.")]
+    in_flight: Annotated[int, gauge("quire_queue_in_flight_messages", "Messages in flight.")]
+    bytes: Annotated[int, gauge("quire_queue_bytes", "Size of the messages in bytes.")]
+    resident_bytes: Annotated[int, gauge("quire_queue_resident_bytes", "Memory of resident messages in bytes.")]
+    lanes: Annotated[int, doc("The number of lanes.")]
+    prioritized: Annotated[bool, doc("Whether messages of higher priority are delivered first.")]
+    grouped: Annotated[bool, doc("Whether messages of message groups were ever sent to the queue.")]
+    consumers: Annotated[int, gauge("quire_queue_consumers", "Consumers.")]
+    slow_consumers: Annotated[int, gauge("quire_queue_slow_consumers", "Slow consumers.")]
+    groups: Annotated[int, gauge("quire_queue_message_groups", "Message groups that have an owner.")]
     parked_for_consumers: Annotated[
-        int,
-        gauge("quire_queue_parked_messages", "Messages that wait for a consumer that is busy.", cause="consumer-busy"),
+        int, gauge("quire_queue_parked_messages", "Parked messages, by cause.", cause="consumer-busy")
     ]
     parked_for_groups: Annotated[
-        int, gauge("quire_queue_parked_messages", "Those whose consumer has their group.", cause="group-owner-busy")
+        int, gauge("quire_queue_parked_messages", "Messages whose group's owner is busy.", cause="group-owner-busy")
     ]
-    delayed: Annotated[
-        int, gauge("quire_queue_delayed_messages", "Messages that wait for the time of their redelivery.")
-    ]
-    next_due: Annotated[int | None, doc("When the first of these is due, in milliseconds since the epoch; or null.")]
-    enqueued: Annotated[int, counter("quire_queue_enqueued_messages", "Messages that came.")]
+    delayed: Annotated[int, gauge("quire_queue_delayed_messages", "Messages that wait for their redelivery.")]
+    next_due: Annotated[int | None, doc("When the next redelivery is due, in milliseconds since the epoch; or null.")]
+    enqueued: Annotated[int, counter("quire_queue_enqueued_messages", "Messages that were sent to the queue.")]
     dequeued: Annotated[int, counter("quire_queue_dequeued_messages", "Messages that were acknowledged.")]
     dispatched: Annotated[int, counter("quire_queue_dispatched_messages", "Deliveries to consumers.")]
-    redelivered: Annotated[int, counter("quire_queue_redelivered_messages", "Deliveries that came back.")]
+    redelivered: Annotated[int, counter("quire_queue_redelivered_messages", "Messages returned for redelivery.")]
     expired: Annotated[int, counter("quire_queue_expired_messages", "Messages that expired.")]
     dead_lettered: Annotated[int, counter("quire_queue_dead_lettered_messages", "Messages that became dead letters.")]
     oldest_message_age_seconds: Annotated[
         float | None, gauge("quire_queue_oldest_message_age_seconds", "Age of the first message, if known.", absent=0.0)
     ]
-    paused: Annotated[bool, gauge("quire_queue_paused", "1 while its deliveries are stopped.")]
+    paused: Annotated[bool, gauge("quire_queue_paused", "1 while the queue is paused.")]
     blocked: Annotated[
-        Blocked | None, gauge("quire_queue_blocked_seconds", "For how long its messages cannot be given out, and why.")
+        Blocked | None, gauge("quire_queue_blocked_seconds", "For how long the queue has been blocked, by cause.")
     ]
-    subscriptions: Annotated[list[Consumer], doc("Its consumers, in the order they came.")]
-    producers_held: Annotated[list[HeldProducer], doc("Producers that wait to send to it.")]
+    subscriptions: Annotated[list[Consumer], doc("The consumers, in the order of their subscriptions.")]
+    producers_held: Annotated[list[HeldProducer], doc("The held producers of the queue.")]
 
 
 class QueueStatusReader:
@@ -71,7 +66,6 @@ class QueueStatusReader:
         self._heads: WeakKeyDictionary[LaneDispatch, tuple[int, int]] = WeakKeyDictionary()
 
     def status(self, queue: "LaneDispatch") -> QueueStatus:
-        """All that is known of a queue."""
         name, now = queue.destination.name, self._broker.core.clock.monotonic()
         parked, for_consumers = _parked(queue)
         return QueueStatus(
@@ -90,10 +84,7 @@ class QueueStatusReader:
         )  # fmt: skip
 
     def oldest_age(self, queue: "LaneDispatch") -> float | None:
-        """The age of the first message of a queue or durable subscription, in seconds; None if it is not known.
-
-        It is in the message's header, which is read again only when another message is first.
-        """
+        """The age of the first message in seconds, or None; its header is read only when another message is first."""
         if queue.depth == 0:
             return None
         try:

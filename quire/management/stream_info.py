@@ -20,104 +20,102 @@ if TYPE_CHECKING:
 class StreamStatus(Status, frozen=True):
     """A stream. ``appended`` begins at zero when the broker starts; the others are exact at any time."""
 
-    name: Annotated[str, doc("Its name.")]
+    name: Annotated[str, doc("The name.")]
     partitions: Annotated[int, gauge("quire_stream_partitions", "Partitions.")]
-    records: Annotated[int, gauge("quire_stream_messages", "Messages that it keeps.")]
-    bytes: Annotated[int, gauge("quire_stream_bytes", "Their size.")]
-    resident_bytes: Annotated[int, gauge("quire_stream_resident_bytes", "What its messages take in memory.")]
-    appended: Annotated[int, counter("quire_stream_appended_messages", "Messages that were sent to it.")]
+    records: Annotated[int, gauge("quire_stream_messages", "Messages in the stream.")]
+    bytes: Annotated[int, gauge("quire_stream_bytes", "Size of the messages in bytes.")]
+    resident_bytes: Annotated[int, gauge("quire_stream_resident_bytes", "Memory of resident messages in bytes.")]
+    appended: Annotated[int, counter("quire_stream_appended_messages", "Messages that were sent to the stream.")]
     groups: Annotated[int, gauge("quire_stream_consumer_groups", "Consumer groups.")]
-    members: Annotated[int, gauge("quire_stream_members", "Members of its groups, those that are awaited included.")]
-    readers: Annotated[int, gauge("quire_stream_readers", "Readers, which are of no group.")]
-    pins: Annotated[int, gauge("quire_stream_pins", "Pins, which keep messages whatever the policy says.")]
+    members: Annotated[int, gauge("quire_stream_members", "Members of groups, connected or awaited.")]
+    readers: Annotated[int, gauge("quire_stream_readers", "Readers.")]
+    pins: Annotated[int, gauge("quire_stream_pins", "Pins.")]
 
 
-class PartitionOffsets(Status, frozen=True):
-    """What of a partition can be read."""
+class PartitionExtent(Status, frozen=True):
+    """The offsets of a partition that can be read."""
 
-    partition: Annotated[int, doc("Its number.")]
-    earliest: Annotated[int, doc("The offset of its first message; the end if it has none.")]
-    end: Annotated[int, doc("Where the next message comes, or further on.")]
-    records: Annotated[int, doc("How many messages there are.")]
-    bytes: Annotated[int, doc("Their size.")]
-    offset: Annotated[int | None, doc("Where a start position that was asked for is; null if none was.")] = None
+    partition: Annotated[int, doc("The number of the partition.")]
+    earliest: Annotated[int, doc("The offset of the first message; the end if there is none.")]
+    end: Annotated[int, doc("The end: no message has this offset or a higher one.")]
+    records: Annotated[int, doc("The number of messages.")]
+    bytes: Annotated[int, doc("The size of the messages in bytes.")]
 
 
-class PartitionStatus(Status, frozen=True):
+class PartitionOffsets(PartitionExtent, frozen=True):
+    """The offsets of a partition that can be read, and of a start position."""
+
+    offset: Annotated[int | None, doc("The offset of the requested start position; null if none was requested.")] = None
+
+
+class PartitionStatus(PartitionExtent, frozen=True):
     """A partition."""
 
-    partition: Annotated[int, doc("Its number.")]
-    lane: Annotated[int, doc("The number of its lane in the store.")]
-    earliest: Annotated[int, doc("The offset of its first message; the end if it has none.")]
-    end: Annotated[int, doc("Where the next message comes, or further on.")]
-    records: Annotated[int, doc("How many messages there are.")]
-    bytes: Annotated[int, doc("Their size.")]
-    gaps: Annotated[int, doc("How many offsets have no message: it has gone, or its commit failed.")]
-    oldest_timestamp: Annotated[
-        int | None, doc("When the broker took its first message, in milliseconds since the epoch; null if not known.")
-    ]
-    newest_timestamp: Annotated[int | None, doc("When it took the last one.")]
+    lane: Annotated[int, doc("The number of the lane in the store.")]
+    gaps: Annotated[int, doc("How many offsets have no message: it was removed, or its commit failed.")]
+    oldest_timestamp: Annotated[int | None, doc("When the first message was sent, in ms since the epoch; or null.")]
+    newest_timestamp: Annotated[int | None, doc("When the last message was sent, in ms since the epoch; or null.")]
 
 
 class StreamGroup(Status, frozen=True):
-    """A consumer group of a stream, in short."""
+    """A consumer group of a stream."""
 
-    name: Annotated[str, doc("Its name.")]
-    order: Annotated[str, doc("What order it relies on.")]
-    members: Annotated[int, doc("How many members it has, those that are awaited included.")]
-    lag: Annotated[int, doc("How many messages it has not finished, without retries; exact.")]
-    in_flight: Annotated[int, doc("How many messages its members have, retries included.")]
-    retries: Annotated[int | None, doc("How many messages its retry lane has; null if they wait at their place.")]
+    name: Annotated[str, doc("The name.")]
+    order: Annotated[str, doc("The order: concurrent, key-ordered or orderly.")]
+    members: Annotated[int, doc("The number of members, including those that the group waits for.")]
+    lag: Annotated[int, doc("The number of messages that the group has not finished, without retries; exact.")]
+    in_flight: Annotated[int, doc("The number of messages in flight to members, including retries.")]
+    retries: Annotated[int | None, doc("The number of messages in the retry lane; null if retries wait in place.")]
 
 
 class StreamPin(Status, frozen=True):
     """A pin."""
 
-    name: Annotated[str, doc("Its name.")]
-    offsets: Annotated[dict[int, int], doc("The first offset that stays, by partition.")]
-    until: Annotated[int, doc("When it ends, in milliseconds since the epoch.")]
+    name: Annotated[str, doc("The name.")]
+    offsets: Annotated[dict[int, int], doc("The first offset that the pin keeps, by partition.")]
+    until: Annotated[int, doc("When the pin ends, in milliseconds since the epoch.")]
 
 
 class StreamPolicy(Status, frozen=True):
-    """What of its policy says how long a stream keeps messages and what its groups do; by the settings' names."""
+    """The settings of a stream's policy for retention and consumer groups, by the names of the settings."""
 
-    partition_key_header: Annotated[str, doc("The header whose value decides on the partition.")]
-    retention_time: Annotated[float, doc("How long a message stays, in seconds; -1 for no limit.")]
-    retention_bytes: Annotated[int, doc("How many bytes stay; 0 for no limit.")]
-    retention_groups_done: Annotated[bool, doc("Whether a message goes when all groups are done with it.")]
-    consume_timeout: Annotated[float, doc("How long a member may have a message, in seconds.")]
+    partition_key_header: Annotated[str, doc("The header whose value determines the partition.")]
+    retention_time: Annotated[float, doc("How long the stream keeps a message, in seconds; -1 for no limit.")]
+    retention_bytes: Annotated[int, doc("How many bytes of messages the stream keeps; 0 for no limit.")]
+    retention_groups_done: Annotated[bool, doc("Whether a message is removed when all groups have finished it.")]
+    consume_timeout: Annotated[float, doc("How long a member may keep a message before it is retried, in seconds.")]
     retry: Annotated[str, doc("Where failed messages wait.")]
-    retry_maximum: Annotated[int, doc("How often a failed message is tried again; -1 for no limit.")]
-    rebalance_strategy: Annotated[str, doc("How partitions are shared out among members.")]
-    member_grace: Annotated[float, doc("How long a member may be away, in seconds.")]
+    retry_maximum: Annotated[int, doc("How often a failed message is retried; -1 for no limit.")]
+    rebalance_strategy: Annotated[str, doc("The strategy that assigns partitions to members.")]
+    member_grace: Annotated[float, doc("How long a static member may be disconnected, in seconds.")]
 
 
 class StreamDetails(Status, frozen=True):
-    """All that is known of a stream."""
+    """The details of a stream."""
 
-    name: Annotated[str, doc("Its name.")]
-    records: Annotated[int, doc("How many messages it keeps.")]
-    bytes: Annotated[int, doc("Their size.")]
-    resident_bytes: Annotated[int, doc("What its messages take in memory.")]
-    appended: Annotated[int, doc("How many messages were sent to it since the broker started.")]
-    readers: Annotated[int, doc("How many readers it has, which are of no group.")]
-    policy: Annotated[StreamPolicy, doc("What applies to it.")]
-    partitions: Annotated[list[PartitionStatus], doc("Each of its partitions.")]
-    groups: Annotated[list[StreamGroup], doc("Its consumer groups, by name.")]
-    pins: Annotated[list[StreamPin], doc("Its pins, by name.")]
+    name: Annotated[str, doc("The name.")]
+    records: Annotated[int, doc("The number of messages.")]
+    bytes: Annotated[int, doc("The size of the messages in bytes.")]
+    resident_bytes: Annotated[int, doc("The memory of resident messages in bytes.")]
+    appended: Annotated[int, doc("The number of messages sent to the stream since the broker started.")]
+    readers: Annotated[int, doc("The number of readers.")]
+    policy: Annotated[StreamPolicy, doc("The policy of the stream.")]
+    partitions: Annotated[list[PartitionStatus], doc("The partitions.")]
+    groups: Annotated[list[StreamGroup], doc("The consumer groups, by name.")]
+    pins: Annotated[list[StreamPin], doc("The pins, by name.")]
 
 
 class StreamMessage(Status, frozen=True):
     """A message of a stream."""
 
-    partition: Annotated[int, doc("The number of its partition.")]
-    offset: Annotated[int, doc("Its place in it.")]
-    id: Annotated[str, doc("Its message id.")]
-    timestamp: Annotated[int, doc("When the broker took it, in milliseconds since the epoch.")]
-    size: Annotated[int, doc("Of headers and body, in bytes.")]
-    headers: Annotated[dict[str, str], doc("All its headers.")]
-    body: Annotated[str, doc("As text, or base64 when it is not UTF-8.")]
-    body_encoding: Annotated[Literal["text", "base64"], doc("Which of the two.")]
+    partition: Annotated[int, doc("The number of the partition.")]
+    offset: Annotated[int, doc("The offset in the partition.")]
+    id: Annotated[str, doc("The message id.")]
+    timestamp: Annotated[int, doc("When the message was sent, in milliseconds since the epoch.")]
+    size: Annotated[int, doc("The size of headers and body, in bytes.")]
+    headers: Annotated[dict[str, str], doc("The headers.")]
+    body: Annotated[str, doc("The body as text, or as base64 if it is not UTF-8.")]
+    body_encoding: Annotated[Literal["text", "base64"], doc("The encoding of the body.")]
 
 
 def described(partition: int, offset: int, message: "Message") -> StreamMessage:
@@ -163,7 +161,7 @@ class StreamInfoReader:
         """The partitions of a stream, all at one moment. Where nothing was ever sent, nothing is read."""
         if all([partition.next_sequence == 1 for partition in stream.partitions]):
             new = Extent.of(LaneState())
-            return [PartitionStatus(p.index, p.lane, *new, 0, None, None) for p in stream.partitions]
+            return [PartitionStatus(p.index, *new, p.lane, 0, None, None) for p in stream.partitions]
         with self._broker.core.store.snapshot() as reader:
             return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
 
@@ -188,7 +186,7 @@ class StreamInfoReader:
 def _partition(reader: StoreReader, index: int, lane: int) -> PartitionStatus:
     here, tail = extent(reader, lane), reader.lane_state(lane).tail
     return PartitionStatus(
-        index, lane, *here, gaps=here.end - here.earliest - here.records,
+        index, *here, lane, gaps=here.end - here.earliest - here.records,
         oldest_timestamp=time_from(reader, lane, here.earliest) if here.records else None,
         newest_timestamp=time_from(reader, lane, tail) if here.records else None,
     )  # fmt: skip

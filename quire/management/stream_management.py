@@ -30,25 +30,20 @@ MAX_READ_BYTES = 16 << 20
 
 
 class StreamRange(Status, frozen=True):
-    """What one read of a range brought."""
+    """The result of a range read."""
 
-    messages: Annotated[list[StreamMessage], doc("In order.")]
-    first: Annotated[int, doc("The offset it began at.")]
-    next: Annotated[int, doc("Where to go on; as ``until`` when the range is done.")]
-    until: Annotated[int, doc("Where the range ends: the offset behind its last one.")]
+    messages: Annotated[list[StreamMessage], doc("The messages, in order.")]
+    first: Annotated[int, doc("The offset at which the read began.")]
+    next: Annotated[int, doc("The offset at which to continue; equal to ``until`` at the end of the range.")]
+    until: Annotated[int, doc("The end of the range: the offset after its last one.")]
     earliest: Annotated[int, doc("The offset of the partition's first message at that moment.")]
-    end: Annotated[int, doc("Behind its last one.")]
-    cut: Annotated[bool, doc("Whether the range begins before ``earliest``: what was there is gone.")]
-    missing: Annotated[int, doc("How many of the offsets that were passed have no message.")]
+    end: Annotated[int, doc("The end of the partition at that moment.")]
+    cut: Annotated[bool, doc("Whether the range begins before ``earliest``: its first messages were removed.")]
+    missing: Annotated[int, doc("How many of the offsets that were read have no message.")]
 
 
 class StreamManagement:
-    """Looks at a broker's streams and changes them. All names may raise ``UnknownDestination``.
-
-    Attributes:
-        pull: the members of consumer groups that pull.
-        reader: tells the status of streams.
-    """
+    """Shows and changes a broker's streams; ``pull`` has the members that pull, ``reader`` tells the status."""
 
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
@@ -63,7 +58,6 @@ class StreamManagement:
         return listed(self._broker, DestinationKind.STREAM, known, after, self.reader.status)
 
     def stream(self, name: str) -> StreamDetails:
-        """One stream."""
         return self.reader.details(self._stream(name))
 
     def offsets(self, name: str, start: Start | None = None) -> list[PartitionOffsets]:
@@ -76,9 +70,8 @@ class StreamManagement:
     # Change.
 
     def create(self, name: str, partitions: int | None = None) -> StreamDetails:
-        """Make a stream."""
         if name in self._broker.destinations.streams:
-            raise DestinationExists(f"there is a stream {name!r} already", name=name)
+            raise DestinationExists(f"the stream {name!r} already exists", name=name)
         return self.reader.details(self._broker.destinations.create_stream(name, partitions))
 
     def add_partitions(self, name: str, count: int) -> StreamDetails:
@@ -107,13 +100,10 @@ class StreamManagement:
         self, name: str, pin: str, time_to_live: float, *, offsets: Mapping[int, int] | None = None,
         start: Start | None = None,
     ) -> StreamPin:  # fmt: skip
-        """Keep messages, whatever the policy says, for some seconds; in place of what the pin kept before.
-
-        What stays begins at offsets by partition, or at a start position in each; without both with all that is there.
-        """
+        """Pin messages for some seconds, from offsets or a start position on; without both, all that the stream has."""
         stream = self._stream(name)
         if offsets is not None and start is not None:
-            raise InvalidArgument("say offsets or start, not both", argument="start")
+            raise InvalidArgument("give offsets or start, not both", argument="start")
         if offsets is None:
             found = self.reader.offsets(stream, start or Start(StartKind.EARLIEST))
             offsets = {row.partition: row.earliest if row.offset is None else row.offset for row in found}
@@ -125,7 +115,6 @@ class StreamManagement:
         return self.reader.pins(self._stream(name))
 
     def release(self, name: str, pin: str) -> None:
-        """Take a pin away."""
         if not self._stream(name).pins.release(pin):
             raise InvalidArgument(f"the stream {name!r} has no pin {pin[:60]!r}", argument="pin")
 
@@ -135,11 +124,7 @@ class StreamManagement:
         self, name: str, partition: int, start: str = "earliest", until: int | None = None, *, limit: int = 100,
         max_bytes: int = 1 << 20, strict: bool = False,
     ) -> StreamRange:  # fmt: skip
-        """Read messages of a partition; the same range brings the same messages each time. No consumer gets less by it.
-
-        ``start`` is an offset or a start position, ``until`` the offset to end before. The first message comes whatever
-        its size; if ``strict``, it is an error that messages from ``start`` on are gone.
-        """
+        """Read from ``start`` (offset or position) to before ``until``; ``strict`` refuses a cut range."""
         lane = self._lane(name, partition)
         first, end = self._first(lane, start)
         found = read_range(
@@ -148,7 +133,9 @@ class StreamManagement:
         )  # fmt: skip
         if strict and found.is_cut:
             earliest = found.extent.earliest
-            text = f"messages of partition {partition} of {name!r} are gone from offset {first} to before {earliest}"
+            text = (
+                f"messages of partition {partition} of {name!r} were removed from offset {first} to before {earliest}"
+            )
             raise DataLost(text, name=name, partition=partition, first=first, earliest=earliest)
         return _range(partition, found)
 

@@ -17,56 +17,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which messages of a stream are looked for: by id, or by offset, or all of a key, of a time, or of both.
+    """Which messages of a stream are looked for: by id, or by offset, or all of a key, of a time, or of both."""
 
-    Attributes:
-        id: the message id.
-        partition: the partition of an offset.
-        offset: the offset.
-        key: the value of the header ``key``.
-        since: when the time begins, in milliseconds since the epoch.
-        until: where it ends: the first time that is not in it; None for now.
-        limit: how many at the most.
-        with_dead_letters: whether the dead letter queues are searched for them too.
-    """
-
-    id: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    key: str | None = None
-    since: int = 0
-    until: int | None = None
-    limit: int = 100
-    with_dead_letters: bool = False
+    id: str | None = None  # the message id
+    partition: int | None = None  # the partition of an offset
+    offset: int | None = None  # the offset
+    key: str | None = None  # the value of the header ``key``
+    since: int = 0  # when the time begins, in milliseconds since the epoch
+    until: int | None = None  # where it ends: the first time that is not in it; None for now
+    limit: int = 100  # how many at the most
+    with_dead_letters: bool = False  # whether the dead letter queues are searched for them too
 
 
 class FoundMessage(Status, frozen=True):
-    """A message that was looked for, and what became of it."""
+    """A message that was found, and its state."""
 
     message: Annotated[StreamMessage, doc("The message.")]
-    groups: Annotated[list[GroupState], doc("How it stands in each consumer group.")]
-    dead_letters: Annotated[
-        list[str] | None, doc("The groups in whose dead letter queue it is; null if nothing was searched.")
-    ]
+    groups: Annotated[list[GroupState], doc("The state of the message in each consumer group.")]
+    dead_letters: Annotated[list[str] | None, doc("The groups with a dead letter of it; null if not searched.")]
 
 
 class StreamSearch:
-    """One search. Iterate over it: each step does a bounded amount of work, and others have their turn in between.
-
-    Attributes:
-        found: what was found, when the search is through.
-        damaged: partition and offset of damaged messages that it came to and passed over.
-        whole: whether it has seen everything there was to see.
-    """
+    """One search. Iterate over it: each step does a bounded amount of work, and others have their turn in between."""
 
     def __init__(self, stream: "Stream", wanted: Wanted, queues: Mapping[str, Queue]) -> None:
-        self.found: list[FoundMessage] = []
-        self.whole = False
+        self.found: list[FoundMessage] = []  # what was found, when the search is through
+        self.whole = False  # whether it has seen everything there was to see
         self._stream = stream
         self._wanted = wanted
         self._queues = queues
         lookup = Lookup(stream)
-        self.damaged = lookup.damaged
+        self.damaged = lookup.damaged  # partition and offset of damaged messages that it came to and passed over
         self._steps = _steps(lookup, wanted, stream.core.clock.now_ms())
 
     def __iter__(self) -> Iterator[None]:
@@ -105,16 +86,15 @@ class StreamSearch:
 
 
 def _steps(lookup: Lookup, wanted: Wanted, now: int) -> Iterator[list[Found]]:
-    """The steps of a look-up."""
     by_place = wanted.offset is not None
     if by_place is not (wanted.partition is not None) or (by_place and wanted.id is not None):
-        raise InvalidArgument("say an id, or a partition and an offset, or a key or a time", argument="id")
+        raise InvalidArgument("give an id, or a partition and an offset, or a key or a time", argument="id")
     if wanted.id is not None:
         return lookup.by_id(wanted.id)
     if wanted.partition is not None and wanted.offset is not None:
         found = lookup.at(wanted.partition, wanted.offset)
         if found is None:
-            text = f"there is no message {wanted.offset} in partition {wanted.partition}, or not any more"
+            text = f"partition {wanted.partition} has no message at offset {wanted.offset}"
             raise UnknownMessage(text, partition=wanted.partition, offset=wanted.offset)
         return iter([[found]])
     until = now + 1 if wanted.until is None else wanted.until

@@ -11,10 +11,7 @@ from quire.selectors import selector
 
 
 class TopicManagement:
-    """Looks at a broker's topics and durable subscriptions and changes them.
-
-    Names of topics may raise ``UnknownDestination``, a client id with a name ``UnknownSubscription``.
-    """
+    """Shows and changes a broker's topics and durable subscriptions; an unknown name is an error."""
 
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
@@ -29,13 +26,11 @@ class TopicManagement:
         return listed(self._broker, DestinationKind.TOPIC, known, after, self._reader.topic)
 
     def topic(self, name: str) -> TopicStatus:
-        """One topic."""
         return self._reader.topic(self._broker.destinations.existing_topic(name))
 
     def create(self, name: str) -> TopicStatus:
-        """Make a topic."""
         if name in self._broker.destinations.topics:
-            raise DestinationExists(f"there is a topic {name!r} already", name=name)
+            raise DestinationExists(f"the topic {name!r} already exists", name=name)
         return self._reader.topic(self._broker.topic(name))
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
@@ -57,7 +52,6 @@ class TopicManagement:
         return (self._reader.durable(durable) for durable in sorted(self._broker.durables, key=lambda d: d.key))
 
     def durable(self, client_id: str, name: str) -> DurableStatus:
-        """One durable subscription."""
         return self._reader.durable(self._broker.durables.existing(client_id, name))
 
     def create_durable(
@@ -66,7 +60,7 @@ class TopicManagement:
     ) -> DurableStatus:  # fmt: skip
         """Make a durable subscription, as its first consumer does."""
         if self._broker.durables.find(client_id, name) is not None:
-            text = f"the client {client_id!r} has a durable subscription {name!r} already"
+            text = f"the client {client_id!r} already has a durable subscription {name!r}"
             raise DestinationExists(text, client=client_id, name=name)
         chooser = None if wanted is None else selector(wanted)
         durable = self._broker.durables.create(

@@ -18,94 +18,103 @@ if TYPE_CHECKING:
 class TopicSubscriptionStatus(Status, frozen=True):
     """One subscription of a topic."""
 
-    client_id: Annotated[str | None, doc("Of a durable one, its client id; null of a plain one.")]
-    name: Annotated[str | None, doc("Of a durable one, what the client calls it; null of a plain one.")]
-    connection: Annotated[str | None, doc("The address of its consumer's connection; null while it is offline.")]
-    id: Annotated[str | None, doc("The id of its consumer; null while it is offline.")]
-    selector: Annotated[str | None, doc("Which messages it wants; null for all.")]
-    prefetch: Annotated[int, doc("How many messages its consumer may have in flight.")]
-    in_flight: Annotated[int, doc("How many it has.")]
-    pending: Annotated[int, doc("How many wait for it.")]
-    discarded: Annotated[int, doc("How many a plain one has lost because it was slow.")]
-    slow_seconds: Annotated[
-        float | None, doc("For how long its consumer has had no credit while messages wait; null while it is not slow.")
-    ]
+    client_id: Annotated[str | None, doc("The client id of a durable subscription; null otherwise.")]
+    name: Annotated[str | None, doc("The name of a durable subscription; null otherwise.")]
+    connection: Annotated[str | None, doc("The address of the consumer's connection; null while it is offline.")]
+    id: Annotated[str | None, doc("The subscription id of the consumer; null while it is offline.")]
+    selector: Annotated[str | None, doc("The selector; null for none.")]
+    prefetch: Annotated[int, doc("The prefetch of the consumer.")]
+    in_flight: Annotated[int, doc("The number of messages in flight.")]
+    pending: Annotated[int, doc("The number of messages that wait for the consumer.")]
+    discarded: Annotated[int, doc("How many messages a non-durable subscription lost because it was slow.")]
+    slow_seconds: Annotated[float | None, doc("For how long its consumer has been slow; null while it is not.")]
 
 
 class TopicStatus(Status, frozen=True):
     """A topic. Counters begin at zero when the broker starts; the others are exact at any time.
 
-    Of subscriptions, dispatched to dead-lettered count the plain ones: durable ones have counters of their own.
+    The counters from dispatched to dead-lettered are of non-durable subscriptions: durable ones have their own.
     """
 
     name: Annotated[str, doc("Its name.")]
-    depth: Annotated[
-        int, gauge("quire_topic_messages", "Stored messages, for durable subscriptions or retroactive consumers.")
-    ]
-    bytes: Annotated[int, gauge("quire_topic_bytes", "Size of the stored messages.")]
-    resident_bytes: Annotated[int, gauge("quire_topic_resident_bytes", "What its messages take in memory.")]
-    prioritized: Annotated[
-        bool, doc("Whether messages of higher priority are delivered first, from lanes of their own.")
-    ]
-    consumers: Annotated[int, gauge("quire_topic_consumers", "Consumers, those of durable subscriptions included.")]
-    slow_consumers: Annotated[int, gauge("quire_topic_slow_consumers", "Those without credit while messages wait.")]
+    depth: Annotated[int, gauge("quire_topic_messages", "Stored messages.")]
+    bytes: Annotated[int, gauge("quire_topic_bytes", "Size of the stored messages in bytes.")]
+    resident_bytes: Annotated[int, gauge("quire_topic_resident_bytes", "Memory of resident messages in bytes.")]
+    prioritized: Annotated[bool, doc("Whether messages of higher priority are delivered first.")]
+    consumers: Annotated[int, gauge("quire_topic_consumers", "Consumers, including those of durable subscriptions.")]
+    slow_consumers: Annotated[int, gauge("quire_topic_slow_consumers", "Slow consumers.")]
     durables: Annotated[int, gauge("quire_topic_durable_subscriptions", "Durable subscriptions.")]
-    offline_durables: Annotated[int, gauge("quire_topic_offline_durable_subscriptions", "Those without a consumer.")]
-    pending: Annotated[int, gauge("quire_topic_pending_messages", "Messages that wait for plain subscriptions.")]
-    backlog: Annotated[
-        int,
-        gauge(
-            "quire_topic_backlog_messages",
-            "Messages durable subscriptions have not finished, once for each of these.",
-        ),
+    offline_durables: Annotated[
+        int, gauge("quire_topic_offline_durable_subscriptions", "Offline durable subscriptions.")
     ]
-    enqueued: Annotated[int, counter("quire_topic_enqueued_messages", "Messages that were sent to it.")]
-    dispatched: Annotated[int, counter("quire_topic_dispatched_messages", "Deliveries to plain subscriptions.")]
-    dequeued: Annotated[int, counter("quire_topic_dequeued_messages", "Messages that these acknowledged.")]
-    redelivered: Annotated[int, counter("quire_topic_redelivered_messages", "Deliveries to these that came back.")]
+    pending: Annotated[int, gauge("quire_topic_pending_messages", "Messages that wait for non-durable subscriptions.")]
+    backlog: Annotated[int, gauge("quire_topic_backlog_messages", "Unfinished messages of all durable subscriptions.")]
+    enqueued: Annotated[int, counter("quire_topic_enqueued_messages", "Messages that were sent to the topic.")]
+    dispatched: Annotated[int, counter("quire_topic_dispatched_messages", "Deliveries to non-durable subscriptions.")]
+    dequeued: Annotated[
+        int, counter("quire_topic_dequeued_messages", "Messages that non-durable subscriptions acknowledged.")
+    ]
+    redelivered: Annotated[
+        int,
+        counter("quire_topic_redelivered_messages", "Messages that non-durable subscriptions returned for redelivery."),
+    ]
     expired: Annotated[
-        int, counter("quire_topic_expired_messages", "Messages that expired while they waited for these.")
+        int,
+        counter(
+            "quire_topic_expired_messages", "Messages that expired while they waited for non-durable subscriptions."
+        ),
     ]
     discarded_for_pending_limit: Annotated[
         int,
         counter(
-            "quire_topic_discarded_messages", "Messages discarded for slow plain subscriptions.", cause="pending-limit"
+            "quire_topic_discarded_messages",
+            "Messages discarded for slow non-durable subscriptions, by cause.",
+            cause="pending-limit",
         ),
     ]
     discarded_for_memory_limit: Annotated[
-        int, counter("quire_topic_discarded_messages", "Those that found no memory.", cause="memory-limit")
+        int,
+        counter(
+            "quire_topic_discarded_messages", "Messages discarded because they found no memory.", cause="memory-limit"
+        ),
     ]
-    dead_lettered: Annotated[int, counter("quire_topic_dead_lettered_messages", "Those that became dead letters.")]
+    dead_lettered: Annotated[
+        int,
+        counter(
+            "quire_topic_dead_lettered_messages", "Messages of non-durable subscriptions that became dead letters."
+        ),
+    ]
     subscriptions: Annotated[
-        list[TopicSubscriptionStatus], doc("Its subscriptions: plain ones, then durable ones, in the order they came.")
+        list[TopicSubscriptionStatus],
+        doc("The subscriptions: first non-durable, then durable ones."),
     ]
-    producers_held: Annotated[list[HeldProducer], doc("Producers that wait to send to it.")]
+    producers_held: Annotated[list[HeldProducer], doc("The held producers of the topic.")]
 
 
 class DurableStatus(Status, frozen=True):
     """A durable subscription. Counters begin at zero when the broker starts; the others are exact at any time."""
 
-    client_id: Annotated[str, doc("Its client id.")]
-    name: Annotated[str, doc("What the client calls it.")]
-    topic: Annotated[str, doc("Its topic.")]
-    selector: Annotated[str | None, doc("Which messages it wants; null for all.")]
-    no_local: Annotated[bool, doc("Whether it does not want what its own connection sends.")]
-    depth: Annotated[int, doc("How many messages it has not finished, those in flight included.")]
-    in_flight: Annotated[int, doc("How many of them its consumer has.")]
-    bytes: Annotated[int, doc("Their size.")]
-    resident_bytes: Annotated[int, doc("What they take in memory.")]
-    holes: Annotated[int, doc("How many holes there are in what it has finished.")]
+    client_id: Annotated[str, doc("The client id.")]
+    name: Annotated[str, doc("The name of the subscription.")]
+    topic: Annotated[str, doc("The topic.")]
+    selector: Annotated[str | None, doc("The selector; null for none.")]
+    no_local: Annotated[bool, doc("Whether it ignores messages that its own connection sends.")]
+    depth: Annotated[int, doc("The number of unfinished messages, including those in flight.")]
+    in_flight: Annotated[int, doc("How many of them are in flight.")]
+    bytes: Annotated[int, doc("The size of the unfinished messages in bytes.")]
+    resident_bytes: Annotated[int, doc("The memory of its resident messages in bytes.")]
+    holes: Annotated[int, doc("The number of holes in its ack set.")]
     delayed: Annotated[int, doc("How many messages wait for the time of their redelivery.")]
-    enqueued: Annotated[int, doc("How many messages came.")]
-    dequeued: Annotated[int, doc("How many were acknowledged.")]
-    dispatched: Annotated[int, doc("How often a message was given to its consumer.")]
-    redelivered: Annotated[int, doc("How often one came back.")]
-    expired: Annotated[int, doc("How many expired.")]
-    dead_lettered: Annotated[int, doc("How many became dead letters.")]
-    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if it is not known.")]
-    offline_seconds: Annotated[float | None, doc("For how long it has had no consumer; null while it has one.")]
-    blocked: Annotated[Blocked | None, doc("Why its messages cannot be given out; null if nothing is in the way.")]
-    consumers: Annotated[list[Consumer], doc("Its consumer, if it is there.")]
+    enqueued: Annotated[int, doc("The number of messages that the topic received for it.")]
+    dequeued: Annotated[int, doc("The number of acknowledged messages.")]
+    dispatched: Annotated[int, doc("The number of deliveries to its consumer.")]
+    redelivered: Annotated[int, doc("The number of messages returned for redelivery.")]
+    expired: Annotated[int, doc("The number of expired messages.")]
+    dead_lettered: Annotated[int, doc("The number of messages that became dead letters.")]
+    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if unknown.")]
+    offline_seconds: Annotated[float | None, doc("For how long it has been offline; null while it has a consumer.")]
+    blocked: Annotated[Blocked | None, doc("Why the subscription is blocked; null if it is not.")]
+    consumers: Annotated[list[Consumer], doc("The consumer; empty while it is offline.")]
 
 
 class TopicStatusReader:
@@ -116,7 +125,6 @@ class TopicStatusReader:
         self._queues = queues
 
     def topic(self, topic: "Topic") -> TopicStatus:
-        """All that is known of a topic."""
         now, written = self._broker.core.clock.monotonic(), f"/topic/{topic.destination.name}"
         durables, consumers = topic.durables, topic.subscriptions
         return TopicStatus(
@@ -130,13 +138,13 @@ class TopicStatusReader:
             discarded_for_memory_limit=topic.discarded[MEMORY_LIMIT],
             dead_lettered=topic.dead_lettered,
             subscriptions=[
-                *[_plain(source, now) for source in topic.plain], *[_durable(durable, now) for durable in durables]
+                *[_non_durable(source, now) for source in topic.plain],
+                *[_durable(durable, now) for durable in durables],
             ],
             producers_held=held_producers(self._broker, written),
         )  # fmt: skip
 
     def durable(self, durable: "DurableSubscription") -> DurableStatus:
-        """All that is known of a durable subscription."""
         definition, clock = durable.definition, self._broker.core.clock
         offline = None if durable.subscriptions else max(clock.now_ms() - durable.offline_since, 0) / 1000
         return DurableStatus(
@@ -152,7 +160,7 @@ class TopicStatusReader:
         )  # fmt: skip
 
 
-def _plain(source: "TopicSubscription", now: float) -> TopicSubscriptionStatus:
+def _non_durable(source: "TopicSubscription", now: float) -> TopicSubscriptionStatus:
     known = consumer(source.subscription, now)
     return TopicSubscriptionStatus(
         client_id=None, name=None, connection=known.connection, id=known.id, selector=known.selector,

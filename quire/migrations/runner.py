@@ -13,19 +13,12 @@ from quire.store.urls import shown, store_exists, store_for_url, store_path
 
 
 class MigrationReport(NamedTuple):
-    """What a migration did, or would do.
+    """What a migration did, or would do."""
 
-    Attributes:
-        found: the format the store had.
-        current: the format it has now.
-        steps: what each step does, in their order; none if there was nothing to do.
-        backup: where the store as it was is kept: a directory, a file, or a schema of the database; empty for none.
-    """
-
-    found: int
-    current: int
-    steps: tuple[str, ...]
-    backup: str = ""
+    found: int  # the format before
+    current: int  # the format after
+    steps: tuple[str, ...]  # what each step does
+    backup: str = ""  # a directory, a file, or a schema of the database; empty for none
 
     def sentence(self, verb: str) -> str:
         """What was done, for people; the verb is "migrated" or "would migrate"."""
@@ -34,10 +27,7 @@ class MigrationReport(NamedTuple):
 
 
 def prepare(url: str) -> MigrationReport | None:
-    """Migrate a store with an older format, with a backup, before it is opened; the caller has its lock.
-
-    Returns None if there was nothing to do. After an error the store is unchanged.
-    """
+    """Migrate an older store, with a backup, before it is opened; the caller has its lock. None: nothing to do."""
     if url == "memory:" or not store_exists(url):
         return None
     with closing(_migration(url)) as migration:

@@ -16,11 +16,7 @@ class StoreMigration(ABC):
 
     @abstractmethod
     def upgrade(self, found: int, backup: str) -> str:
-        """Take every step from a format, all or none, also if the process crashes.
-
-        ``backup`` is appended to the store's name for a backup, and empty for none; returns where the backup is.
-        """
+        """Take every step from a format, all or none; ``backup`` is the suffix of a backup, whose place is returned."""
 
     def close(self) -> None:
-        """Close what was opened."""
         return

@@ -40,12 +40,12 @@ _MAX_DIGITS = 40
 """A whole number within 64 bits needs 22 octal digits; some leading zeros do no harm."""
 
 _ADVICE = {
-    "'": "the text that begins here has no end: write a single quote behind it, and two for one inside it",
-    '"': "the name that begins here has no end: write a double quote behind it",
+    "'": "the text that begins here has no end: end it with a single quote, and write a quote inside it twice",
+    '"': "the name that begins here has no end: end it with a double quote",
     "!": "'!' has no meaning: write <> for unequal, NOT for the opposite",
 } | dict.fromkeys(
     "0123456789.",
-    "no number can be read here: write 10, 0x0A, 012 (octal), 1.5 or 1E3; names with a dot stand in double quotes",
+    "this is not a number: write 10, 0x0A, 012 (octal), 1.5 or 1E3; names with a dot stand in double quotes",
 )
 
 

@@ -225,7 +225,7 @@ class _Parser:
 
     def _as_condition(self, expression: Expression, start: Token) -> Expression:
         if kind_of(expression) in (Kind.NUMBER, Kind.TEXT):
-            raise self._invalid(start, f"this is {kind_of(expression).value} and no condition: compare it")
+            raise self._invalid(start, f"this is {kind_of(expression).value} and not a condition: compare it")
         return expression
 
     def _number(self, part: Callable[[], Expression]) -> Expression:
@@ -239,7 +239,7 @@ class _Parser:
 
     def _as_header(self, expression: Expression, start: Token, keyword: str) -> Header:
         if not isinstance(expression, Header):
-            raise self._invalid(start, f"{keyword} asks about a header: write its name before it")
+            raise self._invalid(start, f"{keyword} needs the name of a header before it")
         return expression
 
     # Tokens.

@@ -14,49 +14,29 @@ _KEYS = ("queue", "topic", "forward_to", "forward_only")
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """One place to which a composite forwards.
+    """One place to which a composite forwards."""
 
-    Attributes:
-        destination: with its prefix: ``queue://orders``.
-        selector: only messages that this selector matches go there; empty for all.
-    """
-
-    destination: str
-    selector: str = ""
+    destination: str  # with its prefix: ``queue://orders``
+    selector: str = ""  # only messages that this selector matches go there; empty for all
 
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """An entry of ``[[composites]]`` (ActiveMQ's ``compositeQueue`` and ``compositeTopic``).
+    """An entry of ``[[composites]]`` (ActiveMQ's ``compositeQueue`` and ``compositeTopic``)."""
 
-    Attributes:
-        destination: where producers send.
-        forward_to: where copies of their messages go.
-        forward_only: whether nothing stays in the destination itself.
-    """
-
-    destination: Destination
-    forward_to: tuple[Forward, ...]
-    forward_only: bool = True
+    destination: Destination  # where producers send
+    forward_to: tuple[Forward, ...]  # where copies of their messages go
+    forward_only: bool = True  # whether nothing stays in the destination itself
 
 
 def read_composites(tables: object, origin: str) -> tuple[Composite, ...]:
-    """Read the entries of ``[[composites]]``.
-
-    Args:
-        tables: what the file has under ``composites``.
-        origin: where that is: ``file NAME``.
-
-    Raises:
-        InvalidSettings: an entry has an unknown key or a wrong value, names a destination that another one names, or
-            forwards to nowhere, to itself, or twice to the same destination.
-    """
+    """Read the entries of ``[[composites]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
     found: dict[Destination, Composite] = {}
     for number, table in enumerate(tables_of(tables, "composites", origin), 1):
         place = f"{origin}, composite {number}"
         composite = _composite(table, place)
         if composite.destination in found:
-            raise _wrong("composites", str(composite.destination), place, "another composite has this name")
+            raise _wrong("composites", str(composite.destination), place, "another composite destination has this name")
         found[composite.destination] = composite
     return tuple(found.values())
 
@@ -83,7 +63,9 @@ def _forwards(items: object, composite: Destination, origin: str) -> tuple[Forwa
     for item in items if isinstance(items, list) else ():
         forward = _forward(item, origin)
         if forward.destination in (*found, str(composite)):
-            raise _wrong("forward_to", item, origin, "a composite forwards to others, to each one once")
+            raise _wrong(
+                "forward_to", item, origin, "a composite destination forwards to other destinations, to each one once"
+            )
         found[forward.destination] = forward
     if not found:
         raise _wrong("forward_to", items, origin, 'a list such as ["queue://A", {destination = "topic://B"}]')
@@ -94,7 +76,7 @@ def _forward(item: object, origin: str) -> Forward:
     written = item if isinstance(item, dict) else {"destination": item}
     try:
         if not {"destination"} <= written.keys() <= {"destination", "selector"}:
-            raise ValueError("write destination, and selector if only some messages go there")
+            raise ValueError("write destination, and selector to forward only some messages")
         kind, name = split_prefix(_text(written["destination"]))
         destination = checked(kind or DestinationKind.QUEUE, name)
         return Forward(str(destination), _text(written.get("selector", "")))

@@ -13,14 +13,7 @@ MOST_SHOWN = 1000
 
 
 class Setting(NamedTuple):
-    """A setting as it stands.
-
-    Attributes:
-        key: ``section.key``.
-        value: sizes in bytes, durations in seconds.
-        origin: ``default``, ``file NAME``, ``environment NAME``, ``flag``, ``policy PATTERN (file NAME, entry N)``, or
-            the key of the setting that it follows.
-    """
+    """The value of a setting; its origin is a text such as ``default``, ``file NAME`` or ``environment NAME``."""
 
     key: str
     value: Any
@@ -28,19 +21,12 @@ class Setting(NamedTuple):
 
 
 class Key(NamedTuple):
-    """One setting's declaration.
+    """One setting's declaration."""
 
-    Attributes:
-        name: ``section.key``, or only ``key`` at the top of the file.
-        default: its value when nobody says anything.
-        kind: what it may be.
-        text: what it is for.
-    """
-
-    name: str
-    default: Any
-    kind: Kind
-    text: str
+    name: str  # ``section.key``, or only ``key`` at the top of the file
+    default: Any  # its value if it is not set
+    kind: Kind  # what it may be
+    text: str  # what it is for
 
     @property
     def variable(self) -> str:
@@ -48,11 +34,7 @@ class Key(NamedTuple):
         return "QUIRE_" + self.name.replace(".", "__").upper()
 
     def read(self, value: object, origin: str) -> Setting:
-        """Read a value as somebody wrote it.
-
-        Raises:
-            InvalidSettings: it is not allowed; ``data`` has ``key``, ``value`` and ``origin``.
-        """
+        """Read a value; ``InvalidSettings`` has ``key``, ``value`` and ``origin``."""
         try:
             return Setting(self.name, self.kind.parse(value), origin)
         except (ValueError, ArithmeticError) as error:
@@ -78,47 +60,27 @@ def declare(default: Any, kind: Kind, text: str) -> Any:
 
 
 def keys_of(section: Any, prefix: str = "") -> Iterator[Key]:
-    """The settings that a dataclass declares, in its order.
-
-    Args:
-        section: the dataclass.
-        prefix: what its keys' names begin with: ``stomp.``.
-    """
+    """The settings that a dataclass declares, in its order; ``prefix`` is its section with a dot."""
     for part in fields(section):
         if "kind" in part.metadata:
             yield Key(prefix + part.name, part.default, part.metadata["kind"], part.metadata["text"])
 
 
 def unknown(name: str, origin: str, known: Iterable[str]) -> InvalidSettings:
-    """The error that says that a key is no setting, with the one that may have been meant.
-
-    Args:
-        name: what was written.
-        origin: where.
-        known: the keys that are allowed there.
-    """
+    """The error for an unknown key, with the known one that may have been meant."""
     names = list(known)
     lasts = {key.rpartition(".")[2]: key for key in reversed(names)}
     near = difflib.get_close_matches(name, names, n=1) or [
         lasts[last] for last in difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
     ]
-    hint = f"did you mean {near[0]}?" if near else "`quire config init -` prints all there are"
-    return InvalidSettings(f"{name} ({origin}) is no setting; {hint}", key=name, origin=origin)
+    hint = f"did you mean {near[0]}?" if near else "`quire config init -` prints all settings"
+    return InvalidSettings(f"{name} ({origin}) is not a setting; {hint}", key=name, origin=origin)
 
 
 def tables_of(value: object, name: str, origin: str) -> list[dict[str, Any]]:
-    """The entries of an array of tables.
-
-    Args:
-        value: what the file has under its name.
-        name: the name.
-        origin: where that is.
-
-    Raises:
-        InvalidSettings: it is no array of tables.
-    """
+    """The entries of an array of tables; ``InvalidSettings`` if it is anything else."""
     if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
         raise InvalidSettings(
-            f"{name} ({origin}) are not written so: begin each entry with [[{name}]]", key=name, origin=origin
+            f"{name} ({origin}) have another form: begin each entry with [[{name}]]", key=name, origin=origin
         )
     return value

@@ -30,7 +30,9 @@ class BrokerSettings:
     name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
     expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
     max_destinations: int = _key(
-        50_000, count(1), "The maximum number of destinations: queues, topics, partitions of streams, temporary ones."
+        50_000,
+        count(1),
+        "The maximum number of destinations: queues, topics, partitions of streams, temporary destinations.",
     )
     max_durable_subscriptions: int = _key(
         50_000, count(1),
@@ -49,7 +51,9 @@ class StoreSettings:
         choice("always", "interval", "never"),
         "When a commit is on disk: before it is confirmed, within a second, or when the operating system decides.",
     )
-    limit: int = _key(100 * 10**9, size(1), "How many bytes of messages the store may have; then producers are held.")
+    limit: int = _key(
+        100 * 10**9, size(1), "How many bytes of messages the store may have before the broker holds producers."
+    )
     disk_free_limit: int = _key(
         64 * 2**20,
         size(0),
@@ -70,7 +74,9 @@ class SpoolSettings:
     """Section ``spool``."""
 
     limit: int = _key(
-        10 * 10**9, size(1), "How many bytes of non-persistent messages the spool may have; then producers are held."
+        10 * 10**9,
+        size(1),
+        "How many bytes of non-persistent messages the spool may have before the broker holds producers.",
     )
 
 
@@ -97,7 +103,9 @@ class HttpSettings:
     max_connections: int = _key(1000, count(1), "How many HTTP connections may be open at once.")
     header_timeout: float = _key(20.0, duration(0.001), "How long the head of an HTTP request may take to arrive.")
     body_timeout: float = _key(
-        30.0, duration(0.001), "How long the body of an HTTP request may take to arrive; then it needs 1 kB a second."
+        30.0,
+        duration(0.001),
+        "How long the body of an HTTP request may take to arrive; after that at least 1 kB a second must arrive.",
     )
 
 
@@ -111,7 +119,7 @@ class BulkSettings:
         "free port.",
     )  # fmt: skip
     idle_limit: float = _key(
-        300.0, duration(1), "How long the bulk server may be idle; then it ends, until it is needed again."
+        300.0, duration(1), "How long the bulk server may be idle before it ends; the broker starts it again on demand."
     )
 
 
@@ -119,16 +127,16 @@ class BulkSettings:
 class ProducerSettings:
     """Section ``producer``."""
 
-    hold_limit: float = _key(30.0, duration(0), "How long a producer may be held; then it gets an error.")
+    hold_limit: float = _key(30.0, duration(0), "How long a producer may be held before it gets an error.")
     id_cache_size: int = _key(
         20_000,
         count(1),
-        "How many producers that number their sends the broker remembers: those that sent last.",
+        "How many producers that number their sends the broker remembers; it forgets the one that sent least recently.",
     )
     id_max_age: float = _key(
         0.0,
         duration(0),
-        "How long a producer that numbers its sends may be silent before it is forgotten. 0: no limit.",
+        "How long a producer that numbers its sends may be silent before the broker forgets it. 0: no limit.",
     )
 
 
@@ -139,7 +147,7 @@ class TransactionSettings:
     max_messages: int = _key(100_000, count(1), "How many messages a transaction may send and acknowledge.")
     max_size: int = _key(0, size(0), "How many bytes of messages a transaction may send. 0: as many as memory.limit.")
     max_age: float = _key(
-        600.0, duration(0), "How long a transaction may be open before it is rolled back. 0: no limit."
+        600.0, duration(0), "How long a transaction may be open before the broker rolls it back. 0: no limit."
     )
 
 

@@ -21,35 +21,19 @@ def _literal(value: str | float) -> str:
 
 
 class Kind(NamedTuple):
-    """What a key's value may be.
+    """What a key's value may be."""
 
-    Attributes:
-        allowed: what may be written, for people.
-        parse: reads a value from a file, a variable or a flag; raises ValueError.
-        write: writes a value as TOML.
-    """
-
-    allowed: str
-    parse: Callable[[object], Any]
-    write: Callable[[Any], str] = _literal
+    allowed: str  # what may be written, for people
+    parse: Callable[[object], Any]  # reads a value from a file, a variable or a flag; raises ValueError
+    write: Callable[[Any], str] = _literal  # writes a value as TOML
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Read an address.
-
-    Args:
-        text: ``127.0.0.1:61613``, ``localhost:0``, ``[::1]:61613``; no host means every interface.
-
-    Returns:
-        Host (without brackets) and port.
-
-    Raises:
-        ValueError: it is no address.
-    """
+    """The host, without brackets, and the port of ``127.0.0.1:61613`` or ``[::1]:61613``; no host: all interfaces."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
-        raise ValueError(f"{text!r} is no address: write HOST:PORT or [IPV6]:PORT")
+        raise ValueError(f"{text!r} is not an address: write HOST:PORT or [IPV6]:PORT")
     return host[1:-1] if bracketed else host, int(port)
 
 

@@ -18,15 +18,15 @@ ENTRIES = ("policies", "composites")
 """What the file has besides keys: arrays of tables."""
 
 EXAMPLES = """
-# What some destinations have of their own: a pattern, and any keys of [policy]. Of several entries that match, the most
-# specific one wins, key by key. Without queue:// or topic:// an entry is for both.
+# Policies of some destinations: a pattern, and any keys of [policy]. Of several entries that match, the most
+# specific one wins, key by key. Without queue:// or topic:// an entry applies to both.
 
 #[[policies]]
 #destination = "queue://orders.>"
 #maximum_redeliveries = 3
 #dead_letter_strategy = "individual"
 
-# Composite destinations: what is sent to one is forwarded to others.
+# Composite destinations: the broker forwards their messages to other destinations.
 
 #[[composites]]
 #queue = "orders"
@@ -44,7 +44,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
         flags: values from the command line by key (``stomp.address``); None means not given.
 
     Returns:
-        The settings, each key from where it is said most strongly.
+        The settings; flags override the environment, the environment overrides the file.
 
     Raises:
         InvalidSettings: a key is unknown or a value is not allowed; ``data`` has ``key``, ``value`` and ``origin``.
@@ -72,19 +72,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
 
 
 def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> list[Setting]:
-    """Say of every setting what it is and where it comes from.
-
-    Args:
-        file: as ``load``.
-        environ: as ``load``.
-        flags: as ``load``.
-
-    Returns:
-        One entry per key, in the order of ``KEYS``.
-
-    Raises:
-        InvalidSettings: as ``load``.
-    """
+    """Every setting with its value and origin, in the order of ``KEYS``; the arguments are those of ``load``."""
     found = {key.name: Setting(key.name, key.default, "default") for key in KEYS.values()}
     for name, value, origin in (*_from_file(file), *_from_environment(environ), *_from_flags(flags)):
         if name not in KEYS:
@@ -98,14 +86,14 @@ def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, o
 
 def commented_file() -> str:
     """A settings file with every key, its default and its meaning, and examples of entries, all commented out."""
-    lines = ["# Settings of a Quire broker. Each line shows a default; take the # away to change it."]
+    lines = ["# Settings of a Quire broker. Each line shows a default; remove the # to change it."]
     section = ""
     for key in KEYS.values():
         head, dot, name = key.name.rpartition(".")
         if dot and head != section:
             section = head
             lines += ["", f"[{section}]"]
-        lines += ["", f"# {key.text}", f"# It is {key.kind.allowed}.", f"#{name} = {key.kind.write(key.default)}"]
+        lines += ["", f"# {key.text}", f"# Allowed: {key.kind.allowed}.", f"#{name} = {key.kind.write(key.default)}"]
     return "\n".join(lines) + "\n" + EXAMPLES
 
 
@@ -138,7 +126,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
             raise unknown(variable.removeprefix("QUIRE_").replace("__", ".").lower(), origin, KEYS)
         elif variable in slips:
             raise InvalidSettings(
-                f"{variable} is no setting; did you mean {slips[variable]}, with two underscores?",
+                f"{variable} is not a setting; did you mean {slips[variable]}, with two underscores?",
                 key=names[slips[variable]], origin=origin,
             )  # fmt: skip
 

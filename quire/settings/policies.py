@@ -18,19 +18,12 @@ _KEYS = {key.name: key for key in keys_of(Policy)}
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """One entry of ``[[policies]]``.
+    """One entry of ``[[policies]]``."""
 
-    Attributes:
-        kind: the kind of destination it is for; None for every kind.
-        pattern: the names it is for.
-        values: the keys of ``Policy`` that it sets.
-        origin: ``policy PATTERN (file NAME, entry N)``.
-    """
-
-    kind: DestinationKind | None
-    pattern: Pattern
-    values: Mapping[str, Any]
-    origin: str
+    kind: DestinationKind | None  # the kind of destination it is for; None for every kind
+    pattern: Pattern  # the names it is for
+    values: Mapping[str, Any]  # the keys of ``Policy`` that it sets
+    origin: str  # ``policy PATTERN (file NAME, entry N)``
 
     def matches(self, destination: Destination) -> bool:
         """Whether it is for a destination."""
@@ -83,11 +76,7 @@ class Policies:
         return policy
 
     def explain(self, destination: Destination) -> list[Setting]:
-        """Say of every key what it is for a destination, and where the value comes from.
-
-        Returns:
-            One entry per key, ``policy.queue_prefetch`` say, in the order of ``Policy``.
-        """
+        """Every key of the policy of a destination with its value and origin, in the order of ``Policy``."""
         found = {
             name: Setting(f"policy.{name}", getattr(self.base, name), self.origins.get(name, "default"))
             for name in _KEYS
@@ -116,15 +105,7 @@ def _rank(numbered: tuple[int, PolicyEntry]) -> tuple[Any, ...]:
 
 
 def read_policies(tables: object, origin: str) -> tuple[PolicyEntry, ...]:
-    """Read the entries of ``[[policies]]``.
-
-    Args:
-        tables: what the file has under ``policies``.
-        origin: where that is: ``file NAME``.
-
-    Raises:
-        InvalidSettings: an entry has no ``destination``, a key that is none of a policy's, or a wrong value.
-    """
+    """Read the entries of ``[[policies]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
     numbered = enumerate(tables_of(tables, "policies", origin), 1)
     return tuple(_entry(table, f"{origin}, entry {number}") for number, table in numbered)
 

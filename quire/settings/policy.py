@@ -29,9 +29,11 @@ class Policy:
     """
 
     queue_prefetch: int = _key(1000, count(1), "The prefetch of consumers of a queue that request none.")
-    topic_prefetch: int = _key(32767, count(1), "The same for a consumer of a topic.")
-    durable_topic_prefetch: int = _key(100, count(1), "The same for a durable subscription.")
-    queue_browser_prefetch: int = _key(500, count(1), "The same for a browser of a queue.")
+    topic_prefetch: int = _key(32767, count(1), "The prefetch of consumers of a topic that request none.")
+    durable_topic_prefetch: int = _key(
+        100, count(1), "The prefetch of consumers of a durable subscription that request none."
+    )
+    queue_browser_prefetch: int = _key(500, count(1), "The prefetch of browsers of a queue that request none.")
     use_prefetch_extension: bool = _key(
         True, SWITCH, "Whether messages acknowledged in an open transaction extend the prefetch."
     )
@@ -43,7 +45,9 @@ class Policy:
         False, SWITCH, "Whether a queue or a topic delivers messages of higher priority first."
     )
     strict_order_dispatch: bool = _key(
-        False, SWITCH, "Whether one consumer is filled before the next one gets anything, instead of round robin."
+        False,
+        SWITCH,
+        "Whether the broker fills the prefetch of one consumer before it serves the next one, instead of round robin.",
     )
     use_consumer_priority: bool = _key(True, SWITCH, "Whether consumers of higher priority are served first.")
     all_consumers_exclusive_by_default: bool = _key(
@@ -55,7 +59,7 @@ class Policy:
     time_before_dispatch_starts: float = _key(
         0.0,
         duration(0),
-        "How long a queue waits for them at most, from the first one on. Without a number: how long it waits.",
+        "How long a queue waits at most for these consumers after its first one. If their number is 0: always so long.",
     )
     rebalance_message_groups: bool = _key(
         False, SWITCH, "Whether the message groups of a queue are rebalanced when a consumer joins."
@@ -63,7 +67,9 @@ class Policy:
 
     maximum_redeliveries: int = _key(6, count(-1), "How often a failed message is redelivered. -1: no limit.")
     initial_redelivery_delay: float = _key(1.0, duration(0), "How long a message waits before its first redelivery.")
-    redelivery_delay: float = _key(1.0, duration(0), "How long it waits before each later one, without back-off.")
+    redelivery_delay: float = _key(
+        1.0, duration(0), "How long a message waits before each later redelivery, without back-off."
+    )
     maximum_redelivery_delay: float = _key(-1.0, unless_none(duration(0)), "The longest delay of exponential back-off.")
     use_exponential_back_off: bool = _key(
         False, SWITCH, "Whether each delay is the previous one times `back_off_multiplier`."
@@ -87,7 +93,7 @@ class Policy:
     dead_letter_strategy: Literal["shared", "individual", "discarding"] = _key(
         "shared",
         choice("shared", "individual", "discarding"),
-        "Where dead letters go: all to `dead_letter_queue`, each to its destination's own, or nowhere.",
+        "Where dead letters go: all to `dead_letter_queue`, to the dead letter queue of each destination, or nowhere.",
     )
     dead_letter_queue: str = _key("ActiveMQ.DLQ", QUEUE_NAME, "The queue of all dead letters; strategy shared.")
     queue_prefix: str = _key(
@@ -108,10 +114,10 @@ class Policy:
         False, SWITCH, "Whether each durable subscription has its own dead letter destination; strategy individual."
     )
     process_expired: bool = _key(
-        True, SWITCH, "Whether expired messages become dead letters; otherwise they are dropped."
+        True, SWITCH, "Whether expired messages become dead letters; otherwise the broker removes them."
     )
     process_non_persistent: bool = _key(
-        True, SWITCH, "Whether failed non-persistent messages become dead letters; otherwise they are dropped."
+        True, SWITCH, "Whether failed non-persistent messages become dead letters; otherwise the broker removes them."
     )
     dead_letter_expiration: float = _key(0.0, duration(0), "The time to live of dead letters. 0: they do not expire.")
 
@@ -121,7 +127,7 @@ class Policy:
     message_eviction_strategy: Literal["oldest", "oldest-with-lowest-priority", "unique-property"] = _key(
         "oldest",
         choice("oldest", "oldest-with-lowest-priority", "unique-property"),
-        "Which waiting message is discarded when there are more.",
+        "Which message is discarded when more messages wait than the limit allows.",
     )
     eviction_property: str = _key(
         "",
@@ -240,17 +246,17 @@ class Policy:
         0.0, duration(0), "The time to live of messages that are sent without one. 0: they do not expire."
     )
     ttl_ceiling: float = _key(0.0, duration(0), "The longest time to live of a message. 0: no limit.")
-    future_only: bool = _key(False, SWITCH, "Whether these two only make an expiration later.")
+    future_only: bool = _key(False, SWITCH, "Whether the two settings above may only make an expiration later.")
 
-    advisory_for_slow_consumers: bool = _key(False, SWITCH, "Whether there are advisories about slow consumers.")
-    advisory_when_full: bool = _key(False, SWITCH, "Whether there are advisories about limits that are reached.")
+    advisory_for_slow_consumers: bool = _key(False, SWITCH, "Whether the broker sends advisories about slow consumers.")
+    advisory_when_full: bool = _key(False, SWITCH, "Whether the broker sends advisories about limits that are reached.")
     advisory_for_discarding_messages: bool = _key(
-        False, SWITCH, "Whether there are advisories about messages discarded for slow subscriptions."
+        False, SWITCH, "Whether the broker sends advisories about messages discarded for slow subscriptions."
     )
-    advisory_for_dead_letters: bool = _key(False, SWITCH, "Whether there are advisories about dead letters.")
-    advisory_for_expired: bool = _key(False, SWITCH, "Whether there are advisories about expired messages.")
+    advisory_for_dead_letters: bool = _key(False, SWITCH, "Whether the broker sends advisories about dead letters.")
+    advisory_for_expired: bool = _key(False, SWITCH, "Whether the broker sends advisories about expired messages.")
     send_advisory_if_no_consumers: bool = _key(
-        False, SWITCH, "Whether there are advisories about messages that arrive while there is no consumer."
+        False, SWITCH, "Whether the broker sends advisories about messages that arrive while there is no consumer."
     )
 
     def contradictions(self) -> dict[str, str]:
@@ -276,7 +282,7 @@ class Policy:
             ),
             "queue_prefix": (
                 individual and self.use_queue_for_queue_messages and not self.queue_prefix + self.queue_suffix,
-                "makes a queue its own dead letter queue: set it or queue_suffix",
+                "makes a queue its own dead letter queue: set this prefix or the suffix",
             ),
             "topic_prefix": (
                 individual and not self.use_queue_for_topic_messages and not self.topic_prefix + self.topic_suffix,

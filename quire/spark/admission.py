@@ -18,7 +18,6 @@ class Backlog(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many offsets there are."""
         return self.end - self.first
 
 
@@ -31,11 +30,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, options: Options, limit: ReadLimit) -> "Limits":
-        """The limits that hold now.
-
-        Spark knows one limit of a source at a time, and hands it back, unless the trigger wants everything there is.
-        The others stand in the options.
-        """
+        """The limits that hold now: Spark hands back one of them, unless the trigger wants everything."""
         if isinstance(limit, ReadAllAvailable):
             return cls()
         limits = cls(options.max_offsets_per_trigger, options.max_bytes_per_trigger, options.min_offsets_per_trigger)

@@ -40,13 +40,13 @@ class BatchReader(DataSourceReader):
         with explaining(), self._source.lanes() as lanes:
             chosen = select(lanes, self._options)
             if not chosen and self._options.fail_on_no_match:
-                text = f"nothing matches subscribePattern {self._options.subscribe_pattern}, of {named(lanes)}"
-                raise UnknownDestination(f"{text}; with failOnNoMatch=false nothing is read")
+                pattern = self._options.subscribe_pattern
+                text = f"no destination matches subscribePattern {pattern}; there are {named(lanes)}"
+                raise UnknownDestination(f"{text}; with failOnNoMatch=false the read returns no rows")
             found = [(part, bounds(lanes, part, self._options, self.conditions)) for part in chosen]
             return [Task(parts) for parts in tasks(lanes, found, self._options.min_partitions)] or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one task."""
         assert isinstance(partition, Task)
         with explaining(), self._source.reader() as read:
             for part in partition.parts:
@@ -59,10 +59,7 @@ class FilteringBatchReader(BatchReader):
     """Reads what the options and filters ask for."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over the filters that the source can apply; give back the others.
-
-        Destination, partition and offset decide what is read; so does time in streams. The others spare Spark the rows.
-        """
+        """Take over the filters that the source can apply; give back the others."""
         for given in filters:
             condition = condition_of(given)
             if condition is None:
@@ -72,11 +69,6 @@ class FilteringBatchReader(BatchReader):
 
 
 def reader_class() -> type[BatchReader]:
-    """The class of reader that Spark takes here.
-
-    Filter push-down is switched off in Spark by default (``spark.sql.python.filterPushdown.enabled``), and then a
-    reader that has ``pushFilters`` is refused. Where it is on, and there are filters, Spark plans the read in a worker
-    of a module of its own.
-    """
+    """The reader for this worker: Spark refuses ``pushFilters`` unless push-down is on."""
     is_pushing = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
     return FilteringBatchReader if is_pushing else BatchReader

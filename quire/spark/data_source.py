@@ -18,11 +18,7 @@ from quire.spark.writing.writers import BatchWriter, StreamWriter
 
 
 class QuireDataSource(DataSource):
-    """Messages of a store or a broker as rows: ``spark.read.format("quire")``, ``spark.readStream.format("quire")``.
-
-    A schema that is given (``.schema("offset bigint, value binary")``) names the columns that are read: others are not
-    even made.
-    """
+    """Messages as rows: ``spark.read.format("quire")``. A given schema names the columns to read."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,22 +26,18 @@ class QuireDataSource(DataSource):
         return "quire"
 
     def schema(self) -> StructType:
-        """The columns of a read."""
         with explaining():
             return read_schema(headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read."""
         with explaining():
             return reader_class()(Options.of(self.options, Use.READ), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read."""
         with explaining():
             return StreamReader(Options.of(self.options, Use.STREAM), columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write."""
         with explaining():
             return BatchWriter(Options.of(self.options, Use.WRITE), schema, overwrite)
 

@@ -13,10 +13,7 @@ from quire.store.positions import Extent, offset_at
 
 @dataclass(frozen=True)
 class Lanes:
-    """Lanes and their states. The broker looks up links and times when they are asked for; a store's are a snapshot's.
-
-    ``links`` and ``offset_at`` are those of ``StoreReader`` and ``quire.store.positions``.
-    """
+    """Lanes and their states: of a store's snapshot, or of a broker, which looks up links and times on demand."""
 
     destinations: list[StoredDestination]
     lane_state: Callable[[int], LaneState]
@@ -25,15 +22,12 @@ class Lanes:
 
     @classmethod
     def of_store(cls, reader: StoreReader) -> Self:
-        """Those of a store's snapshot."""
         return cls(reader.destinations(), reader.lane_state, reader.links, partial(offset_at, reader))
 
     @classmethod
     def of_broker(cls, broker: Broker, states: LaneStates) -> Self:
-        """Those that a broker has told of."""
         empty = LaneState()
         return cls(states.destinations, lambda lane: states.states.get(lane, empty), broker.links, broker.offset_at)
 
     def extent(self, lane: int) -> Extent:
-        """What of a lane can be read."""
         return Extent.of(self.lane_state(lane))

@@ -16,15 +16,15 @@ class Losses:
     def found(self, text: str) -> None:
         """Something is gone."""
         if self._is_fatal:
-            advice = "Set failOnDataLoss=false to go on without them; a longer pinTtl keeps them while a query is away"
+            advice = "Set failOnDataLoss=false to continue without them; a longer pinTtl keeps them for a stopped query"
             raise DataLost(f"{text}. {advice}")
-        self._tell(f"{text}; the query goes on without them")
+        self._tell(f"{text}; the query continues without them")
 
     def replaced(self, text: str) -> None:
         """A stream is not the one that the query has read."""
         if self._is_fatal:
             raise StreamReplaced(text)
-        self._tell(f"{text}; the query goes on at the beginning of what is there now")
+        self._tell(f"{text}; the query continues at the beginning of the present stream")
 
     def _tell(self, text: str) -> None:
         if text not in self._told:

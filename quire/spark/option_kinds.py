@@ -32,7 +32,6 @@ class Name(NamedTuple):
         return cls(kind, checked(kind or DestinationKind.STREAM, name).name)
 
     def is_of(self, destination: Destination) -> bool:
-        """Whether it may be the name of a destination."""
         return self.name == destination.name and self.kind in (None, destination.kind)
 
     def __str__(self) -> str:
@@ -46,7 +45,6 @@ class NamePattern(NamedTuple):
     pattern: Pattern
 
     def is_of(self, destination: Destination) -> bool:
-        """Whether a destination matches."""
         return self.kind in (None, destination.kind) and self.pattern.matches(destination.name)
 
     def __str__(self) -> str:
@@ -65,12 +63,10 @@ class Offsets(NamedTuple):
 
     @property
     def has_latest(self) -> bool:
-        """Whether a partition is at its end."""
         return self.everywhere == LATEST or any(LATEST in offsets.values() for offsets in self.named.values())
 
     @property
     def has_earliest(self) -> bool:
-        """Whether a partition is at its beginning."""
         return self.everywhere == EARLIEST or any(EARLIEST in offsets.values() for offsets in self.named.values())
 
     def of(self, destination: Destination, partition: int) -> int | None:
@@ -165,7 +161,7 @@ def _token(text: str) -> str:
 
 
 NAME = Kind("a destination such as stream://events or queue://orders", _reading(Name.parse))
-NAMES = Kind("names of destinations with commas between them, as in events,queue://orders", _reading(_names))
+NAMES = Kind("names of destinations, separated by commas, such as events,queue://orders", _reading(_names))
 NAMES_PATTERN = Kind("a pattern such as orders.> or queue://orders.*", _reading(_pattern))
 ASSIGNMENT = Kind('JSON with lists of partitions, such as {"events": [0, 1]}', _reading(_assignment))
 STARTING_OFFSETS = Kind(

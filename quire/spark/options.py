@@ -1,9 +1,4 @@
-"""The options of the data source: one table of names, values and meanings, and what may stand together.
-
-Spark keeps options as texts under names in lower case, so names are looked up without regard to case. What is unknown,
-cannot be read or is not for this use is an error: an option that is passed over would read other data than was asked
-for.
-"""
+"""The options of the data source. Names have no case, as in Spark; unknown or unsuitable options are errors."""
 
 import difflib
 from collections.abc import Mapping
@@ -70,102 +65,115 @@ class Options:
     )
     subscribe: tuple[Name, ...] | None = _option(
         "subscribe", NAMES, _READS,
-        "Which destinations are read. A name without a kind is that of the one destination that has it; for streaming "
-        "reads it is a stream's.",
+        "The destinations to read. A name without a kind must be that of exactly one destination; for streaming "
+        "reads it is the name of a stream.",
     )  # fmt: skip
     subscribe_pattern: NamePattern | None = _option(
         "subscribePattern", NAMES_PATTERN, _READS,
-        "Which destinations are read: all that match, of one kind or of any. New ones are found while a query runs.",
+        "A pattern of the destinations to read, of one kind or of any. A running query finds new destinations.",
     )  # fmt: skip
     fail_on_no_match: bool = _option(
         "failOnNoMatch", SWITCH, (Use.READ,),
-        "Whether it is an error that nothing matches `subscribePattern`. Else nothing is read. A streaming read warns, "
-        "and waits.", True,
+        "Whether it is an error if no destination matches `subscribePattern`. Otherwise the read returns no rows. A "
+        "streaming read logs a warning and waits.", True,
     )  # fmt: skip
-    assign: Assignment | None = _option("assign", ASSIGNMENT, _READS, "Which partitions are read.")
+    assign: Assignment | None = _option("assign", ASSIGNMENT, _READS, "The partitions to read.")
     starting_offsets: Offsets | None = _option(
         "startingOffsets", STARTING_OFFSETS, _READS,
-        "Where a read begins, and partitions that are not named: a batch read at `earliest`, a new streaming query at "
-        "`latest`.",
+        "Where a read begins. Default, also for partitions that are not named: a batch read at `earliest`, a new "
+        "streaming query at `latest`.",
     )  # fmt: skip
     ending_offsets: Offsets | None = _option(
         "endingOffsets", ENDING_OFFSETS, (Use.READ,),
-        "Before which offsets a read ends; partitions that are not named end at `latest`.",
+        "The offsets before which a read ends; partitions that are not named end at `latest`.",
     )  # fmt: skip
     starting_timestamp: int | None = _option(
         "startingTimestamp", TIME, _READS,
-        "Begin at the first message that the broker took at this time or later, found by binary search.",
+        "Begin at the first message that was sent at this time or later, found by binary search.",
     )  # fmt: skip
     ending_timestamp: int | None = _option(
         "endingTimestamp", TIME, (Use.READ,),
-        "End before the first message that the broker took at this time or later, found by binary search.",
+        "End before the first message that was sent at this time or later, found by binary search.",
     )  # fmt: skip
     fail_on_data_loss: bool = _option(
         "failOnDataLoss", SWITCH, _READS,
-        "Whether it is an error that offsets of a stream are gone that are to be read. Else they are passed over.",
+        "Whether it is an error if unread messages of a stream were removed. Otherwise the read skips them.",
         True,
     )  # fmt: skip
     min_partitions: int = _option(
-        "minPartitions", count(1), _READS, "At least so many tasks read, if there are enough messages.", 1
+        "minPartitions", count(1), _READS, "The minimum number of tasks that read, if there are enough messages.", 1
     )
     include_headers: bool = _option(
         "includeHeaders", SWITCH, _READS, "Whether there is a column `headers`, a map with all headers.", False
     )
     max_offsets_per_trigger: int | None = _option(
-        "maxOffsetsPerTrigger", count(1), (Use.STREAM,), "How many offsets one micro-batch has at the most."
+        "maxOffsetsPerTrigger", count(1), (Use.STREAM,), "The maximum number of offsets in a micro-batch."
     )
     min_offsets_per_trigger: int | None = _option(
-        "minOffsetsPerTrigger", count(1), (Use.STREAM,), "How many offsets there are to be before a micro-batch begins."
+        "minOffsetsPerTrigger",
+        count(1),
+        (Use.STREAM,),
+        "The minimum number of new offsets before a micro-batch begins.",
     )
     max_trigger_delay: float = _option(
-        "maxTriggerDelay", duration(0.001), (Use.STREAM,), "How long it waits for `minOffsetsPerTrigger`.", 900.0
+        "maxTriggerDelay",
+        duration(0.001),
+        (Use.STREAM,),
+        "How long a micro-batch waits for `minOffsetsPerTrigger`.",
+        900.0,
     )
     max_bytes_per_trigger: int | None = _option(
-        "maxBytesPerTrigger", size(1), (Use.STREAM,), "How many bytes of messages one micro-batch has, about."
+        "maxBytesPerTrigger",
+        size(1),
+        (Use.STREAM,),
+        "The approximate maximum number of bytes of messages in a micro-batch.",
     )
     group_id: str | None = _option(
         "groupId", TEXT, (Use.STREAM,),
-        "The consumer group that shows how far a query is; unless told, a new one that the checkpoint keeps.",
+        "The consumer group that shows the progress of a query. Default: a new one, whose name the checkpoint keeps.",
     )  # fmt: skip
     pin_ttl: float = _option(
         "pinTtl", duration(1), (Use.STREAM,),
-        "How long a query that has stopped keeps retention from taking what it has not read yet.", 3600.0,
+        "How long the pin of a stopped query protects its unread messages from retention.", 3600.0,
     )  # fmt: skip
     read_timeout: float = _option(
         "readTimeout", duration(0), _READS,
-        "How long the driver or a task goes on trying to read while the broker is away; then it fails.", 60.0,
+        "How long the driver or a task retries a read while the broker does not answer, before it fails.", 60.0,
     )  # fmt: skip
     fetch_timeout: float = _option(
-        "fetchTimeout", duration(0.001), _READS, "How long each part of an answer of the broker may take.", 30.0
+        "fetchTimeout", duration(0.001), _READS, "How long the broker may take for each part of an answer.", 30.0
     )
     destination: Name | None = _option(
         "destination", NAME, _WRITES,
-        "Where messages go that have no column `destination`, or null there. A name without a kind is a queue's.",
+        "The destination of rows without a value in the column `destination`. A name without a kind is a queue's.",
     )  # fmt: skip
     write_timeout: float = _option(
         "writeTimeout", duration(0.001), _WRITES,
-        "How long a task goes on trying while the broker is away, or has no room; then it fails.", 60.0,
+        "How long a task retries a write while the broker does not answer or holds it, before it fails.", 60.0,
     )  # fmt: skip
     token: str | None = _option(
         "token", TOKEN, (Use.WRITE,),
-        "Names this write, so that it happens once however often it is run. Without it, a write that fails may have "
-        "written a part of its rows.",
+        "Identifies this write: if it is run again, the broker writes its rows only once. Without it, a failed write "
+        "may have written a part of its rows.",
     )  # fmt: skip
     token_number: int = _option(
         "tokenNumber", count(0), (Use.WRITE,),
-        "The number of this write among those under its token, ascending: the batch id in `foreachBatch`. One that is "
-        "not above the last one adds nothing.", 0,
+        "The ascending number of this write under its token: the batch id in `foreachBatch`. A number that is not "
+        "above the last one writes nothing.", 0,
     )  # fmt: skip
     exactly_once: bool = _option(
         "exactlyOnce", SWITCH, (Use.STREAM_WRITE,),
-        "Whether each micro-batch is written once, and as a whole, however often Spark runs it. Else at least once, "
-        "which costs less.", True,
+        "Whether each micro-batch is written exactly once and as a whole, even if Spark runs it again. Otherwise it is "
+        "written at least once, which costs less.", True,
     )  # fmt: skip
     query_name: str | None = _option(
-        "queryName", TEXT, (Use.STREAM_WRITE,), "What Spark calls the query. It decides nothing here."
+        "queryName", TEXT, (Use.STREAM_WRITE,), "The name of the query in Spark. The data source does not use it."
     )
     checkpoint_location: str | None = _option(
-        "checkpointLocation", TEXT, (Use.STREAM_WRITE,), "Where Spark keeps the query's progress."
+        "checkpointLocation",
+        TEXT,
+        (Use.STREAM_WRITE,),
+        "Where Spark keeps the progress of the query. The data source does not use it.",
     )
 
     @classmethod
@@ -187,7 +195,7 @@ class Options:
                 values[attribute] = option.kind.parse(text)
             except (ValueError, OverflowError) as error:
                 raise InvalidArgument(
-                    f"the option {option.name} is {_shown(option, text)}: it is {option.kind.allowed}",
+                    f"the option {option.name} is {_shown(option, text)}: it must be {option.kind.allowed}",
                     option=option.name,
                 ) from error
         options = cls(**values)
@@ -205,7 +213,7 @@ class Options:
         _at_most_one({"endingOffsets": self.ending_offsets, "endingTimestamp": self.ending_timestamp})
         if use is Use.READ and self.starting_offsets is not None and self.starting_offsets.has_latest:
             text = "startingOffsets cannot be latest (-1) in a batch read, which would have nothing to read"
-            raise InvalidArgument(f"{text}: name offsets, or leave the option out", option="startingOffsets")
+            raise InvalidArgument(f"{text}: give offsets, or leave the option out", option="startingOffsets")
 
 
 OPTIONS: dict[str, Option] = {part.metadata["option"].name: part.metadata["option"] for part in fields(Options)}
@@ -242,7 +250,7 @@ def _find(name: str, use: Use) -> tuple[str, Option]:
 
 def _shown(option: Option, text: str) -> str:
     """An option's value as an error may show it: URLs may have passwords."""
-    return "not as it should be" if option.name.endswith(".url") else repr(text[:100])
+    return "not valid" if option.name.endswith(".url") else repr(text[:100])
 
 
 def _exactly_one(options: Mapping[str, object]) -> None:

@@ -18,6 +18,6 @@ def columns_of(schema: StructType) -> list[str]:
     for field in schema:
         if known.get(field.name) != field.dataType:
             allowed = ", ".join([f"{name} {kind.simpleString()}" for name, kind in known.items()])
-            text = f"there is no column {field.name} {field.dataType.simpleString()} to read: there are {allowed}"
+            text = f"there is no column {field.name} {field.dataType.simpleString()} to read; the columns are {allowed}"
             raise InvalidArgument(text, column=field.name)
     return schema.fieldNames()

@@ -58,13 +58,13 @@ def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, *
 
 def _check_spark(version: str) -> None:
     if tuple([int(part) for part in re.findall(r"\d+", version)[:2]]) < OLDEST_SPARK:
-        text = f"this is Spark {version}, and 4.2 is the oldest that will do: install quire[spark]"
+        text = f"this is Spark {version}, and the data source needs 4.2 or later: install quire[spark]"
         raise UnsupportedEnvironment(text, spark=version)
 
 
 def _check_java(version: int | None) -> None:
     if version is not None and version < OLDEST_JAVA:
-        text = f"this is Java {version}: install Java {OLDEST_JAVA} or later, and name its directory in JAVA_HOME"
+        text = f"this is Java {version}: install Java {OLDEST_JAVA} or later, and set JAVA_HOME to its directory"
         raise UnsupportedEnvironment(text, java=version)
 
 
@@ -83,7 +83,7 @@ def _installed_java() -> int:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     place = f"JAVA_HOME, which is {home}" if home else "the PATH"
-    wrong = f"Spark needs Java {OLDEST_JAVA} or later, and there is none that runs in {place}"
+    wrong = f"Spark needs Java {OLDEST_JAVA} or later, and there is none in {place}"
     try:
         # The program's name is the user's own setting.
         answer = subprocess.run([java or "java", "-version"], capture_output=True, text=True, check=True)  # noqa: S603
@@ -91,5 +91,5 @@ def _installed_java() -> int:
         raise UnsupportedEnvironment(f"{wrong}: {error}", java=java) from error
     found = _JAVA_VERSION.search(answer.stderr)
     if found is None:
-        raise UnsupportedEnvironment(f"{wrong}: it says {answer.stderr[:100]!r}", java=java)
+        raise UnsupportedEnvironment(f"{wrong}: it printed {answer.stderr[:100]!r}", java=java)
     return int(found[1])

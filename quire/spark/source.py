@@ -25,7 +25,6 @@ class Source:
 
     @contextmanager
     def lanes(self) -> Iterator[Lanes]:
-        """What there is, at one moment."""
         if self._broker:
             yield Lanes.of_broker(self._broker, self._broker.lanes())
         else:

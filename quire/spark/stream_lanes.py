@@ -14,17 +14,14 @@ from quire.spark.stream_offsets import Offsets, Place, Position
 from quire.store.base import IDENTITY
 from quire.store.positions import Extent
 
-_OTHER = "another stream of that name, or an older copy of the store, is there now"
+_OTHER = "the broker now has another stream of that name, or an older copy of the store"
 
 FIRST = 1
 """The first offset that a partition ever had: where one begins that was added while a query ran, or stood still."""
 
 
 class StreamLanes:
-    """A look at the streams that a query reads: their partitions, what of them can be read, and their identities.
-
-    ``losses`` is told of offsets that are gone.
-    """
+    """The partitions, extents and identities of the streams that a query reads; ``losses`` hears of removed offsets."""
 
     def __init__(self, broker: Broker, states: LaneStates, options: Options, losses: Losses) -> None:
         self.lanes = Lanes.of_broker(broker, states)
@@ -58,7 +55,7 @@ class StreamLanes:
         if wanted == EARLIEST:
             return extent.earliest
         if wanted > extent.end:
-            text = f"startingOffsets says {wanted} for {place}, which ends at {extent.end}"
+            text = f"startingOffsets is {wanted} for {place}, which ends at {extent.end}"
             raise InvalidArgument(text, option="startingOffsets", end=extent.end)
         return self._sound(place, wanted)
 
@@ -71,7 +68,7 @@ class StreamLanes:
 
     def _check_known(self, position: Position) -> None:
         for place in position.offsets.keys() - self.partitions.keys():
-            self._losses.found(f"{place} is not there, or not read, any more")
+            self._losses.found(f"{place} does not exist any more, or the read no longer includes it")
 
     def _begin(self, place: Place, position: Position) -> int:
         if self._is_replaced(place.stream, position):
@@ -83,7 +80,7 @@ class StreamLanes:
         now = self.identities.get(stream)
         if now is None or position.identities.get(stream, now) == now:
             return False
-        self._losses.replaced(f"the stream {stream} was deleted and made again since the query read it")
+        self._losses.replaced(f"the stream {stream} was deleted and created again since the query read it")
         return True
 
     def is_current(self, position: Position, begun: Offsets) -> bool:
@@ -112,18 +109,18 @@ class StreamLanes:
             return 0
         wanted, end = goal.offsets.get(place, 0), self.extents[place].end
         if wanted > end:
-            self._losses.replaced(f"{place} ends at {end}, and was to be read to {wanted}: {_OTHER}")
+            self._losses.replaced(f"{place} ends at {end}, and the query read it up to {wanted}: {_OTHER}")
         return min(wanted, end)
 
     def _sound(self, place: Place, first: int) -> int:
         """The first offset from one on that can be read; if it is a later one, something is lost."""
         earliest, end = self.extents[place].earliest, self.extents[place].end
         if first > end:
-            self._losses.replaced(f"{place} ends at {end}, and {first} was next: {_OTHER}")
+            self._losses.replaced(f"{place} ends at {end}, and the next offset of the query is {first}: {_OTHER}")
             return earliest
         if first < earliest:
-            lost = f"offsets {first} to {earliest - 1} of {place} are gone"
-            self._losses.found(f"{lost}: retention has let them go before they were read")
+            lost = f"the messages at offsets {first} to {earliest - 1} of {place}"
+            self._losses.found(f"{lost} were removed by retention before the query read them")
             return earliest
         return first
 
@@ -137,5 +134,5 @@ def check_streams(options: Options) -> None:
         *([pattern.kind] if pattern else []),
     }
     if others := kinds - {None, DestinationKind.STREAM}:
-        text = f"streaming reads are of streams, not of a {' or '.join(sorted(map(str, others)))}"
-        raise InvalidArgument(f"{text}: browse it with spark.read, or send its messages to a stream")
+        text = f"a streaming read reads streams, not a {' or '.join(sorted(map(str, others)))}"
+        raise InvalidArgument(f"{text}: use spark.read, or send the messages to a stream")

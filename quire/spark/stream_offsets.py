@@ -32,11 +32,7 @@ Offsets = dict[Place, int]
 
 
 class Position(NamedTuple):
-    """How far a query is, the consumer group that shows it, the streams' identities by name, and where the query began.
-
-    ``start`` is None if the query has not read anything yet. Checkpoints of older versions have none of it, and not all
-    identities.
-    """
+    """How far a query is, its group, the identities of its streams, and where it began: None before its first read."""
 
     offsets: Offsets
     group: str
@@ -45,7 +41,6 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Self:
-        """The position, out of what Spark keeps."""
         offsets = {
             Place(stream, int(partition)): offset
             for stream, partitions in kept.items()

@@ -96,8 +96,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         look = StreamLanes(self._broker, states, self._options, self._losses)
         self._seen = {place: extent.end for place, extent in look.extents.items()}
         if not look.partitions and not self._is_waiting_for_match:
-            text = f"no stream matches subscribePattern {self._options.subscribe_pattern}, of {named(look.lanes)}"
-            event("spark.no_match", f"{text}: the query waits for one", logging.WARNING)
+            text = (
+                f"no stream matches subscribePattern {self._options.subscribe_pattern}; there are {named(look.lanes)}"
+            )
+            event("spark.no_match", f"{text}; the query waits for a matching stream", logging.WARNING)
         self._is_waiting_for_match = not look.partitions
         return look
 
@@ -124,7 +126,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [Task(parts) for parts in tasks(look.lanes, found, number)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one task."""
         assert isinstance(partition, Task)
         with explaining():
             for part in partition.parts:
@@ -137,11 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._show_progress(Position.of(end))
 
     def _show_progress(self, position: Position) -> None:
-        """Pin what the query has not read, and show how far it is; once, and again before the pin ends.
-
-        Before the first micro-batch is done there is nothing to show: a query that ends before leaves a pin only, which
-        has an end.
-        """
+        """Pin what the query has not read, and show its progress as a group; once, and again before the pin ends."""
         now = self._clock.monotonic()
         if position == self._shown and now - self._shown_at < self._options.pin_ttl / 2:
             return
@@ -150,10 +147,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream, next_offsets in by_stream(position.offsets).items():
             path = f"/streams/{quote(stream, safe='')}"
             pin = {"time_to_live": self._options.pin_ttl, "offsets": next_offsets}
-            without = f"retention may take messages of {stream} before they are read"
+            without = f"retention may remove messages of {stream} before the query reads them"
             self._tell(f"{path}/pins/{quote(group, safe='')}", pin, without)
             if position.start is not None:
-                without = f"the group {group} of {stream} does not show how far the query is"
+                without = f"the group {group} of {stream} does not show the progress of the query"
                 self._tell(f"{path}/groups/{quote(group, safe='')}/progress", {"offsets": next_offsets}, without)
 
     def _tell(self, path: str, body: dict[str, Any], otherwise: str) -> None:

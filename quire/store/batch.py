@@ -9,25 +9,17 @@ _NEW = LaneState()
 
 
 class LaneBatch:
-    """The part of a batch that concerns one lane. Plain lists and dictionaries: the broker fills them directly.
-
-    Attributes:
-        appends: new records, in ascending sequence, above every sequence the lane ever had.
-        removals: sequences to remove; one that is not there is ignored.
-        deliveries: delivery states to set, by sequence; None removes one. States of removed records are removed with
-            them, and a state for a record that is not there is ignored.
-        dispatch_mark: the new mark, or None to leave it.
-        state: what the lane is after the commit: the store sets it at the end of ``apply``, so no read is needed.
-    """
+    """The part of a batch that concerns one lane. Plain lists and dictionaries: the broker fills them directly."""
 
     __slots__ = ("appends", "deliveries", "dispatch_mark", "removals", "state")
 
     def __init__(self) -> None:
-        self.appends: list[Message] = []
-        self.removals: list[int] = []
+        self.appends: list[Message] = []  # in ascending sequence, above every sequence the lane ever had
+        self.removals: list[int] = []  # a sequence that the lane does not have is ignored
+        # Delivery states by sequence; None removes one. States of removed records go with them, others are ignored.
         self.deliveries: dict[int, Delivery | None] = {}
-        self.dispatch_mark: int | None = None
-        self.state = _NEW
+        self.dispatch_mark: int | None = None  # None leaves it
+        self.state = _NEW  # the lane after the commit: ``apply`` sets it, so no read is needed
 
     def __bool__(self) -> bool:
         return bool(self.appends or self.removals or self.deliveries or self.dispatch_mark is not None)
@@ -38,24 +30,15 @@ class WriteBatch:
     """Changes to any number of lanes that become durable together or not at all.
 
     Within a lane, appends come before removals. A destination is created in the batch that first uses its lanes, or
-    before.
-
-    A *mark* is anything small that the broker stores besides messages: a prepared transaction (``xa/...``), a
-    durable subscription and its ack set (``sub/...``), a topic's count of messages. Its key has 1 to ``MAX_MARK_KEY``
-    bytes of UTF-8 and no NUL character; its value may have megabytes.
-
-    Attributes:
-        lanes: by lane id.
-        destinations: to create or to replace, by id; None removes the destination, its lanes and all their records.
-        producers: the highest send sequence taken of each producer, by producer id (exact de-duplication); None removes
-            it.
-        marks: marks to set, by key; None removes one.
+    before. A *mark* is anything small that the broker stores besides messages, such as a prepared transaction or an
+    ack set; its key has 1 to ``MAX_MARK_KEY`` bytes of UTF-8 and no NUL character, its value may have megabytes.
     """
 
     lanes: dict[int, LaneBatch] = field(default_factory=dict)
+    # To create or to replace; None removes the destination, its lanes and all their records.
     destinations: dict[int, StoredDestination | None] = field(default_factory=dict)
-    producers: dict[str, int | None] = field(default_factory=dict)
-    marks: dict[str, bytes | None] = field(default_factory=dict)
+    producers: dict[str, int | None] = field(default_factory=dict)  # the highest accepted sequences; None removes one
+    marks: dict[str, bytes | None] = field(default_factory=dict)  # None removes one
 
     def lane(self, lane: int) -> LaneBatch:
         """The part for a lane, made on first use."""

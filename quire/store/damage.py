@@ -23,7 +23,7 @@ def tells_of_damage(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except _UNREADABLE as error:
-            raise StoreCorrupt(f"the store has something that makes no sense: {error!r}") from error
+            raise StoreCorrupt(f"the store has an invalid entry: {error!r}") from error
 
     return checked
 

@@ -1,9 +1,4 @@
-"""The disk that a store writes to: how much room it has, and a part of it in reserve.
-
-On a full disk nothing can be removed either: a removal writes before it frees anything. So a file beside the store
-takes up space and is truncated when the disk is full. The last part of it is for the next start, which writes a little
-before it can serve clients.
-"""
+"""The disk of a store. On a full one removals fail too, so a file keeps a reserve, the last part for the next start."""
 
 import errno
 import os
@@ -48,11 +43,7 @@ def allocate(file: Path, size: int) -> None:
 
 
 class Disk:
-    """The disk under one store, which need not be open yet.
-
-    Room is what is free on the disk, the reserve, and what removed records left free in the store's files: a store's
-    file does not shrink, so a drained store on a full disk has room too. With less room than the limit the disk is low.
-    """
+    """The disk under a store. Its room: free space, the reserve, and free space inside the store's files."""
 
     def __init__(self, store: Store, limit: int, probe: Probe = free_bytes) -> None:
         assert store.reserve_file is not None
@@ -68,7 +59,6 @@ class Disk:
 
     @property
     def directory(self) -> Path:
-        """The directory of the store."""
         return self._file.parent
 
     @property
@@ -86,7 +76,6 @@ class Disk:
         return self._truncate(self._start_size) or self._truncate(0)
 
     def look(self) -> None:
-        """Measure the room."""
         self._free, self.reserved = self._probe(self.directory), self._reserve_size()
         self.room = self._free + self.reserved + self._free_in_store()
 

@@ -8,11 +8,7 @@ _OWNER_BYTES = 1000
 
 
 class FileLock:
-    """An exclusive lock on a file, which contains the name of the process that has the lock.
-
-    The file is never deleted: a process that waits for the lock would wait for a file that no other process sees. It is
-    never truncated either, so that it can be written on a full disk.
-    """
+    """A lock on a file with its owner's name; never deleted (others wait for it) nor truncated (a full disk)."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)

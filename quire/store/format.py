@@ -10,6 +10,6 @@ def check_format(found: int, url: str) -> None:
     """Refuse a store of another format; the URL is shown."""
     if found != FORMAT_VERSION:
         raise (StoreTooNew if found > FORMAT_VERSION else StoreOutdated)(
-            f"the store {url} has format {found}, this version of Quire reads {FORMAT_VERSION}",
+            f"the store {url} has format {found}, and this version of Quire supports {FORMAT_VERSION}",
             found=found, expected=FORMAT_VERSION, url=url,
         )  # fmt: skip

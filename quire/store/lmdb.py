@@ -1,8 +1,4 @@
-"""The LMDB store: the default, embedded, memory-mapped; a second process can read while the broker runs.
-
-The record format is in ``pages``, the editing of a lane in ``lmdb_lane``, reading in ``lmdb_reader``. Here are the
-environment, the growth of its map, and what LMDB's errors mean.
-"""
+"""The LMDB store: its environment, the growth of its map, LMDB's errors. Another process can read it meanwhile."""
 
 import os
 import shutil
@@ -164,7 +160,7 @@ class LmdbStore(FileLocked, Store):
                 env.set_mapsize(env.info()["map_size"] * 2)
             except lmdb.Error as error:
                 self._reopen()
-                raise self._failure("the map could not grow", error) from error
+                raise self._failure("the memory map could not grow", error) from error
 
     def _reopen(self) -> None:
         """Open the environment again after a failed write, after which LMDB may refuse all later ones."""
@@ -177,14 +173,14 @@ class LmdbStore(FileLocked, Store):
                 self._open_environment()
             except (OSError, lmdb.Error) as error:
                 self._env = None
-                raise self._failure("the store cannot be opened again after a commit that failed", error) from error
+                raise self._failure("the store cannot be opened again after a failed commit", error) from error
             self._is_lost = False
 
     def sync(self) -> None:
         try:
             self.environment.sync(True)
         except lmdb.Error as error:
-            raise self._failure("what is committed could not be put on disk", error) from error
+            raise self._failure("a commit could not be written to disk", error) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
@@ -268,7 +264,6 @@ class LmdbStore(FileLocked, Store):
         return self._env
 
     def _failure(self, what: str, error: Exception) -> StoreError:
-        """An error of LMDB or of the system as one of ours."""
         kind = StoreCorrupt if isinstance(error, _DAMAGE) else StoreError
         return kind(f"{what} in {self.path}: {error}", path=str(self.path))
 

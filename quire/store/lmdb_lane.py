@@ -43,7 +43,6 @@ def pack_delivery(delivery: Delivery) -> bytes:
 
 
 def unpack_delivery(data: bytes | memoryview) -> Delivery:
-    """Read a delivery state."""
     deliveries, failures, not_before = _DELIVERY.unpack_from(data)
     return Delivery(deliveries, failures, not_before, bytes(data[_DELIVERY.size :]).decode())
 
@@ -55,10 +54,7 @@ def read_state(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> LaneState:
 
 
 def seek(cursor: "lmdb.Cursor", lane: int, sequence: int) -> bool:
-    """Move a cursor to the page that may have a sequence, or else to the first one after it; False if there is none.
-
-    If the page ends before the sequence, the lane does not have it, and the next page is the first one after it.
-    """
+    """Move a cursor to the page that may have a sequence, or else to the first one after it; False if there is none."""
     key = KEY.pack(lane, sequence)
     found = cursor.set_range(key)
     if found and cursor.key() == key:
@@ -192,7 +188,7 @@ class LaneEdit:
         page = self._find_page(sequence)
         index = -1 if page is None else page.find(sequence)
         if page is None or index < 0:
-            text = f"record {sequence} of lane {self._lane} is not there, though a link leads to it"
+            text = f"record {sequence} of lane {self._lane} is missing, but a link refers to it"
             raise StoreCorrupt(text, lane=self._lane, sequence=sequence)
         return page, index
 
@@ -228,7 +224,6 @@ def _common_run(page: LinksPage, start: int, sequences: list[int], position: int
 
 
 def drop_lane(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:
-    """Remove a lane with all it has."""
     for db in (dbs.links, dbs.deliveries):
         cursor = txn.cursor(db)
         more = cursor.set_range(KEY.pack(lane, 0))

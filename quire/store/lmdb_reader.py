@@ -189,7 +189,6 @@ def write_destination(destination: StoredDestination) -> bytes:
 
 
 def read_destination(number: int, data: bytes) -> StoredDestination:
-    """Read a destination."""
     kind, name, settings, lanes = json.loads(data)
     return StoredDestination(number, kind, name, settings, tuple(lanes))
 

@@ -56,11 +56,9 @@ class LinksPage:
 
     @property
     def count(self) -> int:
-        """How many entries it has."""
         return len(self.data) // _WIDTH
 
     def sequence(self, index: int) -> int:
-        """The sequence of the entry at an index."""
         sequence: int = _U64.unpack_from(self.data, index * _WIDTH)[0]
         return sequence
 
@@ -90,7 +88,6 @@ class LinksPage:
         self.dirty = True
 
     def remove(self, start: int, end: int) -> None:
-        """Remove the entries from one index to before another."""
         del self.data[start * _WIDTH : end * _WIDTH]
         self.dirty = True
 

@@ -1,8 +1,4 @@
-"""Places in a lane: where it begins and ends, and where a time is in it.
-
-Sequences ascend along a lane and are never used again; some have no record: it was removed, or its commit failed. A
-stream's offsets are the sequences of its partitions' lanes.
-"""
+"""Places in a lane: its first and last sequences, and the sequence of a time. A stream's offsets are sequences."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -30,7 +26,6 @@ class Extent(NamedTuple):
 
     @classmethod
     def of(cls, state: LaneState) -> "Extent":
-        """What can be read of a lane with a state."""
         return cls(state.head or state.next_sequence, state.next_sequence, state.count, state.bytes)
 
 
@@ -101,10 +96,7 @@ def _look(reader: StoreReader, lane: int, start: int, end: int) -> tuple[int, li
 
 
 def sound_page(reader: StoreReader, lane: int, first: int, until: int, byte_budget: int, limit: int) -> Page:
-    """Read records from one offset to before another (``StoreReader.page``); a damaged one ends the read before it.
-
-    If the first one is damaged, it raises ``StoreCorrupt`` with its ``sequence``.
-    """
+    """Read as ``StoreReader.page``, but end before a damaged record; if it is the first, raise ``StoreCorrupt``."""
     limit = min(limit, until - first)
     try:
         page = reader.page(lane, first, byte_budget, limit)

@@ -18,19 +18,12 @@ class Sync(StrEnum):
 
 
 class Delivery(NamedTuple):
-    """The stored delivery state of a record that came back.
+    """The stored delivery state of a returned record."""
 
-    Attributes:
-        deliveries: how often it was given to a consumer.
-        failures: how many of those count against the maximum of redeliveries.
-        not_before: do not deliver it before this time, in milliseconds since the epoch; 0 for at once.
-        cause: why it came back last.
-    """
-
-    deliveries: int
-    failures: int = 0
-    not_before: int = 0
-    cause: str = ""
+    deliveries: int  # how often it was given to a consumer
+    failures: int = 0  # how many of those count against the maximum of redeliveries
+    not_before: int = 0  # do not deliver it before this time, in milliseconds since the epoch; 0 for at once
+    cause: str = ""  # why it came back last
 
 
 def add_delivery(message: Message, delivery: Delivery) -> None:
@@ -40,55 +33,32 @@ def add_delivery(message: Message, delivery: Delivery) -> None:
 
 
 class LaneState(NamedTuple):
-    """What a store knows of a lane without reading its records.
-
-    Attributes:
-        head: the first record's sequence; 0 in an empty lane.
-        tail: the last record's sequence; 0 in an empty lane.
-        count: how many records there are.
-        bytes: the sum of their sizes.
-        next_sequence: every sequence ever used is below this one.
-        dispatch_mark: records up to this sequence may have been delivered.
-    """
+    """What a store knows of a lane without reading its records; ``head`` and ``tail`` are 0 in an empty lane."""
 
     head: int = 0
     tail: int = 0
     count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not used here
-    bytes: int = 0
-    next_sequence: int = 1
-    dispatch_mark: int = 0
+    bytes: int = 0  # the sum of the sizes of its records
+    next_sequence: int = 1  # above every sequence ever used
+    dispatch_mark: int = 0  # records up to this sequence may have been delivered
 
 
 class Link(NamedTuple):
-    """A record's place in its lane's list, read without its body.
+    """A record's place in its lane's list, read without its body."""
 
-    Attributes:
-        sequence: the record's sequence.
-        previous: its predecessor's sequence; 0 at the head.
-        next: its successor's sequence; 0 at the tail.
-        size: the content's size in bytes.
-        checksum: CRC-32 of the content (``zlib.crc32``).
-    """
-
-    sequence: int
-    previous: int
-    next: int
-    size: int
-    checksum: int
+    sequence: int  # the record's sequence
+    previous: int  # its predecessor's sequence; 0 at the head
+    next: int  # its successor's sequence; 0 at the tail
+    size: int  # the content's size in bytes
+    checksum: int  # CRC-32 of the content (``zlib.crc32``)
 
 
 class Expiration(NamedTuple):
-    """An entry of the index of expirations. Entries sort by time, then lane, then sequence.
+    """An entry of the index of expirations. Entries sort by time, then lane, then sequence."""
 
-    Attributes:
-        time: when the record expires, in milliseconds since the epoch.
-        lane: the record's lane.
-        sequence: the record's sequence.
-    """
-
-    time: int
-    lane: int
-    sequence: int
+    time: int  # when the record expires, in milliseconds since the epoch
+    lane: int  # the record's lane
+    sequence: int  # the record's sequence
 
 
 FIRST_EXPIRATION = Expiration(0, 0, 0)
@@ -96,16 +66,10 @@ FIRST_EXPIRATION = Expiration(0, 0, 0)
 
 
 class Page(NamedTuple):
-    """The result of one read.
-
-    Attributes:
-        messages: in the order of the lane, with ``deliveries``, ``failures``, ``redelivered`` and ``not_before`` from
-            their delivery states.
-        end: whether the lane had nothing after them.
-    """
+    """The result of one read: messages in the order of the lane, with their delivery states."""
 
     messages: list[Message]
-    end: bool
+    end: bool  # whether the lane has nothing after them
 
 
 IDENTITY = "identity"
@@ -113,18 +77,10 @@ IDENTITY = "identity"
 
 
 class StoredDestination(NamedTuple):
-    """A destination as the store lists it at start.
+    """A destination as the store lists it at start."""
 
-    Attributes:
-        id: the store's number for it, from 1; never used again.
-        kind: ``queue``, ``topic`` or ``stream``.
-        name: its name.
-        settings: its own settings, by name (``paused`` say); JSON values.
-        lanes: the lane ids it has, in their order.
-    """
-
-    id: int
-    kind: str
-    name: str
-    settings: dict[str, object]
-    lanes: tuple[int, ...]
+    id: int  # the store's number for it, from 1; never used again
+    kind: str  # ``queue``, ``topic`` or ``stream``
+    name: str  # its name
+    settings: dict[str, object]  # its own settings, by name (``paused`` say); JSON values
+    lanes: tuple[int, ...]  # the lane ids it has, in their order

@@ -15,15 +15,7 @@ _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 def store_for_url(url: str, sync: Sync = Sync.ALWAYS, *, readonly: bool = False) -> Store:
-    """Make the store a URL names, without opening it. Only the back end in use is imported.
-
-    Args:
-        sync: when commits are on disk.
-        readonly: an LMDB store makes and changes nothing when it is opened; the others need no such care.
-
-    Raises:
-        InvalidArgument: it is no URL of a store, or its path is not absolute.
-    """
+    """The store that a URL names, not open yet; only its own back end is imported. ``readonly`` is for LMDB."""
     scheme = url.partition(":")[0]
     if url == "memory:":
         from quire.store.memory import MemoryStore
@@ -39,7 +31,7 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS, *, readonly: bool = False)
         return SqlStore(f"sqlite://{_path(url)}" if scheme == "sqlite" else url, sync)
     close = get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)
     meant = f"did you mean {'memory:' if close == ['memory'] else close[0]}? " if close else ""
-    raise InvalidArgument(f"{scheme!r} is no kind of store: {meant}write {_EXAMPLES}", scheme=scheme)
+    raise InvalidArgument(f"{scheme!r} is not a kind of store: {meant}write {_EXAMPLES}", scheme=scheme)
 
 
 def store_path(url: str) -> Path | None:
@@ -49,12 +41,11 @@ def store_path(url: str) -> Path | None:
         return Path(unquote(_path(url)))
     if scheme not in _POSTGRESQL:
         place = shown(url)
-        raise InvalidArgument(f"{place!r} is no store for maintenance: it is not kept anywhere", url=place)
+        raise InvalidArgument(f"{place!r} has no maintenance: it is not on disk", url=place)
     return None
 
 
 def store_exists(url: str) -> bool:
-    """Whether there is a store at the place a URL names."""
     path = store_path(url)
     if path is None:
         from quire.store.sql.store import SqlStore
@@ -74,8 +65,8 @@ def _path(url: str) -> str:
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/") or not parts.path.strip("/"):
         raise InvalidArgument(
-            f"{url!r} names no absolute path: write {parts.scheme}:///absolute/path, with three slashes", url=url
+            f"{url!r} has no absolute path: write {parts.scheme}:///absolute/path, with three slashes", url=url
         )
     if parts.query or parts.fragment:
-        raise InvalidArgument(f"{url!r} has more than a path: a ? in a path is written %3F, a # is %23", url=url)
+        raise InvalidArgument(f"{url!r} has more than a path: write a ? in a path as %3F, and a # as %23", url=url)
     return "/" + parts.path.lstrip("/")

@@ -1,8 +1,4 @@
-"""Group commit: the owner fills one batch while a thread commits the last one.
-
-``submit`` passes a batch to the thread and returns at once; when it is on disk, or has failed, ``completed`` is called
-on the writer's thread. At most one batch is in progress: the owner fills the next one until then, which groups commits.
-"""
+"""Group commit: the owner fills one batch while a thread commits the last one; one batch at most is in progress."""
 
 import queue
 import threading
@@ -23,16 +19,11 @@ Completed = Callable[[WriteBatch, QuireError | None], None]
 class Writer(Protocol):
     """What the broker needs of a writer."""
 
-    def submit(self, batch: WriteBatch) -> None:
-        """Begin to commit a batch. The one before must be done."""
-        ...
+    def submit(self, batch: WriteBatch) -> None: ...
 
 
 class GroupCommitWriter:
-    """Commits batches to an open and locked store, on a thread of its own.
-
-    With ``Sync.INTERVAL`` it syncs the store every second. ``completed`` is called on its thread.
-    """
+    """Commits batches on a thread of its own, which calls ``completed``; syncs every second with ``Sync.INTERVAL``."""
 
     def __init__(self, store: Store, sync: Sync, clock: Clock, completed: Completed) -> None:
         self._store = store
@@ -44,11 +35,9 @@ class GroupCommitWriter:
         self._thread = threading.Thread(target=self._run, name="quire-writer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def submit(self, batch: WriteBatch) -> None:
-        """Begin to commit a batch."""
         self._batches.put(batch)
 
     def stop(self) -> None:

@@ -19,11 +19,7 @@ FAULTS: dict[str, Fault] = {"kill": die, "no-space": no_space, "io-error": io_er
 
 
 def main() -> int:
-    """Run the broker.
-
-    Returns:
-        The exit code, if it stops otherwise than by its fault.
-    """
+    """Run the broker; returns the exit code, if it stops otherwise than by its fault."""
     options = _parser().parse_args()
     flags = {
         "store.url": options.store,

@@ -70,17 +70,7 @@ class FaultyStore(StoreOnTop):
         self._hooked = False
 
     def at(self, point: Point, nth: int, fault: Fault, times: int = 1) -> None:
-        """Plan a fault.
-
-        Args:
-            point: where in the commit.
-            nth: in which one; the next is 1.
-            fault: what is done there.
-            times: in how many commits one after the other.
-
-        Raises:
-            InvalidArgument: the store has no transaction that one could be inside of.
-        """
+        """Plan a fault at a point of the nth commit from now, for some commits one after the other."""
         if point is Point.INSIDE and not self._hooked:
             _hook_commit(self._store, lambda: self._reach(Point.INSIDE))
             self._hooked = True
@@ -88,13 +78,7 @@ class FaultyStore(StoreOnTop):
             self._faults[point, number] = fault
 
     def at_read(self, nth: int, fault: Fault = read_error, times: int = 1) -> None:
-        """Plan a fault of a read, of whatever kind the read is.
-
-        Args:
-            nth: of which one; the next is 1.
-            fault: what is done before it.
-            times: in how many reads one after the other.
-        """
+        """Plan a fault of the nth read from now, of any kind, for some reads one after the other."""
         for number in range(self.reads + nth, self.reads + nth + times):
             self._read_faults[number] = fault
 
@@ -128,7 +112,7 @@ def _hook_commit(store: Store, call: Callable[[], None]) -> None:
             write(transaction, batch)
             call()
 
-        # No store offers this to anybody but a test, so the test takes it: an instance's own method goes first.
+        # Only tests need this, so no store offers it: an instance's own method goes first.
         vars(store)["_write"] = write_and_call
     elif isinstance(store, SqlStore):
 
@@ -141,17 +125,7 @@ def _hook_commit(store: Store, call: Callable[[], None]) -> None:
 
 
 def tear(store: Store, lane: int, sequence: int) -> None:
-    """Change a byte of a record's content behind the store's back, as a failing disk would. A broker may run on it.
-
-    Args:
-        store: open; LMDB or SQL.
-        lane: the record's lane.
-        sequence: the record.
-
-    Raises:
-        UnknownMessage: there is no such record.
-        InvalidArgument: the store keeps nothing that could be torn.
-    """
+    """Change a byte of a record's content in an open LMDB or SQL store, as a failing disk would."""
     found = store.load(lane, [sequence])
     if not found:
         raise UnknownMessage(f"there is no record {sequence} in lane {lane}", lane=lane, sequence=sequence)

@@ -37,45 +37,26 @@ MAX_STEPS = 100_000
 
 
 class SteppedWriter:
-    """A writer that keeps the batch it was given until it is told what becomes of it.
-
-    Args:
-        store: where batches go.
-
-    Attributes:
-        batch: the batch under way; None while there is none.
-    """
+    """A writer that keeps its batch until the test says what becomes of it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.batch: WriteBatch | None = None
+        self.batch: WriteBatch | None = None  # the batch under way; None while there is none
 
     def submit(self, batch: WriteBatch) -> None:
-        """Take a batch.
-
-        Raises:
-            RuntimeError: the one before is not done.
-        """
+        """Take a batch; the one before must be done."""
         if self.batch is not None:
             raise RuntimeError("a batch was submitted before the one before it was done")
         self.batch = batch
 
     def apply(self) -> WriteBatch:
-        """Put the batch into the store without telling anybody: a crash between the commit and its announcement.
-
-        Returns:
-            The batch.
-        """
+        """Put the batch into the store without an announcement: a crash after the commit. Returns the batch."""
         batch = self.drop()
         self._store.apply(batch)
         return batch
 
     def drop(self) -> WriteBatch:
-        """Forget the batch: a crash before its commit.
-
-        Returns:
-            The batch.
-        """
+        """Forget the batch: a crash before its commit. Returns the batch."""
         batch, self.batch = self.batch, None
         if batch is None:
             raise RuntimeError("no batch is under way")
@@ -83,25 +64,15 @@ class SteppedWriter:
 
 
 class RecordingConnection:
-    """A connection that keeps what was written to it.
-
-    Attributes:
-        peer: its name.
-        is_writable: whether it takes output; set it and call the session's ``output_drained``, as a transport does.
-        output: what was written and not looked at yet.
-        writes: how many writes there were.
-        closed: whether the session has closed it.
-        paused: the reasons not to read from it.
-        unread: how many octets wait to be read while it is paused.
-    """
+    """A connection that keeps what was written to it."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
-        self.is_writable = True
+        self.is_writable = True  # set it and call the session's ``output_drained``, as a transport does
         self.output = bytearray()
         self.writes = 0
         self.closed = False
-        self.paused: set[str] = set()
+        self.paused: set[str] = set()  # the reasons not to read
         self.unread = 0
 
     def write(self, data: bytes) -> None:
@@ -124,38 +95,21 @@ class RecordingConnection:
 
 
 class Frame(NamedTuple):
-    """A frame that the broker sent.
+    """A frame that the broker sent."""
 
-    Attributes:
-        command: ``MESSAGE`` say.
-        headers: by name, unescaped.
-        body: its body.
-    """
-
-    command: str
-    headers: dict[str, str]
-    body: bytes
+    command: str  # ``MESSAGE`` say
+    headers: dict[str, str]  # by name, unescaped
+    body: bytes  # its body
 
 
 class SteppedClient:
-    """A STOMP client of a stepped broker.
-
-    Args:
-        stepped: the broker.
-        name: the name of its connection.
-
-    Attributes:
-        connection: the transport's half.
-        session: the broker's half.
-        version: the version it speaks, once it has connected.
-        beats: how many line ends came between frames.
-    """
+    """A STOMP client of a stepped broker, under the name of its connection."""
 
     def __init__(self, stepped: "SteppedBroker", name: str) -> None:
-        self.connection = RecordingConnection(name)
-        self.session = StompSession(stepped.broker, self.connection)
-        self.version = Version.V1_2
-        self.beats = 0
+        self.connection = RecordingConnection(name)  # the transport's half
+        self.session = StompSession(stepped.broker, self.connection)  # the broker's half
+        self.version = Version.V1_2  # the version it speaks, once it has connected
+        self.beats = 0  # how many line ends came between frames
         self._decoder = Decoder(Limits(), SERVER_COMMANDS)
         self._frames: list[Frame] = []
         self._unread = b""
@@ -166,11 +120,7 @@ class SteppedClient:
         self.pump()
 
     def pump(self) -> bool:
-        """Let the broker read what waits, if it does read.
-
-        Returns:
-            Whether there was something.
-        """
+        """Let the broker read what waits, if it does read; returns whether there was something."""
         if self.connection.closed:
             self._unread = b""
         if not self._unread or self.connection.paused:
@@ -238,7 +188,7 @@ class SteppedClient:
 
 
 class _NoReads:
-    """Refuses reads of the stores while the broker tells everybody what has become of a commit."""
+    """Refuses reads of the stores while the broker announces a commit."""
 
     def __init__(self) -> None:
         self._are_refused = False
@@ -253,11 +203,7 @@ class _NoReads:
             self._are_refused = False
 
     def check(self) -> None:
-        """A store is about to be read.
-
-        Raises:
-            AssertionError: that may fail, and what follows from a commit may not.
-        """
+        """Refuse a read of a store now: it may fail, and what follows from a commit may not."""
         if self._are_refused:
             raise AssertionError("a store is read while a commit is announced")
 
@@ -336,12 +282,7 @@ class SteppedBroker:
     # Clients.
 
     def connect(self, version: str = "1.2", headers: Mapping[str, str] | None = None) -> SteppedClient:
-        """A client that has connected.
-
-        Args:
-            version: the version it offers.
-            headers: further headers of its CONNECT frame.
-        """
+        """A client that has connected, with a version and further headers of its CONNECT frame."""
         client = SteppedClient(self, f"client-{len(self.clients) + 1}")
         self.clients.append(client)
         client.frame("CONNECT", {"accept-version": version, "host": "/", **(headers or {})})
@@ -369,11 +310,7 @@ class SteppedBroker:
             self.broker.turns.turn()
 
     def commit(self, error: QuireError | None = None) -> None:
-        """End the commit under way.
-
-        Args:
-            error: what it fails with; None if it succeeds.
-        """
+        """End the commit under way, with an error if it fails."""
         batch = self.writer.apply() if error is None else self.writer.drop()
         self.broker.turns.committed(batch, error)
 
@@ -382,11 +319,7 @@ class SteppedBroker:
         self._run(commits=False)
 
     def run(self) -> None:
-        """Turns and commits until there is nothing left to do at this time.
-
-        Raises:
-            RuntimeError: there always is.
-        """
+        """Turns and commits until there is nothing left to do at this time; a ``RuntimeError`` if there always is."""
         self._run(commits=True)
 
     def _run(self, *, commits: bool) -> None:
@@ -405,22 +338,11 @@ class SteppedBroker:
         self.scheduler.run_due()
 
     def reopen(self, settings: Settings | None = None) -> "SteppedBroker":
-        """Crash, and start again on the same store. What was not committed is lost; ``stop`` first for a clean end.
-
-        Args:
-            settings: for the new broker; the same if None.
-
-        Returns:
-            The new broker. This one is not to be used any more.
-        """
+        """Crash, and start a new broker on the same store; ``stop`` first for a clean end."""
         return SteppedBroker(settings or self.settings, self.store, self.clock)
 
     def stop(self, error: QuireError) -> None:
-        """Stop cleanly, as the service does: consumers go in peace, queues say that nothing is in flight.
-
-        Args:
-            error: what clients are told.
-        """
+        """Stop cleanly, as the service does: clients get the error, queues store that nothing is in flight."""
         self.run()
         for client in self.clients:
             client.session.stop(error)

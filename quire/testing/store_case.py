@@ -50,20 +50,13 @@ def charge(*sizes: int) -> int:
 
 
 class StoreCase:
-    """Makes stores for tests and closes them.
-
-    Override ``make``; ``again`` and ``damage`` if needed.
-    """
+    """Makes stores for tests and closes them. Override ``make``; ``again`` and ``damage`` if needed."""
 
     _place: Path
     _stores: list[Store]
 
     def make(self, place: Path) -> Store:
-        """Make a store, not opened.
-
-        Args:
-            place: a path where nothing is yet. The same path again means the same data.
-        """
+        """Make a store, not opened, at a path where nothing is yet; the same path again means the same data."""
         raise NotImplementedError("override make")
 
     def again(self, store: Store) -> Store:

@@ -96,7 +96,7 @@ class LaneTests(StoreCase):
         assert store.lane_state(1) == LaneState(1, 1, 1, 40, 2, 500)
 
     def test_batch_says_what_its_lanes_are_after_it(self, store: Store) -> None:
-        """Nobody has to read it: whatever was there before, and whatever of the removals was gone."""
+        """No read is needed for it, whatever was there before and whatever was removed."""
         fill(store, 1, 5)
         batch = WriteBatch()
         batch.lane(1).appends = [make_message(8, 70)]

@@ -1,7 +1,4 @@
-"""A plain model of a store, and a state machine that drives a store and the model with the same batches.
-
-The model holds lists and dictionaries and recomputes everything each time, so that it can be seen to be right.
-"""
+"""A plain model of a store, and a state machine that drives a store and the model with the same batches."""
 
 import zlib
 from typing import NamedTuple
@@ -27,33 +24,19 @@ _EVERYTHING = 1 << 40
 
 
 def make_message(sequence: int, size: int = 40, expiration: int = 0, priority: int = 4) -> Message:
-    """A message whose content tells its sequence.
-
-    Args:
-        sequence: its sequence.
-        size: how long its content is, in bytes; at least 40.
-        expiration: in milliseconds since the epoch; 0 for never.
-        priority: 0 to 9.
-    """
+    """A message of at least 40 bytes whose content tells its sequence; it expires at a time in ms since the epoch."""
     head = b"message-id:%d\ntimestamp:0\n\n" % sequence
     return Message(sequence, head.ljust(size, b"."), expiration, priority)
 
 
 class ModelLane:
-    """What a lane must hold.
-
-    Attributes:
-        records: the messages, by sequence, in order.
-        deliveries: the delivery states, by sequence.
-        next_sequence: as in ``LaneState``.
-        dispatch_mark: as in ``LaneState``.
-    """
+    """What a lane must hold."""
 
     def __init__(self) -> None:
-        self.records: dict[int, Message] = {}
-        self.deliveries: dict[int, Delivery] = {}
-        self.next_sequence = 1
-        self.dispatch_mark = 0
+        self.records: dict[int, Message] = {}  # the messages, by sequence, in order
+        self.deliveries: dict[int, Delivery] = {}  # the delivery states, by sequence
+        self.next_sequence = 1  # as in ``LaneState``
+        self.dispatch_mark = 0  # as in ``LaneState``
 
     def apply(self, part: LaneBatch) -> None:
         """Take the lane's part of a batch, as ``LaneBatch`` describes it."""

@@ -19,12 +19,7 @@ from quire.store.base import (
 
 
 class AnnouncedReads(StoreReader):
-    """Somebody else's reads, each announced before it is made.
-
-    Args:
-        reader: makes the reads.
-        announce: told of each of them; what it raises is what the read raises.
-    """
+    """The reads of another reader; ``announce`` is called before each, and an error of it is the read's."""
 
     def __init__(self, reader: StoreReader, announce: Callable[[], None]) -> None:
         self._reader = reader
@@ -87,12 +82,7 @@ class AnnouncedReads(StoreReader):
 
 
 class StoreOnTop(AnnouncedReads, Store):
-    """A store on top of another one, which does everything.
-
-    Args:
-        store: the other one.
-        announce: told of each read, those of snapshots included; what it raises is what the read raises.
-    """
+    """A store on top of another one; ``announce`` is called before each read, and an error of it is the read's."""
 
     def __init__(self, store: Store, announce: Callable[[], None]) -> None:
         super().__init__(store, announce)

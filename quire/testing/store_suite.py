@@ -344,7 +344,7 @@ class SharedStoreSuite(StoreSuite):
         assert (store.lock_owner(), store.check_lock()) == ("second", False)
 
     def test_lock_ends_with_close(self, store: Store) -> None:
-        """A store that is closed locks nobody out."""
+        """A closed store has no lock."""
         other = self.make(self._place)
         self._stores.append(other)
         assert store.try_lock("first")

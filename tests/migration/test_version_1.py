@@ -319,7 +319,7 @@ def test_a_failed_step_is_told_as_the_stores_error(tmp_path: Path, monkeypatch: 
 
     shutil.copytree(sample.LMDB, tmp_path / "store")
     monkeypatch.setattr(STEPS[2], "upgrade", full)
-    with pytest.raises(StoreError, match="as it was: no space left"):
+    with pytest.raises(StoreError, match="is unchanged: no space left"):
         migrate(f"lmdb://{tmp_path}/store")
     assert format_of(f"lmdb://{tmp_path}/store") == 1
 

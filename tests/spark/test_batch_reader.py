@@ -85,7 +85,7 @@ def test_a_store_is_read_while_its_broker_has_its_lock_and_goes_on_writing(url: 
         reader = BatchReader(options(url), ["offset"])
         (task,) = reader.partitions()
         remove(store, 2, [1])
-        with pytest.raises(DataLost, match=r"offsets 1 to 1 of partition 1 .* Retention removed it"):
+        with pytest.raises(DataLost, match=r"offsets 1 to 1 of partition 1 .* were removed by retention"):
             list(reader.read(task))
         lenient = BatchReader(options(url, failOnDataLoss="false"), ["offset"])
         assert sum(len(batch) for batch in lenient.read(task)) == 39
@@ -152,7 +152,9 @@ def test_a_pattern_that_matches_nothing_is_an_error_unless_told_otherwise(url: s
     with opened(url) as store:
         fill(store, EVENTS)
     given = {"store.url": url, "subscribePattern": pattern}
-    with pytest.raises(UnknownDestination, match=rf"nothing matches subscribePattern {pattern}, of stream://events;"):
+    with pytest.raises(
+        UnknownDestination, match=rf"no destination matches subscribePattern {pattern}; there are stream://events;"
+    ):
         BatchReader(Options.of(given, Use.READ), ["offset"]).partitions()
     (task,) = BatchReader(Options.of(given | {"failOnNoMatch": "false"}, Use.READ), ["offset"]).partitions()
     assert isinstance(task, Task)

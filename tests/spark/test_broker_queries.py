@@ -132,7 +132,7 @@ def test_a_checkpoint_that_retention_has_passed_ends_the_query(spark: SparkSessi
         job.run()
         broker.send("s", 100, body=SMALL)
         time.sleep(3)
-        with pytest.raises(StreamingQueryException, match=r"offsets 11 to \d+ .* are gone.*\[data-lost\]"):
+        with pytest.raises(StreamingQueryException, match=r"offsets 11 to \d+ .* were removed.*\[data-lost\]"):
             job.run()
         job.options["failOnDataLoss"] = "false"
         job.run()

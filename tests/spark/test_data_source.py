@@ -197,7 +197,7 @@ def test_rows_go_to_parquet_and_back(spark: SparkSession, url: str, tmp_path: Pa
     ("options", "texts"),
     [
         ({"colour": "red"}, ["no option 'colour'", "[invalid-argument]"]),
-        ({"startingOffsets": "soon"}, ["the option startingOffsets is 'soon': it is earliest, latest, or JSON"]),
+        ({"startingOffsets": "soon"}, ["the option startingOffsets is 'soon': it must be earliest, latest, or JSON"]),
         ({"maxOffsetsPerTrigger": "5"}, ["maxOffsetsPerTrigger is for streaming reads, not for batch reads"]),
         ({"subscribe": "event"}, ["no destination event: did you mean events?", "[unknown-destination]"]),
         ({"store.url": "lmdb:///nowhere/at/all"}, ["there is no store at lmdb:///nowhere/at/all"]),
@@ -221,5 +221,5 @@ def test_a_newer_store_is_explained(spark: SparkSession, tmp_path: Path) -> None
 
 def test_a_column_that_there_is_not_is_named(spark: SparkSession, url: str) -> None:
     reader = spark.read.format("quire").schema("value string").options(**{"store.url": url, "subscribe": "events"})
-    with pytest.raises(Exception, match="there is no column value string to read: there are destination string"):
+    with pytest.raises(Exception, match="there is no column value string to read; the columns are destination string"):
         reader.load().count()

@@ -110,13 +110,13 @@ def test_streams_and_batch_reads_do_not_mix(spark: SparkSession, tmp_path: Path)
     source = tmp_path / "source"
     write_source(spark, source, range(1))
     Archive(spark, str(tmp_path / "streamed")).start(stream_of(spark, source)).awaitTermination()
-    with pytest.raises(InvalidArgument, match="was made of a stream"):
+    with pytest.raises(InvalidArgument, match="was written by streaming reads"):
         Archive(spark, str(tmp_path / "streamed")).add(frame(spark, [message(1)]))
     Archive(spark, str(tmp_path / "read")).add(frame(spark, [message(1)]))
-    with pytest.raises(InvalidArgument, match="was made by batch reads"):
+    with pytest.raises(InvalidArgument, match="was written by batch reads"):
         Archive(spark, str(tmp_path / "read")).start(stream_of(spark, source))
 
 
 def test_a_ledger_is_archived_as_a_stream_only(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="no offset, partition: read it as a stream"):
+    with pytest.raises(InvalidArgument, match="lacks offset, partition: use a streaming read"):
         Archive(spark, str(tmp_path)).add(spark.sql("select 'queue://q' destination, current_timestamp() time"))

@@ -193,4 +193,4 @@ def test_windows_say_where_it_went_wrong(spark: SparkSession) -> None:
         (START // 60_000 * 60_000, 0),
         (ledger.now // 60_000 * 60_000, 1),
     ]
-    assert found.reasons == ["queue://orders: 1 lost: committed, never ended, and not there"]
+    assert found.reasons == ["queue://orders: 1 lost: committed, without an end, and not in the destination"]

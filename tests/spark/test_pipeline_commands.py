@@ -140,7 +140,7 @@ def test_a_replay_is_settled_once(
     first = run(*arguments, "--broker", "http://127.0.0.1:1", "--output", "json")
     again = run(*arguments, "--broker", "http://127.0.0.1:1")
     assert json.loads(first.stdout)["messages"] == 2
-    assert "going on with the replay" in again.stderr
+    assert "continuing the replay" in again.stderr
     assert [plan for plan, _ in sent] == [sent[0][0]] * 2
     assert (sent[0][0].chunks, sent[0][1]) == (2, "http://127.0.0.1:1")
 
@@ -174,12 +174,12 @@ def test_missing_files_are_an_error_that_names_them(
         (("audit", "--parquet", "x", "--follow", "1s"), "--follow needs --work"),
         (("audit", "--parquet", "x", "--browse", "orders"), "--browse needs --url or --store"),
         (("audit", "--parquet", "x", "--depth", "orders=many"), "not a number of messages"),
-        (("audit", "--parquet", "x", "--window", "soon"), "is no duration"),
-        (("archive", "d"), "say what to archive"),
-        (("archive", "d", "--parquet", "x", "--ledger"), "--parquet is archived whole"),
+        (("audit", "--parquet", "x", "--window", "soon"), "is not a duration"),
+        (("archive", "d"), "give --destination NAME or --ledger"),
+        (("archive", "d", "--parquet", "x", "--ledger"), "--parquet is archived as a whole"),
         (("archive", "d", "--destination", "orders", "--follow", "1s"), "--follow is for streams"),
-        (("replay", "d"), "say what to read"),
-        (("dead-letters", "--parquet", "x", "--destination", "DLQ"), "leave --destination out"),
+        (("replay", "d"), "give --destination with"),
+        (("dead-letters", "--parquet", "x", "--destination", "DLQ"), "leave out --destination"),
         (("dead-letters", "--option", "x"), "is not NAME=VALUE"),
     ],
 )
@@ -213,7 +213,7 @@ def test_without_spark_a_pipeline_says_what_to_install() -> None:
         )
         for arguments in (["--help"], ["audit", "--drained"])
     ]  # fmt: skip
-    assert "Judge a delivery ledger." in listed.stdout
+    assert "Audit a delivery ledger." in listed.stdout
     assert refused.returncode == 2
     assert "is not installed, and pipelines need it: pip install 'quire[spark]'" in refused.stderr
 

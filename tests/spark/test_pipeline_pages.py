@@ -80,7 +80,7 @@ def test_a_page_shows_what_it_is_given_as_text() -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
     assert '<td class="number">12,345</td>' in page
     assert '<td class="text">-</td>' in page
-    assert "1970-01-01 00:00:00 (not over)" in page
+    assert "1970-01-01 00:00:00 (not complete)" in page
     assert page.count("<ul>") == 1
     assert page.count('src="data:image/svg+xml;base64,') == page.count("src=") - 3 == 2
 

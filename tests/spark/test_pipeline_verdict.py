@@ -33,11 +33,11 @@ def test_what_was_not_delivered_once_is_named_and_never_ok() -> None:
         "200 redelivered, 364 dead-lettered, 203 expired, 5 removed, 136 open"
     )
     assert report.notes == [
-        "queue://orders: 136 open; --depth, --drained and --browse tell whether they are lost",
-        "queue://orders: 200 deliveries with the redelivered flag: a consumer may have seen the message before",
+        "queue://orders: 136 open; with --depth, --drained or --browse the audit tells whether they are lost",
+        "queue://orders: 200 deliveries with the redelivered flag: a consumer may have received the message before",
         "queue://orders: 364 dead-lettered",
         "queue://orders: 202 expired",
-        "queue://orders: 5 removed by an operator, or by retention",
+        "queue://orders: 5 removed by an operator or by retention",
         "queue://other: 1 expired",
     ]
 
@@ -48,7 +48,7 @@ def test_open_messages_are_not_lost_until_somebody_says_what_is_there() -> None:
     compared = verdict(counted, wanted=Expectations({"queue://orders": 1}))
     assert (compared.verdict, compared.sentence) == (Verdict.NOT_OK, "NOT OK")
     assert (compared.total["open"], compared.total["lost"]) == (1, 2)
-    assert compared.reasons == ["queue://orders: 2 lost: committed, never ended, and not there"]
+    assert compared.reasons == ["queue://orders: 2 lost: committed, without an end, and not in the destination"]
 
 
 def test_a_depth_that_fits_proves_that_nothing_is_lost() -> None:
@@ -62,8 +62,8 @@ def test_more_than_the_ledger_knows_is_noted() -> None:
     report = verdict(row(committed=1, open=1), wanted=wanted)
     assert report.verdict is Verdict.NO_FAULT
     assert report.notes == [
-        "queue://orders has 4 more messages than the ledger has open: did it begin later?",
-        "the ledger has nothing of queue://other",
+        "queue://orders has 4 more messages than are open in the ledger, which may have begun later",
+        "the ledger has no events of queue://other",
     ]
 
 
@@ -88,7 +88,7 @@ def test_what_the_ledger_says_nothing_of_is_noted(fact: str) -> None:
 
 def test_late_events_are_noted() -> None:
     report = verdict(row(committed=1, acknowledged=1), late=4)
-    assert report.notes == ["4 events came later than the delay; they are judged all the same"]
+    assert report.notes == ["4 events arrived later than the delay allows; the audit includes them"]
 
 
 @pytest.mark.parametrize("rows", [[], [row()], [row(earlier=7, sent=2)]])

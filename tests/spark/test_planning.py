@@ -60,7 +60,9 @@ def test_a_name_is_that_of_the_one_destination_that_has_it(store: MemoryStore) -
 
 
 def test_a_name_that_several_have_needs_its_kind(store: MemoryStore) -> None:
-    with pytest.raises(InvalidArgument, match="several destinations orders: write queue://orders or topic://orders"):
+    with pytest.raises(
+        InvalidArgument, match="several destinations have the name orders: write queue://orders or topic://orders"
+    ):
         select(Lanes.of_store(store), options(subscribe="orders"))
     assert chosen(store, options(subscribe="topic://orders,queue://orders")) == [
         ("queue://orders", 0, 3), ("topic://orders", 0, 4),
@@ -144,7 +146,7 @@ def test_a_read_that_ends_before_it_begins_is_of_nothing(store: MemoryStore) -> 
 def test_offsets_of_a_stream_that_are_gone_are_a_loss(store: MemoryStore) -> None:
     remove(store, 1, range(1, 31))
     given = {"startingOffsets": '{"events": {"0": 12}}'}
-    with pytest.raises(DataLost, match="offsets 12 to 30 of partition 0 of stream://events are gone: begin at 31"):
+    with pytest.raises(DataLost, match="offsets 12 to 30 of partition 0 of stream://events were removed: begin at 31"):
         ranges(store, options(**given))
     assert ranges(store, options(**given, failOnDataLoss="false")) == [(31, 101)]
     assert ranges(store, options()) == [(31, 101)]
@@ -158,7 +160,7 @@ def test_what_was_consumed_of_a_queue_is_no_loss(store: MemoryStore) -> None:
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 def test_an_offset_behind_the_end_is_refused(store: MemoryStore, option: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"{option} says 102 for partition 0 of .*, which ends at 101"):
+    with pytest.raises(InvalidArgument, match=f"{option} is 102 for partition 0 of .*, which ends at 101"):
         ranges(store, options(**{option: '{"events": {"0": 102}}'}))
 
 

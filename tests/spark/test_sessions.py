@@ -32,26 +32,30 @@ def test_the_version_of_java_is_found(home: Path, says: str, version: int) -> No
 
 def test_an_old_java_is_refused_with_what_to_do(home: Path) -> None:
     install(home, 'openjdk version "11.0.2"')
-    with pytest.raises(UnsupportedEnvironment, match="this is Java 11: install Java 17 or later, and name its dir"):
+    with pytest.raises(
+        UnsupportedEnvironment, match="this is Java 11: install Java 17 or later, and set JAVA_HOME to its dir"
+    ):
         sessions.session()
 
 
 @pytest.mark.parametrize(("says", "code"), [("no", 0), ("broken", 1)])
 def test_a_java_that_does_not_run_is_refused(home: Path, says: str, code: int) -> None:
     install(home, says, code)
-    with pytest.raises(UnsupportedEnvironment, match=f"there is none that runs in JAVA_HOME, which is {home}"):
+    with pytest.raises(UnsupportedEnvironment, match=f"there is none in JAVA_HOME, which is {home}"):
         sessions.session()
 
 
 def test_no_java_at_all_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnsupportedEnvironment, match="Java 17 or later, and there is none that runs in the PATH"):
+    with pytest.raises(UnsupportedEnvironment, match="Java 17 or later, and there is none in the PATH"):
         sessions.session()
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.1.0"])
 def test_an_old_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", version)
-    with pytest.raises(UnsupportedEnvironment, match=rf"this is Spark {version}, and 4\.2 is the oldest"):
+    with pytest.raises(
+        UnsupportedEnvironment, match=rf"this is Spark {version}, and the data source needs 4\.2 or later"
+    ):
         sessions.session()

@@ -92,11 +92,11 @@ def test_nothing_is_written_of_no_rows(spark: SparkSession, broker: TargetBroker
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ("id AS value", "value bigint is no column that is written: there are destination string, value binary"),
-        ("'a' AS value, 1 AS key", "key int is no column"),
-        ("'a' AS value, map('a', 1) AS headers", "headers map<string,int> is no column"),
-        ("'a' AS value, 'a' AS headrs", "headrs string is no column"),
-        ("'a' AS key", "there is no column value"),
+        ("id AS value", "value bigint cannot be written; the columns are destination string, value binary"),
+        ("'a' AS value, 1 AS key", "key int cannot be written"),
+        ("'a' AS value, map('a', 1) AS headers", "headers map<string,int> cannot be written"),
+        ("'a' AS value, 'a' AS headrs", "headrs string cannot be written"),
+        ("'a' AS key", "the column value, which has the bodies, is missing"),
         ("'a' AS value", "give the option destination, or a column of that name"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_broker_has_to_be_named_and_nothing_is_replaced(spark: SparkSession, b
     with pytest.raises(PySparkException, match=r"give broker\.url"):
         numbered(spark, 1).write.format("quire").option("destination", "q").mode("append").save()
     overwriting = numbered(spark, 1).write.format("quire").option("broker.url", broker.url).option("destination", "q")
-    with pytest.raises(PySparkException, match=r"write with mode\('append'\)"):
+    with pytest.raises(PySparkException, match=r"use mode\('append'\)"):
         overwriting.mode("overwrite").save()
 
 
@@ -139,8 +139,8 @@ def test_a_broker_has_to_be_named_and_nothing_is_replaced(spark: SparkSession, b
         ("'stream://few' AS destination, 'v' AS value, 99 AS partition", "few has partitions 0 to 3"),
         ("'queue://q' AS destination, 'v' AS value, 0 AS partition", "only streams have partitions"),
         ("'queue://q' AS destination, 'v' AS value, 10 AS priority", "$.priority"),
-        ("'queue://q' AS destination, CAST(NULL AS STRING) AS value", "a row has null as its value"),
-        ("CAST(NULL AS STRING) AS destination, 'v' AS value", "a row has null as its destination"),
+        ("'queue://q' AS destination, CAST(NULL AS STRING) AS value", "the value of a row is null"),
+        ("CAST(NULL AS STRING) AS destination, 'v' AS value", "the destination of a row is null"),
     ],
 )
 def test_a_row_that_cannot_be_written_fails_a_staged_write_as_a_whole(

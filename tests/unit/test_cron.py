@@ -93,16 +93,16 @@ def test_a_time_that_the_clocks_show_twice_comes_once() -> None:
         ("* * 32 * *", "day of month", "'32': from 1 to 31"),
         ("* * * 13 *", "month", "'13': from 1 to 12"),
         ("* * * * 7", "day of week", "'7': from 0 to 6"),
-        ("* * * * MON", "day of week", "'MON' is no number"),
+        ("* * * * MON", "day of week", "'MON' is neither a number"),
         ("5-1 * * * *", "minute", "in ascending order"),
-        ("1, * * * *", "minute", "'' is no number"),
-        ("-5 * * * *", "minute", "'-5' is no number"),
-        ("1-2-3 * * * *", "minute", "'1-2-3' is no number"),
+        ("1, * * * *", "minute", "'' is neither a number"),
+        ("-5 * * * *", "minute", "'-5' is neither a number"),
+        ("1-2-3 * * * *", "minute", "'1-2-3' is neither a number"),
         ("*/0 * * * *", "minute", "no value is a multiple of 0"),
         ("5/10 * * * *", "minute", "no value is a multiple of 10"),
         ("*/10,*/15 * * * *", "minute", "write numbers"),
         ("*/ * * * *", "minute", "write numbers"),
-        ("\u0665 * * * *", "minute", "is no number"),
+        ("\u0665 * * * *", "minute", "is neither a number"),
         ("0 0 31 2 *", "day of month", "'31': no such day in any of the months"),
         ("0 0 30,31 2 ?", "day of month", "no such day"),
         ("0 0 31 4,6,9,11 *", "day of month", "no such day"),
@@ -126,7 +126,7 @@ def test_a_date_that_never_comes_by_its_month_may_come_by_its_day_of_the_week() 
 
 
 def test_the_end_of_the_calendar_is_an_error() -> None:
-    with pytest.raises(InvalidHeader, match="does not come again"):
+    with pytest.raises(InvalidHeader, match="does not occur again"):
         Cron("0 0 1 1 *").next_after(ms("9999-06-01"))
 
 

@@ -45,9 +45,9 @@ def test_a_destination_has_a_kind_and_a_name(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_name_that_is_none_is_refused_with_what_to_write_instead(name: str) -> None:
-    with pytest.raises(InvalidDestination, match="is no name for a topic"):
+    with pytest.raises(InvalidDestination, match="is not a name for a topic"):
         topic(name)
-    with pytest.raises(InvalidDestination, match="is no name for a queue: 1 to 500 bytes, without") as refused:
+    with pytest.raises(InvalidDestination, match="is not a name for a queue: 1 to 500 bytes without") as refused:
         queue(name)
     assert refused.value.data == {"name": name[:60]}
     assert len(str(refused.value)) < 400

@@ -57,7 +57,7 @@ def test_a_wildcard_is_a_whole_part(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "a.>.b", ">.>", ">.a", "a,b", "a?b", "a\nb", "x" * (MAX_NAME + 1)])
 def test_what_is_no_pattern_is_refused(text: str) -> None:
-    with pytest.raises(InvalidDestination, match="is no pattern") as refused:
+    with pytest.raises(InvalidDestination, match="is not a pattern") as refused:
         Pattern(text)
     assert refused.value.data == {"name": text[:60]}
 

@@ -75,5 +75,5 @@ def test_a_block_comes_back() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"x", encode_block([])[:0], b"\x91\x01"])
 def test_what_is_no_block_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match="no block of the ledger"):
+    with pytest.raises(ValueError, match="not a block of the ledger"):
         decode_block(body)

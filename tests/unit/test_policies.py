@@ -99,10 +99,10 @@ def test_explain_says_where_each_value_comes_from() -> None:
     [
         ({"queue_prefetch": 1}, "policies.destination", "needs destination ="),
         ({"destination": 5}, "policies.destination", "needs destination ="),
-        ({"destination": "a.>.b"}, "policies.destination", "is no pattern"),
+        ({"destination": "a.>.b"}, "policies.destination", "is not a pattern"),
         ({"destination": "streams://a"}, "policies.destination", "write queue://NAME, topic://NAME or stream://NAME"),
         ({"destination": "a", "queue_prefech": 1}, "queue_prefech", "did you mean queue_prefetch?"),
-        ({"destination": "a", "address": 1}, "address", "is no setting"),
+        ({"destination": "a", "address": 1}, "address", "is not a setting"),
         ({"destination": "a", "queue_prefetch": 0}, "queue_prefetch", "at least 1"),
     ],
 )

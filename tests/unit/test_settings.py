@@ -67,7 +67,7 @@ def test_toml_may_use_numbers_and_booleans_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_unknown_key_in_the_file_is_an_error_with_a_suggestion(tmp_path: Path, text: str, key: str, hint: str) -> None:
-    with pytest.raises(InvalidSettings, match="is no setting") as caught:
+    with pytest.raises(InvalidSettings, match="is not a setting") as caught:
         load(write(tmp_path, text), {}, {})
     assert caught.value.data["key"] == key
     assert hint in str(caught.value)
@@ -147,7 +147,7 @@ def test_wrong_value_is_an_error_that_names_key_value_and_what_is_allowed(
 
 
 def test_flag_that_is_no_setting_is_an_error() -> None:
-    with pytest.raises(InvalidSettings, match=r"stomp\.port \(flag\) is no setting"):
+    with pytest.raises(InvalidSettings, match=r"stomp\.port \(flag\) is not a setting"):
         load(None, {}, {"stomp.port": 1})
 
 

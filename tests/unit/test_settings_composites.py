@@ -26,19 +26,19 @@ def test_an_entry_says_what_goes_where() -> None:
     [
         ({}, "composites", "either queue"),
         ({"queue": "a", "topic": "a", "forward_to": ["b"]}, "composites", "either queue"),
-        ({"queue": "a.>", "forward_to": ["b"]}, "queue", "is no name for a queue"),
+        ({"queue": "a.>", "forward_to": ["b"]}, "queue", "is not a name for a queue"),
         ({"topic": 5, "forward_to": ["b"]}, "topic", "write a text"),
         ({"queue": "a"}, "forward_to", "a list such as"),
         ({"queue": "a", "forward_to": []}, "forward_to", "a list such as"),
         ({"queue": "a", "forward_to": "b"}, "forward_to", "a list such as"),
         ({"queue": "a", "forward_to": ["b", 5]}, "forward_to", "write a text"),
-        ({"queue": "a", "forward_to": ["b.*"]}, "forward_to", "is no name for a queue"),
+        ({"queue": "a", "forward_to": ["b.*"]}, "forward_to", "is not a name for a queue"),
         ({"queue": "a", "forward_to": ["http://b"]}, "forward_to", "write queue://NAME"),
         ({"queue": "a", "forward_to": [{"selector": "x"}]}, "forward_to", "write destination"),
         ({"queue": "a", "forward_to": [{"destination": "b", "select": "x"}]}, "forward_to", "write destination"),
         ({"queue": "a", "forward_to": [{"destination": "b", "selector": 1}]}, "forward_to", "write a text"),
         ({"queue": "a", "forward_to": ["b", "queue://b"]}, "forward_to", "to each one once"),
-        ({"queue": "a", "forward_to": ["queue://a"]}, "forward_to", "forwards to others"),
+        ({"queue": "a", "forward_to": ["queue://a"]}, "forward_to", "forwards to other destinations"),
         ({"queue": "a", "forward_to": ["b"], "forward_only": "no"}, "forward_only", "true or false"),
         ({"queue": "a", "forward": ["b"]}, "forward", "did you mean forward_to?"),
     ],
@@ -52,7 +52,7 @@ def test_a_wrong_entry_is_an_error_that_names_it(entry: dict[str, Any], key: str
 
 def test_two_composites_of_one_name_are_an_error() -> None:
     entry = {"queue": "a", "forward_to": ["b"]}
-    with pytest.raises(InvalidSettings, match="another composite has this name"):
+    with pytest.raises(InvalidSettings, match="another composite destination has this name"):
         read_composites([entry, entry], "file f")
     assert len(read_composites([entry, {"topic": "a", "forward_to": ["b"]}], "file f")) == 2
 

@@ -30,7 +30,7 @@ def test_sizes(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1 PB", "1.2.3", "1,5 MB", "64MBs", "0x10", "many", -1])
 def test_what_is_no_size_is_refused_with_examples(text: str | int) -> None:
-    with pytest.raises(ValueError, match="is no size: write 1024, 64MB or 1GiB"):
+    with pytest.raises(ValueError, match="is not a size: write 1024, 64MB or 1GiB"):
         parse_size(text)
 
 
@@ -69,7 +69,7 @@ def test_what_is_no_number_of_a_client_is_told_from_one(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "5 minutes", "1h30m", "1e3", "soon", "nan", "inf"])
 def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration: write 500ms, 30s, 5m, 1h or 7d"):
+    with pytest.raises(ValueError, match="is not a duration: write 500ms, 30s, 5m, 1h or 7d"):
         parse_duration(text)
 
 

@@ -69,7 +69,7 @@ class RowReader:
         self._count = len(columns.value)
         self._destinations: dict[str, Destination] = {}
         if self._count > MAX_ROWS:
-            raise LimitExceeded(f"{self._count} rows at once, the limit is {MAX_ROWS}", limit=MAX_ROWS)
+            raise LimitExceeded(f"a request with {self._count} rows, the limit is {MAX_ROWS}", limit=MAX_ROWS)
         destination = columns.destination
         self._is_plain = isinstance(destination, str)
         given: list[Any] = [repeat(destination) if isinstance(destination, str) else self._of_all(destination)]
@@ -128,7 +128,7 @@ class RowReader:
 
     def _partition(self, destination: Destination, number: int) -> str:
         if destination.kind is not DestinationKind.STREAM:
-            text = f"a row for {destination} says partition {number}: only streams have partitions"
+            text = f"a row for {destination} has partition {number}, but only streams have partitions"
             raise InvalidArgument(text, argument=PARTITION)
         self._streams.stream(destination.name).route({PARTITION: str(number)})
         return str(number)
@@ -137,7 +137,7 @@ class RowReader:
         """Header lines within the limits of STOMP clients, and the empty line."""
         lines, limits = header_lines(fields), self._limits
         if "" in fields or b"\0" in lines:
-            raise InvalidHeader("a row has a header without a name, or with a NUL in it", header="")
+            raise InvalidHeader("a row has a header without a name, or with a NUL character", header="")
         if len(fields) > limits.max_headers:
             raise LimitExceeded(f"{len(fields)} headers, the limit is {limits.max_headers}", limit=limits.max_headers)
         if len(lines) > limits.max_line and max([len(line) for line in lines.split(b"\n")]) > limits.max_line:

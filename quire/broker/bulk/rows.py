@@ -60,4 +60,4 @@ def check_room(core: Core) -> None:
     if core.store_error is not None:
         raise core.store_error
     if cause := core.hold_cause(stored=True):
-        raise ProducerHeld(f"no room for more messages: {cause}", cause=str(cause))
+        raise ProducerHeld(f"the broker accepts no messages: {cause}", cause=str(cause))

@@ -1,12 +1,12 @@
-"""Staged writes: rows that are stored and that nobody sees, until one commit decides over all of a producer's at once.
+"""Staged writes: stored rows that stay invisible until one commit decides over all of a producer's at once.
 
-A bulk writer's tasks stage what they have, each chunk by itself. Whoever started them knows whether all have succeeded,
+A bulk writer's tasks stage what they have, each chunk by itself. Their driver knows whether all have succeeded,
 and commits their stages under a number (``Broker.take_producer_sequence``). The number and the decision are in one
 commit: to commit again adds nothing, whatever was staged for it. From there the broker sends the rows in order, in
 steps; each step's rows leave the stage and enter their destinations in one commit, and a broker that was killed goes on
 with the next step. So any number of rows is written once, as a whole or not at all.
 
-What is never committed is thrown away: by the producer's next commit, when somebody says so, or after a day.
+What is never committed is thrown away: by the producer's next commit, on request, or after a day.
 
 Marks in the store: ``staged/rows/ID``, the rows; ``staged/index/ID``, what is known of them without reading them;
 ``staged/decided/NUMBER``, a decision until all its rows are sent.
@@ -36,7 +36,7 @@ STEP_BYTES = 1 << 20
 """How many rows and bytes of several stages are sent at once; one stage is always sent as a whole."""
 
 LIFE = 24 * 3600
-"""How long rows stay that nobody decides over, in seconds."""
+"""How long undecided rows stay, in seconds."""
 
 MAX_STAGES = 100_000
 """How many stages there may be: what is known of each is in memory."""
@@ -155,11 +155,11 @@ class StagedWrites:
     # Staging.
 
     def stage(self, producer: str, rows: list[Row]) -> str:
-        """Store rows with the open commit, out of everybody's sight."""
+        """Store rows with the open commit, invisible."""
         check_room(self._core)
         if len(self.stages) >= MAX_STAGES:
             raise LimitExceeded(
-                f"{MAX_STAGES} stages are there, which is the limit: commit or discard", limit=MAX_STAGES
+                f"the limit of {MAX_STAGES} stages is reached: commit or discard some", limit=MAX_STAGES
             )
         id, content = secrets.token_hex(12), msgspec.msgpack.encode(rows)
         stage = Stage(producer, len(rows), len(content), self._core.clock.now_ms())
@@ -205,7 +205,7 @@ class StagedWrites:
             return None
         for id in ids:
             if not self._is_pending(id, producer):
-                text = f"nothing is staged as {id[:60]!r} by {producer[:100]!r}"
+                text = f"the producer {producer[:100]!r} has no stage {id[:60]!r}"
                 raise UnknownStage(text, stage=id[:60], producer=producer[:100])
         self._producers.take(producer, sequence)
         stages = deque(dict.fromkeys(ids))
@@ -239,10 +239,10 @@ class StagedWrites:
         """Have the rows of decided stages sent, step by step, unless that is under way."""
         if self._decisions and not self._is_busy:
             self._is_busy = True
-            self._core.steps.add(self._step, "the sending of what bulk writers have committed")
+            self._core.steps.add(self._step, "the sending of committed rows of bulk writers")
 
     def _step(self) -> bool:
-        """Send the next rows in the open commit; whether there may be more. Who is stuck keeps up nobody else."""
+        """Send the next rows in the open commit; whether there may be more. A stuck producer holds up no other."""
         decision = next((known for known in self._decisions if known.producer not in self._stuck), None)
         if decision is None:
             self._is_busy = False
@@ -252,7 +252,7 @@ class StagedWrites:
         except QuireError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorrupt):
                 raise
-            text = f"what a bulk writer has committed cannot be sent now, and is tried again: {error}"
+            text = f"the committed rows of a bulk writer cannot be sent now; the broker tries again: {error}"
             event("write.waits", text, logging.WARNING, code=error.code, producer=decision.producer)
             self._stuck.add(decision.producer)
             self._core.scheduler.call_later(RETRY_INTERVAL, partial(self._try_again, decision.producer))
@@ -288,7 +288,7 @@ class StagedWrites:
         key = ROWS + id
         value = self._core.store.mark(key)
         if value is None:
-            raise StoreCorrupt(f"the mark {key} of staged rows is gone", key=key)
+            raise StoreCorrupt(f"the mark {key} of staged rows is missing", key=key)
         try:
             return msgspec.msgpack.decode(value, type=list[Row])
         except msgspec.DecodeError as error:
@@ -357,9 +357,9 @@ class StagedWrites:
             self._remove(id)
             self._forget(id)
         if old:
-            event("write.expired", f"{len(old)} staged writes were never committed and are gone", stages=len(old))
+            event("write.expired", f"{len(old)} stages were never committed and are discarded", stages=len(old))
 
 
 def _tell_damage(key: str, damage: msgspec.DecodeError) -> None:
-    text = f"a staged write is not known any more: {damage}. Its mark {key} stays where it is."
+    text = f"a stage cannot be read and is ignored: {damage}. The store keeps its mark {key}."
     event("write.damaged", text, logging.ERROR, key=key)

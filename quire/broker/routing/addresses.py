@@ -11,11 +11,11 @@ class Scope(Enum):
     """Which connections know a destination by a name."""
 
     COMMON = "common"
-    """All connections: it is no temporary one."""
+    """Every connection: it is not a temporary one."""
     OWN = "own"
     """The connection that has the temporary destination: it chose the name."""
     REMOTE = "remote"
-    """All connections: the name that the broker gave a temporary destination."""
+    """Every connection: the name that the broker gave a temporary destination."""
 
 
 class Address(NamedTuple):
@@ -70,7 +70,7 @@ def read_destination(text: str) -> tuple[list[Address], dict[str, str]]:
     for option in options:
         if option not in CONSUMER_OPTIONS:
             raise InvalidDestination(
-                f"{option[:60]!r} is no option of a destination; there are {', '.join(CONSUMER_OPTIONS)}",
+                f"{option[:60]!r} is not an option of a destination; the options are {', '.join(CONSUMER_OPTIONS)}",
                 destination=text[:100], option=option[:60],
             )  # fmt: skip
     first, *others = [part.strip() for part in names.split(",")]
@@ -89,7 +89,7 @@ def _address(part: str, text: str, first: Address | None) -> Address:
         if name:
             return Address(kind or DestinationKind.QUEUE, name) if kind or first is None else first._replace(name=name)
     raise InvalidDestination(
-        f"{text[:100]!r} is no destination here: write NAME, /queue/NAME, /topic/NAME, "
+        f"{text[:100]!r} is not a destination here: write NAME, /queue/NAME, /topic/NAME, "
         "/stream/NAME, /temp-queue/NAME or /temp-topic/NAME",
         destination=text[:100],
     )

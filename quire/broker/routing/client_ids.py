@@ -24,8 +24,8 @@ class ClientIds:
         other = self._sessions.setdefault(client_id, session)
         if other is not session:
             raise InvalidHeader(
-                f"client-id {client_id[:60]!r} is connected already, from {other.name}: end that connection first, "
-                "or take another client-id",
+                f"client-id {client_id[:60]!r} is already connected, from {other.name}: end that connection first, "
+                "or use another client-id",
                 header="client-id", connection=other.name,
             )  # fmt: skip
 

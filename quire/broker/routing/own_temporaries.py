@@ -40,7 +40,7 @@ class OwnTemporaries:
             if not address.name:
                 raise InvalidDestination(f"{str(address)!r} has no name: write {address}NAME", destination=str(address))
             if len(self._remote) >= MAX_TEMPORARIES:
-                text = f"{MAX_TEMPORARIES} temporary destinations are the limit of a connection"
+                text = f"a connection may have {MAX_TEMPORARIES} temporary destinations"
                 raise LimitExceeded(text, limit=MAX_TEMPORARIES)
             known = self._remote[address] = self._temporaries.create(address.kind)
             self.lines[str(known).encode()] = b"\n" + header_lines({REPLY_TO: str(address)})[:-1]

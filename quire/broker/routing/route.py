@@ -74,7 +74,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
-        temporaries: the connection's temporary destinations; without them its names for them mean nothing.
+        temporaries: the connection's temporary destinations; None without one.
     """
     destination = headers["destination"]
     if temporaries is not None:

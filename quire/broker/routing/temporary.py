@@ -165,7 +165,7 @@ class Temporaries:
         """What takes messages for a temporary destination, by the name that the broker gave it."""
         if address.scope is not Scope.REMOTE:
             raise InvalidDestination(
-                f"{str(address)[:100]!r} means something to its own connection only", destination=str(address)[:100]
+                f"{str(address)[:100]!r} is valid in its own connection only", destination=str(address)[:100]
             )
         found = self.queues if address.kind is DestinationKind.QUEUE else self.topics
         return found.get(address.name) or GoneDestination(self)

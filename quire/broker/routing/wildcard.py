@@ -119,7 +119,7 @@ class WildcardSubscription(SharedPrefetch):
         if any([kind is destination.kind and pattern.matches(destination.name) for kind, pattern in self._patterns]):
             try:
                 self._add(destination)
-            except QuireError as error:  # this subscription's, not that of the client that makes the destination
+            except QuireError as error:  # it is this subscription's, not of the client that creates the destination
                 self._core.after_commit(partial(self._fail, error))
 
     def _add(self, destination: Destination) -> None:

@@ -119,7 +119,7 @@ def _read_run(reader: StoreReader, lane: int, run: list[int], room: int) -> list
     found = [record.sequence for record in records] or [0]
     for expected, sequence in zip(run, found, strict=False):
         if sequence != expected:
-            text = f"record {expected} of lane {lane} is in the index of expirations, but it is not there"
+            text = f"record {expected} of lane {lane} is in the index of expirations, but missing"
             raise StoreCorrupt(text, lane=lane, sequence=expected)
     return records
 

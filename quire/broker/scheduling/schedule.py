@@ -6,7 +6,7 @@ sends the message and, if it recurs, appends the record for the next time. A cra
 
 Only what is due within the next seconds is in memory (``due_soon``): the store is looked at for it every second, and
 what is scheduled meanwhile is added when it is committed. A million messages that are due later take no memory. Looking
-and sending are work in steps: a million that are due at once hold nobody up.
+and sending are work in steps: a million that are due at once hold up no other client.
 """
 
 import logging
@@ -268,7 +268,7 @@ class Schedule:
         except StoreCorrupt as damage:  # it is passed over by the next look
             self._note_damage(damage.data["sequence"], damage)
 
-    # Somebody looks, or takes a message back.
+    # For operators.
 
     def browse(self, after: int = 0, limit: int = 100) -> SchedulePage:
         """A page of the messages that wait.

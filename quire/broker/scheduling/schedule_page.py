@@ -1,4 +1,4 @@
-"""A part of the schedule, for somebody who looks at it."""
+"""A page of the schedule."""
 
 from dataclasses import dataclass
 

@@ -81,7 +81,7 @@ class ScheduledMessage:
                 size=record.size,
             )
         except (KeyError, ValueError, InvalidHeader) as error:
-            text = f"record {record.sequence} is no scheduled message: {error}"
+            text = f"record {record.sequence} is not a scheduled message: {error}"
             raise StoreCorrupt(text, sequence=record.sequence) from error
 
 

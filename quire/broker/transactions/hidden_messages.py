@@ -1,4 +1,4 @@
-"""Messages of a queue that a prepared transaction has acknowledged: hidden from everybody until its outcome is known.
+"""Messages of a queue that a prepared transaction has acknowledged: hidden until its outcome is known.
 
 A durable subscription is such a queue too. They are counted in its depth. They take no memory but their sequences, and
 no cursor admits them.

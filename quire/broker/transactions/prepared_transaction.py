@@ -53,7 +53,7 @@ class PreparedTransaction:
         prepared_at: when it was prepared, in milliseconds since the epoch.
 
     Attributes:
-        outcome: what an operator has decided, ``commit`` or ``rollback``; empty as long as nobody has.
+        outcome: what an operator has decided, ``commit`` or ``rollback``; empty until then.
         messages: how many messages it sends.
         acknowledgements: how many it has acknowledged.
         bytes: the sizes of the messages that it sends.
@@ -152,7 +152,7 @@ class PreparedTransaction:
         """
         value = self._unstored or self._core.store.mark(self._key)
         if value is None:
-            raise StoreCorrupt(f"the mark {self._key} of a prepared transaction is gone", key=self._key)
+            raise StoreCorrupt(f"the mark {self._key} of a prepared transaction is missing", key=self._key)
         routing, sends = self._services.routing, _decode(self._key, value).sends
         with self._core.limits.own_work():
             targets = [routing.target_of(send.destination, send.content) for send in sends]

@@ -141,7 +141,7 @@ class Transaction:
         if self._has_timed_out:
             seconds = self._core.settings.transaction.max_age
             raise TransactionTimedOut(
-                f"the transaction was open for more than {seconds:g} s and is rolled back", seconds=seconds
+                f"the transaction was open for more than {seconds:g} s, and the broker rolled it back", seconds=seconds
             )
 
     def _check_count(self, more: int) -> None:
@@ -216,7 +216,7 @@ class Transaction:
         self.close()
 
     def time_out(self) -> None:
-        """It was open for too long: roll it back. Whoever goes on with it gets an error."""
+        """It was open for too long: roll it back. Later use of it is an error."""
         self._has_timed_out = True
         self.roll_back("the transaction was open for too long")
 

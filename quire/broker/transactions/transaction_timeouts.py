@@ -1,4 +1,4 @@
-"""Rolls back transactions that are open for too long: they keep messages from everybody else."""
+"""Rolls back transactions that are open for too long: they keep messages from other consumers."""
 
 import logging
 from typing import Protocol
@@ -49,6 +49,8 @@ class TransactionTimeouts:
         for transaction in late:
             transaction.time_out()
         if late:
-            text = f"{len(late)} transactions were open for more than {self._max_age:g} s and are rolled back"
+            text = (
+                f"{len(late)} transactions were open for more than {self._max_age:g} s, and the broker rolls them back"
+            )
             event("transaction.timed_out", text, logging.WARNING, transactions=len(late), seconds=self._max_age)
         self._arm()

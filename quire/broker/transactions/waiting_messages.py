@@ -1,6 +1,6 @@
 """Messages that are acknowledged although they are not in flight: they may still wait in their queue.
 
-They are found without their contents, and hidden until they are settled: nobody is given them meanwhile.
+They are found without their contents, and hidden until they are settled: no consumer gets them meanwhile.
 """
 
 from quire.broker.core.subscription import Source

@@ -17,7 +17,7 @@ class XaState(StrEnum):
     ACTIVE = "active"
     """A session works in it."""
     ENDED = "ended"
-    """Nobody works in it any more; it may be prepared, or go on."""
+    """No session works in it any more; it may be prepared, or resumed."""
     PREPARED = "prepared"
     """It can be committed and rolled back, whatever happens."""
     COMMITTING = "committing"
@@ -25,7 +25,7 @@ class XaState(StrEnum):
     ROLLING_BACK = "rolling back"
     """Its rollback is being stored."""
     DECIDED = "decided"
-    """An operator has decided; nobody has forgotten it yet."""
+    """An operator has decided, and the outcome is not forgotten yet."""
 
 
 class Registry(Protocol):
@@ -44,7 +44,7 @@ class Registry(Protocol):
 class XaBranch:
     """One branch.
 
-    What it does is in the open commit; whoever has it done tells the broker who waits for that (``Broker.sent`` and
+    What it does is in the open commit; the caller registers who waits for it (``Broker.sent`` and
     ``Broker.confirm``).
 
     Args:
@@ -129,7 +129,7 @@ class XaBranch:
         meanwhile is the same.
 
         Args:
-            one_phase: whether it need not be prepared, because nobody else has a part in it.
+            one_phase: whether it need not be prepared, because it has no other participant.
 
         Raises:
             WrongTransactionState: it is not prepared, or it is being rolled back.
@@ -156,7 +156,7 @@ class XaBranch:
             self._change(XaState.ROLLING_BACK)
 
     def forget(self) -> None:
-        """Its coordinator has heard of the operator's decision.
+        """Its transaction manager has heard of the operator's decision.
 
         Raises:
             WrongTransactionState: there was none.
@@ -167,7 +167,7 @@ class XaBranch:
         self._registry.remove(self)
 
     def decide(self, outcome: str) -> None:
-        """An operator decides, because its coordinator does not.
+        """An operator decides, because its transaction manager does not.
 
         Raises:
             WrongTransactionState: it is not prepared, or something is decided already.
@@ -217,7 +217,7 @@ class XaBranch:
         """Whether its outcome is to be stored; it is not if it is the one that is being stored."""
         if self.state is XaState.DECIDED:
             outcome = self.prepared.outcome
-            text = f"an operator has decided over {self.xid}: {outcome}; forget it when everybody knows"
+            text = f"an operator resolved {self.xid}: {outcome}; forget it when all participants know"
             raise HeuristicOutcome(text, xid=str(self.xid), outcome=outcome)
         if self.state not in (XaState.PREPARED, state):
             raise self._wrong(str(state))

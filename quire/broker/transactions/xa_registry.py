@@ -78,12 +78,12 @@ class XaRegistry:
             xid = Xid.parse(key.removeprefix(PREFIX))
             prepared = PreparedTransaction.load(self._services, key, value)
         except (InvalidArgument, StoreCorrupt) as damage:
-            text = f"a prepared transaction is not known any more: {damage} Its mark {key} stays where it is."
+            text = f"a prepared transaction cannot be read and is ignored: {damage} The store keeps its mark {key}."
             event("xa.damaged", text, logging.ERROR, key=key)
             return
         self._branches[xid] = XaBranch(self._services, self, xid, prepared=prepared)
 
-    # Its coordinator.
+    # Its transaction manager.
 
     def start(self, xid: Xid, session: Session) -> XaBranch:
         """Begin a branch, or go on with one that is not prepared yet.
@@ -107,10 +107,10 @@ class XaRegistry:
         try:
             return self._branches[xid]
         except KeyError:
-            raise UnknownXid(f"there is no transaction {xid}", xid=str(xid)) from None
+            raise UnknownXid(f"the XA transaction {xid} does not exist", xid=str(xid)) from None
 
     def recover(self) -> list[Xid]:
-        """The branches whose coordinator still has something to say: prepared, or decided by an operator."""
+        """The branches whose transaction manager still has something to say: prepared, or decided by an operator."""
         return [xid for xid, branch in self._branches.items() if branch.is_prepared]
 
     def lost(self, session: Session) -> None:
@@ -135,7 +135,7 @@ class XaRegistry:
         return sorted(entries, key=lambda entry: (-entry.age, str(entry.xid)))
 
     def commit(self, xid: Xid) -> None:
-        """Commit a prepared transaction in place of its coordinator, who is told when it comes (a heuristic outcome).
+        """Commit a prepared transaction in place of its transaction manager: a heuristic outcome.
 
         Raises:
             UnknownXid: there is none.
@@ -145,7 +145,7 @@ class XaRegistry:
         self._decide(xid, "commit")
 
     def rollback(self, xid: Xid) -> None:
-        """Roll a prepared transaction back in place of its coordinator. Raises what ``commit`` does."""
+        """Roll a prepared transaction back in place of its transaction manager. Raises what ``commit`` does."""
         self._decide(xid, "rollback")
 
     def _decide(self, xid: Xid, outcome: str) -> None:

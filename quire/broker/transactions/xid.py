@@ -46,7 +46,7 @@ class Xid:
         """
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise InvalidArgument(f"{text[:60]!r} is no xid: write it as it is listed", argument="xid")
+            raise InvalidArgument(f"{text[:60]!r} is not an xid: write it as `quire xa ls` shows it", argument="xid")
         number = int(found[1], 16)
         return cls(number - (number >> 31 << 32), bytes.fromhex(found[2]), bytes.fromhex(found[3]))
 

@@ -41,15 +41,28 @@ def perf() -> None:
 @perf.command(epilog="\b\n" + "\n".join(f"{name:13}  {scenario.text}" for name, scenario in SCENARIOS.items()))
 @click.option("--scenario", type=click.Choice(list(SCENARIOS)), default="confirm", show_default=True, help="See below.")
 @click.option(
-    "--messages", "-n", type=click.IntRange(1), help=f"How many.  [default: {_MESSAGES}; latency {_LATENCY_MESSAGES}]"
+    "--messages",
+    "-n",
+    type=click.IntRange(1),
+    help=f"The number of messages.  [default: {_MESSAGES}; latency {_LATENCY_MESSAGES}]",
 )
-@click.option("--size", callback=_size, default="1024", show_default=True, metavar="SIZE", help="Bytes of a body.")
-@_count("--producers", "How many producers")
-@_count("--consumers", "How many consumers")
-@_count("--window", "How many messages of a producer may be without receipt")
-@click.option("--persistent/--non-persistent", default=None, help="Whether they are stored, instead of the scenario's.")
-@click.option("--rate", type=click.FloatRange(0), default=0, help="Messages per second at the most; 0 for no limit.")
-@click.option("--stomp", metavar="HOST:PORT", help="Where STOMP listens; otherwise the broker is asked. Any broker's.")
+@click.option(
+    "--size", callback=_size, default="1024", show_default=True, metavar="SIZE", help="The size of a body in bytes."
+)
+@_count("--producers", "The number of producers")
+@_count("--consumers", "The number of consumers")
+@_count("--window", "How many messages of a producer may wait for a receipt")
+@click.option(
+    "--persistent/--non-persistent", default=None, help="Whether messages are persistent, instead of the scenario's."
+)
+@click.option(
+    "--rate", type=click.FloatRange(0), default=0, help="The maximum number of messages per second; 0 for no limit."
+)
+@click.option(
+    "--stomp",
+    metavar="HOST:PORT",
+    help="The STOMP address, of any broker. Without it, the HTTP API of the broker tells it.",
+)
 @click.option("--login", default="", metavar="NAME", help="The user.")
 @click.option("--passcode", default="", metavar="TEXT", envvar="QUIRE_PASSCODE", show_envvar=True, help="The password.")
 @broker_verb
@@ -64,9 +77,9 @@ def run(
     passcode: str,
     **changes: Any,
 ) -> None:
-    """Send and receive messages through a queue of its own, and say how fast that went.
+    """Send and receive messages through a queue of its own, and show rates and latencies.
 
-    A figure counts from the first SEND until the last message is acknowledged and the last receipt has come. Latency is
+    A run lasts from the first SEND until the last acknowledgement and the last receipt. The latency is
     that of every hundredth message.
     """
     target = _target(api, stomp, login, passcode)
@@ -97,7 +110,7 @@ def _load(scenario: str, messages: int | None, changes: Mapping[str, Any]) -> Lo
         return replace(load, **given)
     if given.keys() & {"producers", "consumers", "window"} or given["rate"]:
         raise click.UsageError(
-            "latency has one message in flight: --producers, --consumers, --window, --rate are not for it"
+            "the scenario latency has one message in flight: leave out --producers, --consumers, --window and --rate"
         )
     return replace(load, messages=messages or _LATENCY_MESSAGES, **given)
 

@@ -71,7 +71,6 @@ class Crew:
         return any(process.is_alive() for process in self._processes)
 
     def counts(self) -> Counts:
-        """How far they are."""
         return Counts(
             sum(slot.sent for slot in self.producers),
             sum(slot.receipts for slot in self.producers),
@@ -87,7 +86,7 @@ class Crew:
             self.latencies += result
         for process in self._processes:
             if process.exitcode:
-                raise QuireError(f"a process of the load ended with {process.exitcode}", exitcode=process.exitcode)
+                raise QuireError(f"a load process ended with exit code {process.exitcode}", exitcode=process.exitcode)
 
     def __enter__(self) -> Self:
         return self
@@ -122,5 +121,5 @@ class Crew:
             if counts != self.counts():
                 counts, deadline = self.counts(), SystemClock().monotonic() + ANSWER_LIMIT
             if SystemClock().monotonic() > deadline:
-                raise BrokerUnreachable(f"nothing has moved for {ANSWER_LIMIT:g} s: {counts}")
+                raise BrokerUnreachable(f"no message was sent or received for {ANSWER_LIMIT:g} s: {counts}")
         self.look()

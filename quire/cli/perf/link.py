@@ -14,10 +14,7 @@ _CHUNK = 1 << 20
 
 
 class Link:
-    """A connection to any STOMP 1.2 broker.
-
-    Every method raises ``BrokerUnreachable`` when no broker answers or the connection broke, and what it refused.
-    """
+    """A connection to any STOMP 1.2 broker; every method may raise ``BrokerUnreachable``."""
 
     def __init__(self, target: Target) -> None:
         try:
@@ -31,7 +28,6 @@ class Link:
         self.receive_until(b"CONNECTED\n")
 
     def send(self, data: bytes) -> None:
-        """Send whole frames."""
         try:
             self._socket.sendall(data)
         except OSError as error:
@@ -72,12 +68,10 @@ class Link:
         self.receive_until(b"receipt-id:bye\n")
 
     def close(self) -> None:
-        """Close at once."""
         self._socket.close()
 
 
 def refusal(data: bytes) -> QuireError:
-    """What an ERROR frame says."""
     head = data[data.index(b"ERROR\n") :].partition(b"\n\n")[0].decode("utf-8", "replace")
     headers = dict(line.split(":", 1) for line in head.split("\n")[1:] if ":" in line)
     text = headers.get("message", "the broker sent an error without a message")

@@ -16,10 +16,7 @@ _BAR_INTERVAL = 0.1
 
 
 class LiveFigures:
-    """Shows how far a measurement is, on standard error. As a context manager it takes the bar away again.
-
-    No plain lines come when ``output`` prints for programs.
-    """
+    """Shows the progress of a measurement on standard error; prints no plain lines when ``output`` is for programs."""
 
     def __init__(self, output: Output, clock: Clock) -> None:
         self._output = output

@@ -25,49 +25,28 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent and taken.
+    """What is sent and received."""
 
-    Attributes:
-        messages: how many, by all producers together.
-        size: of a body, in bytes.
-        producers: how many send.
-        consumers: how many receive.
-        window: how many messages of a producer may be without their receipt.
-        receipts: whether every batch asks for a receipt; otherwise the last one only.
-        batch: how many messages a producer sends together and with one receipt, the last one's.
-        persistent: whether the broker must store them.
-        ack: how consumers acknowledge, in STOMP's words.
-        ack_every: the last of so many messages is acknowledged; 0: the last of those that one read brought.
-        stuck: how many of the messages that come first are never acknowledged.
-        rate: messages per second, of all producers together; 0 for as many as possible.
-        backlog: send all before the first is taken.
-        latency: one message in flight, from its SEND to its MESSAGE.
-        kind: ``queue`` or ``stream``.
-        queue: the name of the queue, or of the stream.
-        subscribe: more header lines of SUBSCRIBE, each with its newline.
-    """
-
-    messages: int
-    size: int = 1024
+    messages: int  # of all producers together
+    size: int = 1024  # of a body, in bytes
     producers: int = 1
     consumers: int = 1
-    window: int = 256
-    receipts: bool = True
-    batch: int = 1
+    window: int = 256  # how many messages of a producer may wait for a receipt
+    receipts: bool = True  # whether every batch asks for a receipt; otherwise only the last one
+    batch: int = 1  # how many messages a producer sends together, with one receipt
     persistent: bool = True
     ack: str = "client-individual"
-    ack_every: int = 1
-    stuck: int = 0
-    rate: float = 0.0
-    backlog: bool = False
-    latency: bool = False
-    kind: str = "queue"
+    ack_every: int = 1  # the last of so many messages is acknowledged; 0: the last one of each read
+    stuck: int = 0  # how many of the first messages are never acknowledged
+    rate: float = 0.0  # messages per second of all producers together; 0 for no limit
+    backlog: bool = False  # send all messages before the first is received
+    latency: bool = False  # one message in flight, from its SEND to its MESSAGE
+    kind: str = "queue"  # or ``stream``
     queue: str = field(default_factory=lambda: f"perf.{uuid.uuid4().hex[:12]}")
-    subscribe: str = ""
+    subscribe: str = ""  # more header lines of SUBSCRIBE, each with its newline
 
     @property
     def destination(self) -> str:
-        """Where to, as STOMP writes it."""
         return f"/{self.kind}/{self.queue}"
 
     @property
@@ -81,13 +60,7 @@ class Load:
         return [each + (number < rest) for number in range(self.producers)]
 
     def frames(self, first: int, count: int, last: int, now: float) -> Iterator[bytes]:
-        """SEND frames.
-
-        Args:
-            first: the number of the first one.
-            last: the number of the producer's last message, which always asks for a receipt.
-            now: the time for their stamps, in seconds.
-        """
+        """The SEND frames ``first`` to ``last``, stamped with ``now``, in seconds; the last one asks for a receipt."""
         head = f"SEND\ndestination:{self.destination}\ncontent-length:{self.size}\n"
         start = f"{head}persistent:{'true' if self.persistent else 'false'}\n".encode()
         filler = b"x" * self.size
@@ -119,15 +92,15 @@ class Scenario(NamedTuple):
 
 
 SCENARIOS = {
-    "confirm": Scenario("persistent, a receipt for each, each acknowledged", {}),
+    "confirm": Scenario("persistent, a receipt and an acknowledgement for each message", {}),
     "fire": Scenario("persistent, no receipts", {"receipts": False}),
-    "nonpersistent": Scenario("not persistent, no receipts", {"receipts": False, "persistent": False}),
-    "fanin": Scenario("as confirm, 8 producers and 4 consumers", {"producers": 8, "consumers": 4}),
-    "sync": Scenario("8 producers, each waits for a receipt before its next message", {"producers": 8, "window": 1}),
+    "nonpersistent": Scenario("non-persistent, no receipts", {"receipts": False, "persistent": False}),
+    "fanin": Scenario("as confirm, with 8 producers and 4 consumers", {"producers": 8, "consumers": 4}),
+    "sync": Scenario("8 producers, each waits for the receipt before its next message", {"producers": 8, "window": 1}),
     "cumulative": Scenario(
-        "as confirm, one acknowledgement for all that one read brought", {"ack": "client", "ack_every": 0}
+        "as confirm, with one acknowledgement for all messages of one read", {"ack": "client", "ack_every": 0}
     ),
-    "backlog": Scenario("all is sent first, then taken", {"backlog": True}),
+    "backlog": Scenario("all messages are sent first, then consumed", {"backlog": True}),
     "latency": Scenario("one message at a time, from its SEND to its MESSAGE", {"receipts": False, "latency": True}),
 }
 """The scenarios by name. Messages have 1 KiB and a window of 256 unless the options say otherwise."""

@@ -17,26 +17,15 @@ _TICK_INTERVAL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of a load.
+    """The result of a load."""
 
-    Attributes:
-        messages: how many were received.
-        receipts: how many receipts came.
-        elapsed_seconds: from the first SEND until the last message was acknowledged and every receipt had come. Of a
-            backlog: sending and taking, without the pause between them.
-        messages_per_s: both together.
-        sent_per_s: until the last receipt.
-        received_per_s: until the last acknowledgement.
-        latency_ms: ``p50``, ``p95``, ``p99`` and ``max`` from SEND to MESSAGE, in milliseconds; empty in a backlog.
-    """
-
-    messages: int
+    messages: int  # received
     receipts: int
-    elapsed_seconds: float
+    elapsed_seconds: float  # from the first SEND to the last acknowledgement and receipt; a backlog's without its pause
     messages_per_s: float
-    sent_per_s: float
-    received_per_s: float
-    latency_ms: dict[str, float] = field(default_factory=dict)
+    sent_per_s: float  # until the last receipt
+    received_per_s: float  # until the last acknowledgement
+    latency_ms: dict[str, float] = field(default_factory=dict)  # ``p50``, ``p95``, ``p99``, ``max``; empty in a backlog
 
     def record(self) -> dict[str, Any]:
         """All of it, as it is printed: rates without fractions, no latencies where there are none."""
@@ -66,15 +55,8 @@ def figures(crew: Crew, load: Load) -> Figures:
     counts, sending = crew.counts(), span(crew.producers, crew.producers)
     taking = span(crew.consumers if load.backlog else crew.producers, crew.consumers)
     elapsed = sending + taking if load.backlog else max(sending, taking)
-    return Figures(
-        counts.received,
-        counts.receipts,
-        elapsed,
-        load.messages / elapsed,
-        counts.sent / sending,
-        counts.received / taking,
-        percentiles(crew.latencies),
-    )
+    rates = (load.messages / elapsed, counts.sent / sending, counts.received / taking)
+    return Figures(counts.received, counts.receipts, elapsed, *rates, percentiles(crew.latencies))
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:

@@ -20,23 +20,14 @@ _LOOK_AROUND = 0.01
 
 
 class Slot(ctypes.Structure):
-    """What one worker has done, in shared memory: the worker alone writes, and others read without a lock.
+    """What one worker has done, in shared memory: the worker alone writes, and others read without a lock."""
 
-    Attributes:
-        sent: messages handed to the socket.
-        receipts: receipts that have come.
-        received: messages received and acknowledged.
-        ready: whether it is connected.
-        started: when it began, in seconds of the monotonic clock.
-        ended: when the broker had answered everything; 0 before that.
-    """
-
-    sent: int
-    receipts: int
-    received: int
-    ready: int
-    started: float
-    ended: float
+    sent: int  # messages handed to the socket
+    receipts: int  # receipts that have come
+    received: int  # messages received and acknowledged
+    ready: int  # whether it is connected
+    started: float  # when it began, in seconds of the monotonic clock
+    ended: float  # when the broker had answered everything; 0 before that
     _fields_ = (
         ("sent", ctypes.c_longlong),
         ("receipts", ctypes.c_longlong),
@@ -101,11 +92,7 @@ def produce(target: Target, load: Load, count: int, slot: Slot, begin: Event) ->
 
 
 def consume(target: Target, load: Load, slots: Sequence[Slot], slot: Slot) -> list[float]:
-    """Receive and acknowledge, until all consumers together have what the load has.
-
-    Returns:
-        How long the stamped messages were on their way, in seconds.
-    """
+    """Receive until all consumers together have all messages; returns the latencies of stamped ones, in seconds."""
     clock = SystemClock()
     latencies: list[float] = []
     unacknowledged: list[bytes] = []

@@ -54,7 +54,7 @@ def _serve(instructions: Instructions) -> None:
     try:
         from quire.http.bulk.bulk_server import BulkServer
     except ModuleNotFoundError as error:
-        text = f"reading in bulk needs {error.name}, which is not installed beside the broker: install quire[spark]"
+        text = f"reading in bulk needs {error.name}, which is not installed where the broker runs: install quire[spark]"
         raise UnsupportedEnvironment(text) from error
     listener = _listen(instructions.address)
     with open_for_reading(instructions.store) as (store, _):

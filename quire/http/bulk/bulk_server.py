@@ -21,7 +21,7 @@ from quire.arrow.failure import Failure
 from quire.arrow.lane_reader import read
 from quire.clock import Clock
 from quire.errors import InvalidArgument, LimitExceeded, ProtocolViolation, QuireError
-from quire.http.answers import error_answer, json_answer
+from quire.http.answers import error_answer, failed, json_answer, not_found
 from quire.store.base import Store
 from quire.store.positions import offset_at
 from quire.units import LARGEST
@@ -84,7 +84,7 @@ class BulkServer:
                 Route("/offset", self._offset, methods=["GET"]),
                 Route("/read", self._read, methods=["POST"]),
             ],
-            exception_handlers={QuireError: _failed, HTTPException: _not_found, Exception: _failed},
+            exception_handlers={QuireError: failed, 403: _forbidden, HTTPException: not_found, Exception: failed},
         )
 
     @property
@@ -180,16 +180,6 @@ async def _body(request: Request) -> bytearray:
     return body
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    """An error of ours as it is; anything else is a defect, which the server logs and the caller only hears of."""
-    return error_answer(error if isinstance(error, QuireError) else QuireError("something unforeseen happened"))
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    """No such path, not with this method, or without the token."""
-    assert isinstance(error, HTTPException)
-    if error.status_code == 403:
-        text = "this is not the bulk server's token: ask the broker where to read, with POST /api/v1/bulk"
-        return error_answer(ProtocolViolation(text), 403)
-    text = f"there is no {request.method} {request.url.path}"
-    return error_answer(InvalidArgument(text, path=request.url.path), error.status_code)
+async def _forbidden(request: Request, error: Exception) -> Response:
+    text = "this is not the token of the bulk server: request it from the broker with POST /api/v1/bulk"
+    return error_answer(ProtocolViolation(text), 403)

@@ -1,8 +1,4 @@
-"""What a broker and its bulk server tell each other at first: a line of JSON each way, over standard input and output.
-
-Not arguments: other users of the machine can see those, and the store's URL may have a password. The broker keeps its
-end of the input open as long as it runs, whatever ends it.
-"""
+"""The first lines between broker and bulk server, in JSON over pipes: arguments would show a password of the store."""
 
 import msgspec
 
@@ -10,23 +6,14 @@ from quire.arrow.failure import Failure
 
 
 class Instructions(msgspec.Struct, frozen=True):
-    """What the broker says.
+    """What the broker says."""
 
-    Attributes:
-        store: the URL of its store.
-        address: where to listen; port 0 for a free one.
-        token: who has it may read.
-        idle_limit: how long to wait for a request before ending, in seconds.
-        log_format: as the setting.
-        log_level: as the setting.
-    """
-
-    store: str
-    address: str
-    token: str
-    idle_limit: float
-    log_format: str
-    log_level: str
+    store: str  # the URL of its store
+    address: str  # where to listen; port 0 for a free one
+    token: str  # who has it may read
+    idle_limit: float  # how long to wait for a request before ending, in seconds
+    log_format: str  # as the setting
+    log_level: str  # as the setting
 
 
 class Announcement(msgspec.Struct, frozen=True):

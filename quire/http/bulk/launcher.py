@@ -25,16 +25,11 @@ STOP_LIMIT = 5.0
 
 
 class Launcher:
-    """The bulk server of one broker, as the broker sees it: it runs, or it does not run yet, or not any more.
-
-    Attributes:
-        address: where the bulk server listens, ``host:port``; of use if it runs.
-        token: who has it may read.
-    """
+    """The bulk server of one broker, as the broker sees it: it runs, or it does not run yet, or not any more."""
 
     def __init__(self, store: str, settings: Settings) -> None:
-        self.address = ""
-        self.token = secrets.token_urlsafe(24)
+        self.address = ""  # where the bulk server listens, ``host:port``; of use if it runs
+        self.token = secrets.token_urlsafe(24)  # who has it may read
         self._store = store
         self._settings = settings
         self._process: Process | None = None

@@ -31,7 +31,6 @@ class LmdbMigration(StoreMigration):
             raise StoreUnreachable(text, path=str(self._path)) from error
 
     def steps(self, found: int) -> tuple[str, ...]:
-        """What each step does."""
         return tuple(step.DESCRIPTION for to, step in STEPS.items() if to > found)
 
     def upgrade(self, found: int, backup: str) -> str:
@@ -45,7 +44,7 @@ class LmdbMigration(StoreMigration):
             replace_data_file(work / DATA, self._path)
             return kept
         except (OSError, lmdb.Error) as error:
-            text = f"the store in {self._path} could not be migrated and is as it was: {error}"
+            text = f"the store in {self._path} could not be migrated and is unchanged: {error}"
             raise StoreError(text, path=str(self._path)) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)

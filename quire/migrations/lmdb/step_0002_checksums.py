@@ -23,11 +23,7 @@ _PAGES_AT_ONCE = 500
 
 
 def upgrade(env: lmdb.Environment) -> None:
-    """Take the step, a number of pages at a time.
-
-    Args:
-        env: a copy of the store, which nobody else uses and which is thrown away if this fails.
-    """
+    """Take the step, some pages at a time, in a copy of the store that the caller removes after a failure."""
     links, bodies, meta = (env.open_db(name, create=False) for name in (b"links", b"bodies", b"meta"))
     after = b""
     while True:

@@ -42,7 +42,6 @@ class SqlMigration(StoreMigration):
             raise StoreUnreachable(text, name=self._name) from error
 
     def steps(self, found: int) -> tuple[str, ...]:
-        """What each revision does."""
         script = ScriptDirectory.from_config(self._config)
         revisions = list(script.iterate_revisions("head", _revision(found)))
         return tuple(" ".join((revision.doc or "").split()) for revision in reversed(revisions))
@@ -62,11 +61,10 @@ class SqlMigration(StoreMigration):
                 self._run(connection, found)
             return kept
         except (OSError, SQLAlchemyError) as error:
-            text = f"the store in {self._name} could not be migrated and is as it was: {error}"
+            text = f"the store in {self._name} could not be migrated and is unchanged: {error}"
             raise StoreError(text, name=self._name) from error
 
     def close(self) -> None:
-        """Close the connections."""
         self._backend.close()
 
     def _lock_tables(self, connection: Connection, found: int) -> None:

@@ -32,11 +32,7 @@ class BulkAccess(msgspec.Struct):
 
 
 class Broker:
-    """A broker's HTTP API and its bulk server. What fails for a reason that may pass is tried again.
-
-    ``patience`` is how long a read goes on trying while the broker is away, ``timeout`` how long to wait for each part
-    of an answer, both in seconds.
-    """
+    """A broker's HTTP API and bulk server; ``patience`` limits retries, ``timeout`` each part of an answer, in s."""
 
     def __init__(self, url: str, patience: float, timeout: float) -> None:
         self._url = url
@@ -46,7 +42,6 @@ class Broker:
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """The broker that the options name."""
         assert options.broker_url is not None
         return cls(options.broker_url, options.read_timeout, options.fetch_timeout)
 
@@ -88,7 +83,9 @@ class Broker:
             try:
                 yield from pa.ipc.open_stream(response)
             except pa.ArrowException as error:
-                raise BrokerUnreachable(f"the answer of the bulk server broke off: {error}") from error
+                raise BrokerUnreachable(
+                    f"the connection to the bulk server was lost during an answer: {error}"
+                ) from error
             trailer = content(response, Trailer)
         if trailer.error is not None:
             raise remote_error(trailer.error.code, trailer.error.text, trailer.error.data)

@@ -23,11 +23,7 @@ class ErrorAnswer(msgspec.Struct):
 
 @contextmanager
 def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPResponse]:
-    """Send a request, and have its answer as long as the context lasts; an answer that is an error is raised.
-
-    ``timeout`` is for the connection, and then for each next part of the answer, in seconds. A connection that breaks
-    within the context is ``BrokerUnreachable``.
-    """
+    """Send a request; yields its answer or raises its error. ``timeout`` is for each part of the answer."""
     parts = urlsplit(url)
     connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = connection_class(parts.netloc, timeout=timeout)
@@ -41,7 +37,11 @@ def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPR
         yield response
     except (OSError, HTTPException) as error:
         place = f"{parts.scheme}://{parts.netloc}"
-        happened = f"no broker answers at {place}" if response is None else f"the answer of {place} broke off"
+        happened = (
+            f"no broker answers at {place}"
+            if response is None
+            else f"the connection to {place} was lost during an answer"
+        )
         raise BrokerUnreachable(f"{happened}: {str(error) or type(error).__name__}", url=place) from error
     finally:
         connection.close()
@@ -52,14 +52,14 @@ def content(response: HTTPResponse, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(response.read(), type=kind)
     except msgspec.MsgspecError as error:
-        raise BrokerUnreachable(f"an answer is cut off, or not that of a Quire broker: {error}") from error
+        raise BrokerUnreachable(f"the answer is incomplete, or not from a Quire broker: {error}") from error
 
 
 def _error(response: HTTPResponse) -> Exception:
     try:
         detail = msgspec.json.decode(response.read(), type=ErrorAnswer).error
     except msgspec.MsgspecError:
-        return BrokerUnreachable(f"what answers is no Quire broker: it says {response.status} {response.reason}")
+        return BrokerUnreachable(f"the server is not a Quire broker: it answered {response.status} {response.reason}")
     if response.status == 403:  # another bulk server listens there now
         return BrokerUnreachable(detail.text)
     return remote_error(detail.code, detail.text, detail.data)

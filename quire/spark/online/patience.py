@@ -38,7 +38,7 @@ class Patience:
         self._failures = 0
 
     def pause_after(self, error: QuireError) -> None:
-        """Wait a while; raise the error instead if its reason does not pass, or went on for too long."""
+        """Wait a while, or raise the error if it is not retriable or went on for too long."""
         if not error.entry.retriable:
             raise error
         now = self._clock.monotonic()

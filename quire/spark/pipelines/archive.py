@@ -24,9 +24,16 @@ from quire.spark.pipelines.place import LEDGER, Place
 @click.command(cls=PipelineCommand)
 @click.argument("directory", metavar="DIR")
 @place_options
-@click.option("--destination", "names", metavar="NAME", multiple=True, help="What to archive. May be repeated.")
+@click.option(
+    "--destination", "names", metavar="NAME", multiple=True, help="A destination to archive. May be repeated."
+)
 @click.option("--ledger", is_flag=True, help="Archive the delivery ledger.")
-@click.option("--follow", metavar="TIME", callback=duration, help="Look for more so often, until Ctrl-C. Streams only.")
+@click.option(
+    "--follow",
+    metavar="TIME",
+    callback=duration,
+    help="Archive new messages at this interval, until Ctrl-C. Streams only.",
+)
 @spark_options
 @output_option
 def archive(
@@ -35,10 +42,10 @@ def archive(
 ) -> None:  # fmt: skip
     """Copy messages to Parquet files in DIR, by destination and day.
 
-    The next run on the same DIR goes on where the last one ended, even if that was killed; no message comes twice.
+    The next run on the same DIR continues where the last one ended, even if that was killed, without duplicates.
 
-    A broker's streams are read as streams. Queues, topics and stores are read as they are now, and the next run takes
-    what came since.
+    Streams of a broker are read in streaming mode. Queues, topics and stores are read once, and the next run archives
+    the messages sent since.
     """
     subscribe = _destinations(names, ledger, place)
     is_stream = place.can_stream and not any(name.startswith(("queue:", "topic:")) for name in subscribe)
@@ -69,10 +76,10 @@ def run(
 def _destinations(names: tuple[str, ...], ledger: bool, place: Place) -> list[str]:
     if place.parquet:
         if names or ledger:
-            raise click.UsageError("--parquet is archived whole: leave --destination and --ledger out")
+            raise click.UsageError("--parquet is archived as a whole: leave out --destination and --ledger")
         return []
     if ledger == bool(names):
-        raise InvalidArgument("say what to archive: --destination NAME, or --ledger", option="--destination")
+        raise InvalidArgument("give --destination NAME or --ledger", option="--destination")
     return [str(written(name)) for name in (names or (LEDGER,))]
 
 

@@ -1,16 +1,11 @@
-"""An archive: Parquet files in a directory for each batch, below it by destination and day.
-
-A batch has a directory of its own, ``batch=N``, and a batch that is done again replaces it. So a run that is killed
-leaves at most one directory that is not whole. The next run replaces it, and no reader finds a row twice.
-(Spark's own file sink writes files under random names; only Spark itself can tell by its log which of them count.)
-"""
+"""An archive: Parquet files of each batch in ``batch=N``, by destination and day; a repeated batch replaces them."""
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from quire.errors import InvalidArgument
-from quire.spark.pipelines.files import is_there, read_or_none
+from quire.spark.pipelines.files import is_there, read_or_none, start_batches
 
 LANE = ("destination", "partition")
 """What offsets count in."""
@@ -28,24 +23,17 @@ class Archive:
         self.written = 0
 
     def start(self, rows: DataFrame, every: float | None = None) -> StreamingQuery:
-        """Begin to archive a stream of messages or ledger rows, or go on where the last query ended.
-
-        It looks for more so often, in seconds; with None it ends when all that is there is archived.
-        """
+        """Archive a stream, from where the last query ended; every so many seconds, or with None to its end."""
         if is_there(self._spark, self._marks):
-            raise self._mixed("was made by batch reads")
-        writer = rows.writeStream.foreachBatch(self.write).option("checkpointLocation", self._checkpoint)
-        writer = (
-            writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
-        )
-        return writer.start()
+            raise self._mixed("was written by batch reads")
+        return start_batches(rows, self.write, self._checkpoint, every)
 
     def add(self, rows: DataFrame) -> None:
         """Archive the messages of a batch read that are newer than those archived before."""
         if is_there(self._spark, f"{self._checkpoint}/metadata"):
-            raise self._mixed("was made of a stream")
+            raise self._mixed("was written by streaming reads")
         if missing := {*LANE, "offset"} - set(rows.columns):
-            text = f"a batch read is archived by offset, and has no {', '.join(sorted(missing))}: read it as a stream"
+            text = f"a batch read is archived by offset, and lacks {', '.join(sorted(missing))}: use a streaming read"
             raise InvalidArgument(text, missing=sorted(missing))
         number, marks = 0, read_or_none(self._spark, self._marks)
         if marks is not None:
@@ -70,15 +58,12 @@ class Archive:
         self.written += counted.get["rows"]
 
     def _mixed(self, was: str) -> InvalidArgument:
-        text = f"the archive {self._directory} {was}, and offsets count otherwise there: choose another directory"
+        text = f"the archive {self._directory} {was}, which count offsets differently: choose another directory"
         return InvalidArgument(text, directory=self._directory)
 
 
 def newer(rows: DataFrame, marks: DataFrame) -> DataFrame:
-    """The messages behind those that are archived; ``marks`` has the highest offsets of each batch.
-
-    Offsets grow in the order of commits, so what is not behind the highest archived one is archived, or was gone.
-    """
+    """The messages above the archived offsets of their lane (``marks``): offsets ascend in the order of commits."""
     last = marks.groupBy(*LANE).agg(F.max("offset").alias("last"))
     known = rows.join(F.broadcast(last), [*LANE], "left")
     return known.where(F.col("last").isNull() | (F.col("offset") > F.col("last"))).select(*rows.columns)

@@ -1,7 +1,4 @@
-"""The pipeline ``audit``: proves or disproves that everything sent was delivered, in order, once.
-
-It reads the delivery ledger, which a broker keeps for destinations whose policy says so.
-"""
+"""The pipeline ``audit``: checks by the delivery ledger that every message was delivered, in order, once."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,18 +58,24 @@ class AuditOptions:
 
 @click.command(cls=PipelineCommand)
 @place_options
-@click.option("--window", callback=duration, default="1m", show_default=True, help="How long a window is.")
-@click.option("--depth", "depths", metavar="NAME=N", multiple=True, help="A destination has N messages at the end.")
-@click.option("--drained", is_flag=True, help="Destinations without --depth are empty at the end.")
-@click.option("--browse", metavar="NAME", multiple=True, help="Look for open messages in this queue, one by one.")
+@click.option("--window", callback=duration, default="1m", show_default=True, help="The length of a window.")
 @click.option(
-    "--any-order", is_flag=True, help="Order does not count: priorities, groups, selectors, delays change it."
+    "--depth", "depths", metavar="NAME=N", multiple=True, help="The number of messages in a destination at the end."
 )
-@click.option("--subscriber", metavar="NAME", help="Judge topics and streams too, for this subscription or group.")
-@click.option("--work", metavar="DIR", help="Keep what is read there, and read only what is new the next time.")
-@click.option("--follow", metavar="TIME", callback=duration, help="With --work: look for more so often, until Ctrl-C.")
+@click.option("--drained", is_flag=True, help="Destinations without --depth are empty at the end.")
+@click.option("--browse", metavar="NAME", multiple=True, help="Search this queue for the open messages.")
 @click.option(
-    "--delay", callback=duration, default="10s", show_default=True, help="With --work: how far events may be behind."
+    "--any-order",
+    is_flag=True,
+    help="Do not check the order, which priorities, message groups, selectors and delays change.",
+)
+@click.option("--subscriber", metavar="NAME", help="Also audit topics and streams, for this subscription or group.")
+@click.option("--work", metavar="DIR", help="Keep the progress in DIR, so that the next run reads only new events.")
+@click.option(
+    "--follow", metavar="TIME", callback=duration, help="With --work: read new events at this interval, until Ctrl-C."
+)
+@click.option(
+    "--delay", callback=duration, default="10s", show_default=True, help="With --work: how late events may arrive."
 )
 @report_option
 @spark_options
@@ -83,18 +86,21 @@ def audit(
     browse: tuple[str, ...], any_order: bool, subscriber: str | None, work: str | None, follow: float | None,
     delay: float, page: Path | None, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
-    """Judge a delivery ledger: was everything delivered, in order, once?
+    """Audit a delivery ledger: was every message delivered, in order, once?
 
-    Counts what was sent, committed, delivered, lost, duplicated and out of order, by destination and window, and says
-    how long it took. The exit code is 0 if the verdict is OK, 1 if it is NOT OK, and 6 for NO FAULT: nothing went
+    Counts messages that were sent, committed, delivered, lost, duplicated and out of order, by destination and window,
+    and their latencies. The exit code is 0 if the verdict is OK, 1 if it is NOT OK, and 6 for NO FAULT: nothing went
     wrong, but messages were redelivered, dead-lettered, expired, removed, or are open.
 
-    A message without an end is open, not lost: with --depth, --drained or --browse it is known which it is.
+    A message without an end is open: it may be lost or may still wait. With --depth, --drained or --browse the audit
+    tells which.
     """
     if follow is not None and work is None:
         raise click.UsageError("--follow needs --work")
     if browse and place.parquet:
-        raise click.UsageError("--browse needs --url or --store: Parquet files do not say which messages are there now")
+        raise click.UsageError(
+            "--browse needs --url or --store: Parquet files do not say which messages a queue has now"
+        )
     wanted = Expectations(_depths(depths), drained, any_order)
     names = tuple(str(written(name)) for name in browse)
     how = AuditOptions(wanted, window, names, subscriber, work, follow, delay)

@@ -36,14 +36,10 @@ def report(
         windows = counted(measures, "destination", F.unix_millis(start).alias("start"))
         windows = windows.orderBy(F.col("start").desc(), "destination").limit(WINDOWS)
         watermark = seen.watermark(delay) if seen else None
-        return compared(
-            plain_rows(total)[0],
-            plain_rows(destinations),
-            [_window(row, window, watermark) for row in reversed(plain_rows(windows))],
-            plain_rows(consumers(messages).limit(SLOWEST)),
-            seen.late if seen else 0,
-            wanted or Expectations(),
-        )
+        late, wanted = seen.late if seen else 0, wanted or Expectations()
+        found = [_window(row, window, watermark) for row in reversed(plain_rows(windows))]
+        slowest = plain_rows(consumers(messages).limit(SLOWEST))
+        return compared(plain_rows(total)[0], plain_rows(destinations), found, slowest, late, wanted)
     finally:
         messages.unpersist()
         histories.unpersist()

@@ -21,7 +21,7 @@ def print_report(report: AuditReport, console: Console) -> None:
     print_table(console, "Latency (ms)", latencies(report))
     print_table(console, "Slowest consumers (ms)", consumers(report))
     if bad := report.bad_windows:
-        title = f"Windows with something wrong: {len(bad)} of {len(report.windows)}"
+        title = f"Windows with problems: {len(bad)} of {len(report.windows)}"
         print_table(console, title, windows(bad[:_PRINTED], COUNTS[-4:]))
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
@@ -54,7 +54,6 @@ def consumers(report: AuditReport) -> Table:
 
 
 def windows(rows: Sequence[Row], names: Sequence[str] = COUNTS) -> Table:
-    """Counts of windows."""
     headings = ["window", "destination", *[name.replace("_", " ") for name in names]]
     return Table(headings, [[_when(row), row["destination"], *[row[name] for name in names]] for row in rows])
 
@@ -73,4 +72,4 @@ def _counts(row: Row) -> list[int]:
 
 
 def _when(row: Row) -> str:
-    return time_text(row["start"]) + ("" if row["final"] else " (not over)")
+    return time_text(row["start"]) + ("" if row["final"] else " (not complete)")

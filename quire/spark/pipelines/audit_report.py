@@ -15,7 +15,7 @@ class Verdict(StrEnum):
     """What an audit says in the end."""
 
     OK = "ok"
-    """Every message that was committed was acknowledged, in order, and no consumer was given it twice."""
+    """Every committed message was acknowledged, in order, and delivered once."""
     NO_FAULT = "no fault"
     """The broker did nothing wrong, as far as the ledger goes; but not every message was delivered, or some twice."""
     NOT_OK = "not ok"
@@ -24,10 +24,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What an audit compares the ledger with: how many messages destinations had at its end, and whether order counts.
-
-    ``drained``: destinations that ``depths`` does not name had none.
-    """
+    """What an audit expects: the depths of destinations (``drained``: 0 for all others), and whether order counts."""
 
     depths: Mapping[str, int] = field(default_factory=dict)
     drained: bool = False
@@ -71,7 +68,6 @@ class AuditReport:
 
     @property
     def bad_windows(self) -> list[Row]:
-        """The windows in which something is wrong."""
         return [row for row in self.windows if problems(row)]
 
     def _exceptions(self) -> list[str]:
@@ -91,21 +87,20 @@ _EXCEPTIONS = {
 def compared(
     total: Row, destinations: Sequence[Row], windows: list[Row], consumers: list[Row], late: int, wanted: Expectations
 ) -> AuditReport:
-    """The report on what was counted, compared with what is wanted."""
     rows, notes = list[Row](), list[str]()
     for row in destinations:
         depth = wanted.depths.get(row["destination"], 0 if wanted.drained else None)
         rows.append(row if depth is None else _with_depth(row, depth, notes))
     sums = {name: sum(row[name] for row in rows) for name in ("open", "lost")}
     unknown = wanted.depths.keys() - {row["destination"] for row in rows}
-    notes += [f"the ledger has nothing of {name}" for name in sorted(unknown)]
+    notes += [f"the ledger has no events of {name}" for name in sorted(unknown)]
     reasons = [reason for row in rows for reason in _reasons(row, wanted)]
     if not any(row["committed"] for row in rows):
         reasons.append("the ledger has no committed messages: nothing is proved")
     for row in rows:
         notes += _notes(row)
     if late:
-        notes.append(f"{late} events came later than the delay; they are judged all the same")
+        notes.append(f"{late} events arrived later than the delay allows; the audit includes them")
     return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes, wanted.any_order)
 
 
@@ -118,16 +113,18 @@ def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:
     """A destination's counts when it is known how many messages it still has: how many are lost, but not which."""
     if depth > row["open"]:
         more = depth - row["open"]
-        notes.append(f"{row['destination']} has {more} more messages than the ledger has open: did it begin later?")
+        notes.append(
+            f"{row['destination']} has {more} more messages than are open in the ledger, which may have begun later"
+        )
     missing = max(row["open"] - depth, 0)
     return row | {"open": row["open"] - missing, "lost": row["lost"] + missing, "depth": depth}
 
 
 def _reasons(row: Row, wanted: Expectations) -> list[str]:
     found = [
-        (row["lost"], "lost: committed, never ended, and not there"),
+        (row["lost"], "lost: committed, without an end, and not in the destination"),
         (row["duplicated_unflagged"], "delivered again without the redelivered flag"),
-        (row["duplicated_flagged"], "delivered again, flagged, after they were acknowledged"),
+        (row["duplicated_flagged"], "delivered again after their acknowledgement, with the redelivered flag"),
         (0 if wanted.any_order else row["out_of_order"], "delivered out of order"),
     ]
     return [f"{row['destination']}: {count} {text}" for count, text in found if count]
@@ -135,12 +132,15 @@ def _reasons(row: Row, wanted: Expectations) -> list[str]:
 
 def _notes(row: Row) -> list[str]:
     found = [
-        (max(row["sent"] - row["committed"], 0), "sent and never committed: no sender was told that they were stored"),
-        (row["earlier"], "older than the ledger: their ends are not judged"),
-        (0 if "depth" in row else row["open"], "open; --depth, --drained and --browse tell whether they are lost"),
-        (row["redelivered"], "deliveries with the redelivered flag: a consumer may have seen the message before"),
+        (max(row["sent"] - row["committed"], 0), "sent but not committed: the broker confirmed none of them"),
+        (row["earlier"], "older than the ledger: the audit does not check their ends"),
+        (
+            0 if "depth" in row else row["open"],
+            "open; with --depth, --drained or --browse the audit tells whether they are lost",
+        ),
+        (row["redelivered"], "deliveries with the redelivered flag: a consumer may have received the message before"),
         (row["dead_lettered"], "dead-lettered"),
         (row["expired"], "expired"),
-        (row["removed"], "removed by an operator, or by retention"),
+        (row["removed"], "removed by an operator or by retention"),
     ]
     return [f"{row['destination']}: {count} {text}" for count, text in found if count]

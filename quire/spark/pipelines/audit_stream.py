@@ -6,16 +6,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from quire.spark.pipelines.files import read_or_none
+from quire.spark.pipelines.files import read_or_none, start_batches
 from quire.spark.pipelines.histories import histories, merged
 from quire.spark.pipelines.ledger import SCHEMA, events
 
 
 class Seen(NamedTuple):
-    """What an audit has seen of its ledger: how many events, how many of them late, and the time of the latest one.
-
-    Events are late that are older than the watermark when they come. Times are in milliseconds since the epoch.
-    """
+    """The events that an audit has read, how many were older than the watermark, and the time of the latest, in ms."""
 
     events: int
     late: int
@@ -29,12 +26,7 @@ class Seen(NamedTuple):
 def start_audit(
     ledger: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, subscriber: str | None = None
 ) -> StreamingQuery:
-    """Begin to take a ledger in, or go on where the last query on the same directory ended.
-
-    A batch that is done again, because its query was killed, replaces what it wrote the first time. The query looks
-    for more so often, in seconds; with None it ends when all that is there is taken in.
-    """
-    judged = events(ledger, subscriber)
+    """Read a ledger from where the last query ended; every so many seconds, or with None until all is read."""
 
     def take(batch: DataFrame, number: int) -> None:
         batch.persist()
@@ -45,9 +37,7 @@ def start_audit(
         finally:
             batch.unpersist()
 
-    writer = judged.writeStream.foreachBatch(take).option("checkpointLocation", f"{work}/checkpoint")
-    writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=f"{every} seconds")
-    return writer.start()
+    return start_batches(events(ledger, subscriber), take, f"{work}/checkpoint", every)
 
 
 def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:
@@ -61,7 +51,6 @@ def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:
 
 
 def _before(spark: SparkSession, work: str, number: int) -> Seen:
-    """What was seen before a batch."""
     if number == 0:
         return Seen(0, 0, None)
     row = spark.read.parquet(f"{work}/seen/batch={number - 1}").first()
@@ -70,7 +59,6 @@ def _before(spark: SparkSession, work: str, number: int) -> Seen:
 
 
 def _seen(batch: DataFrame, before: Seen, delay: float) -> DataFrame:
-    """One row: what was seen after a batch."""
     watermark = before.watermark(delay)
     millis = F.unix_millis("time")
     late = F.lit(0) if watermark is None else F.count_if(millis < watermark)

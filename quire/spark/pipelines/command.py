@@ -30,10 +30,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class PipelineCommand(click.Command):
-    """A command whose errors are Quire's, also those that come back from Spark."""
+    """A command whose errors are Quire's, also those that Spark's workers raise."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -43,10 +42,7 @@ class PipelineCommand(click.Command):
 
 
 def told_by(error: Exception) -> QuireError | None:
-    """The error of Quire's that an error of Spark's is about; None if it is about something else.
-
-    Spark shows errors of its workers as text, in which the data source says what to do, and the code.
-    """
+    """Quire's error in the text of a Spark error of a worker; None for any other error."""
     found = _TOLD.search(str(error)) if type(error).__module__.startswith("pyspark.") else None
     if found is None or found[2] not in ERRORS:
         return None
@@ -77,23 +73,29 @@ output_option = click.option(
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="How results are printed.",
+    help="The format of results.",
 )
 report_option = click.option(
-    "--report", "page", type=click.Path(path_type=Path), callback=_with_packages, help="Write an HTML page there too."
+    "--report",
+    "page",
+    type=click.Path(path_type=Path),
+    callback=_with_packages,
+    help="Also write the report as an HTML page to this file.",
 )
 _cores = click.option(
-    "--cores", type=click.IntRange(1), default=2, show_default=True, help="How many tasks run at once."
+    "--cores", type=click.IntRange(1), default=2, show_default=True, help="The number of tasks that run at once."
 )
 _memory = click.option(
-    "--memory", metavar="SIZE", default="1g", show_default=True, help="The heap of Spark on this machine."
+    "--memory", metavar="SIZE", default="1g", show_default=True, help="The heap size of Spark on this machine."
 )
 _place_options = (
     click.option(
         "--option", "options", metavar="NAME=VALUE", multiple=True, help="An option for the reader. May be repeated."
     ),
-    click.option("--parquet", metavar="DIR", help="Parquet files, an archive say, instead of --url."),
-    click.option("--store", metavar="URL", help="A store, whether a broker runs on it or not, instead of --url."),
+    click.option(
+        "--parquet", metavar="DIR", help="A directory of Parquet files, such as an archive, instead of --url."
+    ),
+    click.option("--store", metavar="URL", help="A store, with or without a running broker, instead of --url."),
     click.option("--url", metavar="URL", help=f"A broker's HTTP API.  [env: QUIRE_URL; default: {DEFAULT_URL}]"),
 )
 

@@ -30,22 +30,30 @@ QUEUE = "queue://ActiveMQ.DLQ"
 
 @click.command("dead-letters", cls=PipelineCommand)
 @place_options
-@click.option("--destination", "names", metavar="NAME", multiple=True, help=f"Where they are.  [default: {QUEUE}]")
-@click.option("--samples", type=click.IntRange(0), default=3, show_default=True, help="How many of each cause.")
+@click.option(
+    "--destination",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help=f"A destination with dead letters. May be repeated.  [default: {QUEUE}]",
+)
+@click.option(
+    "--samples", type=click.IntRange(0), default=3, show_default=True, help="The number of samples of each cause."
+)
 @report_option
 @spark_options
 @output_option
 def dead_letters(
     place: Place, names: tuple[str, ...], samples: int, page: Path | None, cores: int, memory: str, output: str
 ) -> None:
-    """Look into dead letters: causes, origins, ages, samples."""
+    """Analyse dead letters: causes, origins, ages, samples."""
     if names and place.parquet:
-        raise click.UsageError("Parquet files are read whole: leave --destination out")
+        raise click.UsageError("--parquet is read as a whole: leave out --destination")
     spark = start_session("dead-letters", cores, memory)
     now = SystemClock().now_ms()
     subscribe = ",".join([str(written(name)) for name in (names or (QUEUE,))])
     messages = place.read(spark, subscribe, includeHeaders="true")
-    with live(spark, "looking into dead letters"):
+    with live(spark, "analysing dead letters"):
         found = report(letters(messages, now), samples)
     if page:
         from quire.spark.pipelines.pages import letters_page

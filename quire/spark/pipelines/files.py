@@ -1,17 +1,17 @@
 """Reading files that may be missing, on any file system that Spark reads, and small results."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 _NOT_THERE = {"PATH_NOT_FOUND"}
 _EMPTY = {"UNABLE_TO_INFER_SCHEMA"}
 
 
 def is_there(spark: SparkSession, path: str) -> bool:
-    """Whether there is a file or a directory."""
     try:
         spark.read.text(path)
     except AnalysisException as error:
@@ -32,5 +32,13 @@ def read_or_none(spark: SparkSession, path: str, options: Mapping[str, str] | No
 
 
 def plain_rows(rows: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a small DataFrame."""
     return [row.asDict(recursive=True) for row in rows.collect()]
+
+
+def start_batches(
+    rows: DataFrame, write: Callable[[DataFrame, int], None], checkpoint: str, every: float | None
+) -> StreamingQuery:
+    """Start a query that writes each batch; every so many seconds, or with None until all rows are written."""
+    trigger = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    return writer.trigger(**trigger).start()

@@ -1,8 +1,4 @@
-"""From events to histories: one row per message, with all that happened to it.
-
-Histories of parts of a ledger add up: ``merged`` makes one row of a message's rows. So a stream is audited batch by
-batch, without state and without a time after which an event would come too late: what is late is merged as well.
-"""
+"""From events to histories: one row per message. Histories of parts of a ledger are merged, late events included."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F

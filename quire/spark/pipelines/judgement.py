@@ -53,15 +53,7 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
     ``at`` is when it was committed, or first seen; ``consumer`` had it last. There is a column for each of ``COUNTS``
     but the last, and for each of ``LATENCIES`` in milliseconds.
     """
-    messages = histories.withColumn("ended_as", _end())
-    if remaining is None:
-        messages = messages.withColumn("is_gone", F.lit(False))
-    else:
-        there = remaining.messages.select("destination", F.col("offset").alias("sequence")).distinct()
-        there = there.withColumn("there", F.lit(True))
-        messages = messages.join(there, ["destination", "sequence"], "left")
-        is_judged = F.col("destination").isin(*remaining.destinations) & (F.col("committed_at") < remaining.taken)
-        messages = messages.withColumn("is_gone", F.col("there").isNull() & is_judged)
+    messages = _with_is_gone(histories.withColumn("ended_as", _end()), remaining)
     known = F.col("committed_at").isNotNull()
     without_end = known & F.col("ended_as").isNull()
     after_end = F.filter("dispatches", _is_after_end)
@@ -88,6 +80,16 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
     )  # fmt: skip
 
 
+def _with_is_gone(messages: DataFrame, remaining: Remaining | None) -> DataFrame:
+    """Adds whether a message was not in its destination, which was looked at."""
+    if remaining is None:
+        return messages.withColumn("is_gone", F.lit(False))
+    there = remaining.messages.select("destination", F.col("offset").alias("sequence")).distinct()
+    messages = messages.join(there.withColumn("there", F.lit(True)), ["destination", "sequence"], "left")
+    is_judged = F.col("destination").isin(*remaining.destinations) & (F.col("committed_at") < remaining.taken)
+    return messages.withColumn("is_gone", F.col("there").isNull() & is_judged)
+
+
 def disordered(histories: DataFrame) -> DataFrame:
     """The deliveries that were out of order: after one of a higher sequence to the same consumer, and not flagged."""
     at = F.timestamp_millis(F.coalesce("committed_at", "seen_at"))
@@ -103,10 +105,7 @@ def disordered(histories: DataFrame) -> DataFrame:
 
 
 def counted(measures: DataFrame, *by: Column | str) -> DataFrame:
-    """Counts and latencies, from what ``judged`` and ``disordered`` give, one below the other.
-
-    There is a column for each of ``COUNTS``, and for each of ``LATENCIES`` an array of its ``PERCENTILES`` or null.
-    """
+    """The ``COUNTS`` and the ``PERCENTILES`` of each latency, from the rows of ``judged`` and ``disordered``."""
     counts = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS]
     return measures.groupBy(*by).agg(*counts, *[_percentiles(name) for name in LATENCIES])
 

@@ -34,7 +34,7 @@ def events(ledger: DataFrame, subscriber: str | None = None) -> DataFrame:
     """
     if missing := [name for name in _REQUIRED if name not in ledger.columns]:
         raise InvalidArgument(
-            f"this is no ledger: it has no column {', '.join(missing)}; a ledger has {SCHEMA}", missing=missing
+            f"this is not a ledger: it has no column {', '.join(missing)}; a ledger has {SCHEMA}", missing=missing
         )
     for name, kind in (("partition", "int"), ("position", "bigint")):
         if name not in ledger.columns:

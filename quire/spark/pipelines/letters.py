@@ -39,11 +39,7 @@ def origin(headers: Column) -> Column:
 
 
 def letters(messages: DataFrame, now: int) -> DataFrame:
-    """Dead letters, from messages with headers; ``now`` is in milliseconds since the epoch.
-
-    ``sent`` says when the message was first sent; ``age`` is in seconds, ``size`` in bytes; ``text`` is the cause, and
-    ``cause`` has ``#`` for each number, so that like causes are equal; ``sample`` is null if the body is no text.
-    """
+    """Dead letters from messages with headers: ages in seconds, sizes in bytes; numbers in ``cause`` are ``#``."""
     headers = headers_of(messages)
     text = F.coalesce(F.try_element_at(headers, F.lit(CAUSE)), F.lit("unknown"))
     return messages.select(

@@ -85,7 +85,6 @@ def groups(rows: Sequence[Row], name: str) -> Table:
 
 
 def sample_table(report: LettersReport) -> Table:
-    """The samples."""
     names = ("text", "origin", "destination", "message_id")
     cells = [
         [*[row[name] for name in names], time_text(row["sent"]), row["size"], _beginning(row)] for row in report.samples
@@ -94,4 +93,4 @@ def sample_table(report: LettersReport) -> Table:
 
 
 def _beginning(row: Row) -> str:
-    return "(no text)" if row["sample"] is None else str(row["sample"])
+    return "(not text)" if row["sample"] is None else str(row["sample"])

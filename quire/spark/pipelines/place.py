@@ -29,7 +29,7 @@ class Place:
 
     def __post_init__(self) -> None:
         if len([place for place in (self.url, self.store, self.parquet) if place]) != 1:
-            raise InvalidArgument("say where to read, one of --url, --store, --parquet")
+            raise InvalidArgument("give one of --url, --store, --parquet")
 
     def __str__(self) -> str:
         # A store's URL may have a password.
@@ -41,7 +41,6 @@ class Place:
         return self.store is None
 
     def read(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
-        """Read the messages that are there now."""
         if self.parquet:
             return self._files(spark)
         return _rows(spark.read.format("quire").options(**self._options(subscribe, options)).load(), subscribe)
@@ -52,7 +51,7 @@ class Place:
             schema = self._files(spark).schema
             return spark.readStream.schema(schema).options(**self.options).parquet(self.parquet)
         if self.store:
-            raise InvalidArgument("a store is read as it is now; what comes is read from a broker: give --url")
+            raise InvalidArgument("a store can be read only once; for new messages read from a broker: give --url")
         given = {"startingOffsets": "earliest"} | self._options(subscribe, options)
         return _rows(spark.readStream.format("quire").options(**given).load(), subscribe)
 

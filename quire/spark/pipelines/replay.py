@@ -28,30 +28,39 @@ _LOOK = 1
 @click.command(cls=PipelineCommand)
 @click.argument("work", metavar="DIR")
 @place_options
-@click.option("--destination", "names", metavar="NAME", multiple=True, help="What to read. Not for --parquet.")
 @click.option(
-    "--where", metavar="SQL", help="Only messages for which this holds: \"day = '2026-01-31' and priority > 4\"."
+    "--destination",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A destination to read. Not with --parquet. May be repeated.",
 )
-@click.option("--to", metavar="NAME", help="Where they go, if not back where they were.")
 @click.option(
-    "--rate", type=click.IntRange(1), default=1000, show_default=True, help="Messages per second, at the most."
+    "--where",
+    metavar="SQL",
+    help="Only messages for which this condition holds: \"day = '2026-01-31' and priority > 4\".",
 )
-@click.option("--broker", metavar="URL", help=f"The broker that gets them.  [env: QUIRE_URL; default: {DEFAULT_URL}]")
+@click.option("--to", metavar="NAME", help="The destination of the messages. Default: their own.")
+@click.option(
+    "--rate", type=click.IntRange(1), default=1000, show_default=True, help="The maximum number of messages per second."
+)
+@click.option("--broker", metavar="URL", help=f"The broker to send to.  [env: QUIRE_URL; default: {DEFAULT_URL}]")
 @spark_options
 @output_option
 def replay(
     work: str, place: Place, names: tuple[str, ...], where: str | None, to: str | None, rate: int, broker: str | None,
     cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
-    """Send messages again, each exactly once.
+    """Replay messages, each exactly once.
 
-    What is sent is settled first, and kept in DIR. A replay that was stopped or killed goes on when it is run again
-    with the same DIR: what was sent is not sent again. For another replay, choose another DIR.
+    The replay first copies the messages to DIR. If it was stopped or killed, run it again with the same DIR: it
+    continues and sends no message twice. For another replay, choose another DIR.
 
-    Dead letters go back where they came from. They also stay where they are: purge them when all is well.
+    Dead letters go back to the destinations they came from. They also stay in the dead letter queue: purge them
+    afterwards.
     """
     if bool(names) == bool(place.parquet):
-        raise click.UsageError("say what to read: --destination with --url or --store, or --parquet")
+        raise click.UsageError("give --destination with --url or --store, or give --parquet")
     spark = start_session("replay", cores, memory)
     target = None if to is None else str(written(to))
     subscribe = ",".join([str(written(name)) for name in names])
@@ -82,7 +91,6 @@ def start(
 
 
 def wait_for_last(query: StreamingQuery, plan: Plan) -> None:
-    """Stop a replay after its last chunk."""
     while not query.awaitTermination(timeout=_LOOK):
         done = query.lastProgress
         if done is not None and done.batchId >= plan.chunks - 1:
@@ -94,12 +102,12 @@ def _plan(
 ) -> Plan:
     """The plan in the directory, or a new one."""
     if found := settled(spark, work):
-        click.echo(f"going on with the replay in {work}; where to read from was settled when it began", err=True)
+        click.echo(f"continuing the replay in {work}; its messages were copied when it began", err=True)
         return found
     messages = place.read(spark, names, includeHeaders="true")
     if where is not None:
         messages = messages.where(where)
-    with live(spark, "settling what is sent"):
+    with live(spark, "copying the messages"):
         return settle(spark, outgoing(messages, to), work, uuid.uuid4().hex, rate)
 
 

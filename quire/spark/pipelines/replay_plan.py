@@ -1,8 +1,4 @@
-"""What a replay sends, settled before the first message goes out: messages in chunks of so many, numbered, in files.
-
-The stream that sends them is one of chunk numbers, one a batch. A batch reads the file of its chunk, so a batch that is
-sent again has the same messages, whatever became of the place they were read from; and the sink adds a batch once.
-"""
+"""The plan of a replay: numbered chunks of messages in files. A stream of chunk numbers sends each chunk once."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -37,11 +33,7 @@ class Plan(NamedTuple):
 
 
 def outgoing(messages: DataFrame, to: str | None = None) -> DataFrame:
-    """What is to be sent of messages with headers, with what it is ordered by.
-
-    Unless they all go to one destination (``to``), dead letters go back where they came from, and other messages to
-    the destination they were read from.
-    """
+    """The messages to send, and their order: to ``to``, else dead letters to their origins, others back."""
     headers = headers_of(messages)
     target = F.coalesce(origin(headers), F.col("destination")) if to is None else F.lit(to)
     kept = F.map_filter(headers, lambda name, _: ~name.isin(*sorted(GONE)))
@@ -54,10 +46,7 @@ def outgoing(messages: DataFrame, to: str | None = None) -> DataFrame:
 
 
 def chunked(messages: DataFrame, rate: int) -> DataFrame:
-    """Number what ``outgoing`` gives and cut it into chunks of so many: ``number`` and ``chunk``, both from 0.
-
-    Messages of one partition keep the order of their offsets. Partitions are mixed by time, as they were sent.
-    """
+    """Number messages and cut them into chunks, both from 0: by time, each partition in the order of offsets."""
     lane = ("destination", "partition")
     upto = Window.partitionBy(*lane).orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     keys = messages.select(*lane, "offset", F.max("timestamp").over(upto).alias("time"))

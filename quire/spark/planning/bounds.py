@@ -64,7 +64,7 @@ def _start(lanes: Lanes, partition: Partition, options: Options) -> int:
         return 0
     earliest = lanes.extent(partition.lane).earliest
     if wanted < earliest and partition.destination.kind is DestinationKind.STREAM and options.fail_on_data_loss:
-        lost = f"offsets {wanted} to {earliest - 1} of {partition} are gone"
+        lost = f"the messages at offsets {wanted} to {earliest - 1} of {partition} were removed"
         raise DataLost(f"{lost}: begin at {earliest}, or set failOnDataLoss=false", earliest=earliest)
     return wanted
 
@@ -81,7 +81,7 @@ def _wanted(lanes: Lanes, partition: Partition, offsets: Offsets | None, option:
     wanted = None if offsets is None else offsets.of(partition.destination, partition.number)
     end = lanes.extent(partition.lane).end
     if wanted is not None and wanted > end:
-        raise InvalidArgument(f"{option} says {wanted} for {partition}, which ends at {end}", option=option, end=end)
+        raise InvalidArgument(f"{option} is {wanted} for {partition}, which ends at {end}", option=option, end=end)
     return wanted
 
 
@@ -97,7 +97,6 @@ def _narrowed_by_time(lanes: Lanes, lane: int, first: int, until: int, condition
 
 
 def _ranges_of(condition: Condition) -> list[range]:
-    """The offsets for which a condition holds."""
     value = condition.values[0]
     match condition.comparison:
         case Comparison.BELOW:

@@ -78,7 +78,7 @@ def _find(known: list[StoredDestination], name: Name) -> StoredDestination:
     found = [stored for stored in known if name.is_of(_address(stored))]
     if len(found) > 1:
         addresses = " or ".join([str(_address(stored)) for stored in found])
-        raise InvalidArgument(f"there are several destinations {name}: write {addresses}", name=str(name))
+        raise InvalidArgument(f"several destinations have the name {name}: write {addresses}", name=str(name))
     if not found:
         names = [str(_address(stored)) for stored in known]
         near = difflib.get_close_matches(str(name), [*names, *[stored.name for stored in known]], n=1)

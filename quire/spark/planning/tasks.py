@@ -26,12 +26,7 @@ class Weighed(NamedTuple):
 
 
 def tasks(lanes: Lanes, found: list[tuple[Partition, list[range]]], min_tasks: int) -> list[tuple[LaneRange, ...]]:
-    """Divide ranges among tasks with about as many records each.
-
-    Where a lane has no gaps, its sequences say how many records a range has. Where it has some, links are looked at
-    here and there, so that planning costs the same for any number of records. Every range is in the tasks whole, where
-    nothing was found too: what retention takes meanwhile is missed by the task that reads it.
-    """
+    """Divide ranges among tasks of about as many records each; links are sampled where sequences have gaps."""
     parts: list[Weighed] = []
     size = 0.0
     for partition, ranges in found:

@@ -37,7 +37,7 @@ class BulkWrites:
         self._post("/write/commit", body, COMMIT_LIMIT)
 
     def discard(self, producer: str) -> None:
-        """Have all staged rows of a producer thrown away."""
+        """Discard all staged rows of a producer."""
         self._post("/write/discard", msgspec.json.encode({"producer": producer}), self._patience)
 
     def _post(self, path: str, body: bytes, timeout: float) -> dict[str, Any]:

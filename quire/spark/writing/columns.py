@@ -46,10 +46,10 @@ def check_columns(schema: StructType, destination: str | None) -> None:
         types, _ = COLUMNS.get(field.name, ((), ""))
         if not isinstance(field.dataType, types) or not _is_of_texts(field.dataType):
             allowed = ", ".join([f"{name} {kind}" for name, (_, kind) in COLUMNS.items()])
-            text = f"{field.name} {field.dataType.simpleString()} is no column that is written: there are {allowed}"
+            text = f"{field.name} {field.dataType.simpleString()} cannot be written; the columns are {allowed}"
             raise InvalidArgument(text, column=field.name)
     if "value" not in schema.fieldNames():
-        raise InvalidArgument("there is no column value: it has the bodies", column="value")
+        raise InvalidArgument("the column value, which has the bodies, is missing", column="value")
     if destination is None and "destination" not in schema.fieldNames():
         text = "the messages have no destination: give the option destination, or a column of that name"
         raise InvalidArgument(text, option="destination")
@@ -68,7 +68,7 @@ def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[bytes]:
         columns["destination"] = columns["destination"].fill_null(destination)
     for name in ("value", "destination"):
         if name in columns and columns[name].null_count:
-            raise InvalidArgument(f"a row has null as its {name}: give each row one", column=name)
+            raise InvalidArgument(f"the {name} of a row is null: give each row one", column=name)
     for start, end in _cuts(batch, columns["value"]):
         rows: dict[str, Any] = {"destination": destination}
         for name, column in columns.items():

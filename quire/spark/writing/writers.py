@@ -1,13 +1,8 @@
 """The writers that Spark drives: one ``write`` in each task, then one ``commit`` or ``abort`` in the driver.
 
-Exactly once means: tasks stage their rows with the broker, and the driver's commit decides over all of them at once,
-under a number that the broker remembers with the decision. So nothing depends on what a batch that Spark runs again
-looks like: its rows may come in another order, or be spread over other tasks. What failed tasks, tasks that were run
-twice and drivers that died have staged is never seen, and thrown away by the next commit.
-
-A streaming query's id is in its checkpoint and its tasks know it, so it names the query; the number is that of the
-micro-batch. The query's name would not do: a query that begins again, with another checkpoint, may have the same one,
-and all that it wrote would count as written before.
+For exactly once, tasks stage their rows with the broker, and the driver commits all of them at once under a number that
+the broker remembers. So a repeated batch may have its rows in another order or in other tasks; the next commit discards
+what failed tasks staged. The query's id in its checkpoint names the query: its name may be used by another checkpoint.
 """
 
 from collections.abc import Iterator
@@ -52,7 +47,6 @@ class RowWriter:
         return Staged("", [])
 
     def stage(self, batches: Iterator[pa.RecordBatch], producer: str) -> Staged:
-        """Stage rows."""
         return Staged(producer, [self._broker.stage(producer, rows) for rows in self._chunks(batches)])
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
@@ -67,7 +61,7 @@ class RowWriter:
             self._broker.commit(staged[0].producer, number + 1, stages)
 
     def abort(self, producer: str) -> None:
-        """Throw away what all tasks have staged, those too that have failed."""
+        """Discard what all tasks have staged, failed ones included."""
         self._broker.discard(producer)
 
 
@@ -81,13 +75,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidArgument("messages are added, and replace none: write with mode('append')", mode="overwrite")
+            raise InvalidArgument("a write adds messages and cannot replace any: use mode('append')", mode="overwrite")
         self._producer = None if options.token is None else f"token/{options.token}"
         self._number = options.token_number
         self._writer = RowWriter(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows."""
         with explaining():
             if self._producer is None:
                 return self._writer.send(iterator)
@@ -125,14 +118,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._writer.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task of a micro-batch has failed for good. What is not thrown away now is by the next commit."""
+        """A task of a micro-batch has failed for good. The next commit discards what is not discarded now."""
         with explaining():
             for staged in _staged(messages)[:1]:
                 self._writer.abort(staged.producer)
 
 
 def _query_id() -> str:
-    """The id of the query whose task this is."""
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(_QUERY_ID)
     if query is None:

@@ -18,7 +18,7 @@ _READER_TABLE = "lock.mdb"
 def new_file(target: Path) -> Iterator[Path]:
     """A path to write a new file or directory to; it gets its name when it is complete. It replaces nothing."""
     if target.exists():
-        raise InvalidArgument(f"{target} is there already: name a place that is not", path=str(target))
+        raise InvalidArgument(f"{target} already exists: give another target", path=str(target))
     part = target.with_name(target.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
     remove(part)
@@ -36,10 +36,7 @@ def remove(path: Path) -> None:
 
 
 def replace_data_file(source: Path, directory: Path) -> None:
-    """Replace the data file of an LMDB store, which is locked, atomically, by one on the same file system.
-
-    A process that has the old file open keeps it. The table of readers belongs to the old file, so it is removed.
-    """
+    """Replace the data file of a locked LMDB store atomically; its table of readers goes with the old file."""
     flush(source)
     os.replace(source, directory / DATA)
     (directory / _READER_TABLE).unlink(missing_ok=True)

@@ -12,11 +12,7 @@ _PAGE_RECORDS = 1000
 
 
 def export(store: Store) -> Iterator[str]:
-    """The lines of a store, without line feeds. Each lane is read in a snapshot; a broker may be running.
-
-    First comes what the lines are, then destinations, each with the messages and the states of its lanes, then
-    producers and marks. A damaged record ends the export with ``StoreCorrupt``.
-    """
+    """The lines of a store: destinations with messages and lanes, producers, marks; a damaged record ends it."""
     yield lines.dump({"type": lines.FORMAT, "version": lines.VERSION})
     for destination in store.destinations():
         yield lines.dump({"type": "destination", **destination._asdict()})

@@ -49,5 +49,4 @@ class RepairReport(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether anything was repaired."""
         return any(self)

@@ -34,7 +34,7 @@ def import_lines(store: Store, source: Iterable[str | bytes]) -> ImportReport:
         try:
             importer.take(found)
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidArgument(f"line {number} is no {found['type']}: {error!r}", line=number) from error
+            raise InvalidArgument(f"line {number} is not a valid {found['type']}: {error!r}", line=number) from error
     return importer.finish()
 
 
@@ -72,9 +72,8 @@ class _Importer:
             self._flush()
 
     def finish(self) -> ImportReport:
-        """Store what is left."""
         if not self._started:
-            raise InvalidArgument("there is no line: this is no export")
+            raise InvalidArgument("the file is empty and not an export")
         self._flush()
         return ImportReport(self._destinations, self._messages, self._bytes)
 
@@ -86,7 +85,7 @@ class _Importer:
     def _take_destination(self, line: lines.Object) -> None:
         kind, name = line["kind"], line["name"]
         if (kind, name) in self._names:
-            raise DestinationExists(f"the store has {kind}://{name} already", name=name)
+            raise DestinationExists(f"the store already has {kind}://{name}", name=name)
         self._names.add((kind, name))
         number = self._first_id + line["id"]
         owned = tuple(self._first_lane + lane for lane in line["lanes"])
@@ -122,12 +121,12 @@ class _Importer:
     def _take_mark(self, line: lines.Object) -> None:
         key, value = line["key"], base64.b64decode(line["value"], validate=True)
         if self._store.mark(key) not in (None, value):
-            raise InvalidArgument(f"the store has another mark {key} already: import into a new store", key=key)
+            raise InvalidArgument(f"the store already has another mark {key}: import into a new store", key=key)
         self._batch.marks[key] = value
         self._batch_bytes += len(value)
 
     def _lane(self, line: lines.Object) -> int:
         lane = self._first_lane + int(line["lane"])
         if lane not in self._lanes:
-            raise ValueError(f"lane {line['lane']} belongs to no destination before it")
+            raise ValueError(f"no destination in an earlier line has lane {line['lane']}")
         return lane

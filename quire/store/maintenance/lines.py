@@ -1,8 +1,4 @@
-"""The lines of an export: one JSON object each, readable, and exact to the byte.
-
-A message's content is written as headers and body. Names and values of headers are as in the content, with the escapes
-of STOMP 1.2. What is not UTF-8 is in base64.
-"""
+"""The lines of an export: one JSON object each, exact to the byte; what is not UTF-8 is in base64."""
 
 import base64
 import json
@@ -31,12 +27,11 @@ def load(line: str | bytes, number: int) -> dict[str, Any]:
         if isinstance(found["type"], str):
             return dict(found)
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidArgument(f"line {number} is no object of an export: {error!r}", line=number) from error
+        raise InvalidArgument(f"line {number} is not an object of an export: {error!r}", line=number) from error
     raise InvalidArgument(f"line {number} has no type", line=number)
 
 
 def message_line(lane: int, message: Message, delivery: Delivery | None) -> Object:
-    """A message as an object."""
     end = message.content.index(b"\n\n") + 1
     line: dict[str, Any] = {"type": "message", "lane": lane, "sequence": message.sequence}
     line |= {"priority": message.priority, "expiration": message.expiration}

@@ -62,7 +62,7 @@ class LmdbMaintenance(StoreMaintenance):
         for key, _ in reader.txn.cursor(reader.dbs.expirations):
             if not is_expiration_of_record(reader.txn, reader.dbs, bytes(key)):
                 expiration, lane, sequence = EXPIRATION.unpack(key)
-                text = f"record {sequence} is to expire at {expiration}, but there is no such record"
+                text = f"the index has an expiration at {expiration} of record {sequence}, which is missing"
                 yield Finding(Problem.WRONG_EXPIRATION, lane, sequence, text)
 
     def repair(self, damaged_file: Path) -> RepairReport:
@@ -117,7 +117,6 @@ class LmdbMaintenance(StoreMaintenance):
             flush(part / DATA)
 
     def files(self) -> list[Path]:
-        """The data file."""
         return [self._store.path / DATA]
 
 

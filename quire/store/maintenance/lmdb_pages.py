@@ -33,7 +33,6 @@ class PagePair(NamedTuple):
         return all(before < after for before, after in pairwise(sequences))
 
     def entries(self) -> list[Entry]:
-        """The entries of a readable links page."""
         return [Entry._make(values) for values in ENTRY.iter_unpack(self.links or b"")]
 
     def headers(self) -> list[Entry]:
@@ -58,7 +57,6 @@ def page_pairs(txn: lmdb.Transaction, dbs: Databases, lane: int, start: int = 0)
 
 
 def page_lanes(txn: lmdb.Transaction, dbs: Databases) -> Iterator[int]:
-    """The lanes that have pages."""
     key = _next_key(txn, dbs, 0, 0)
     while key:
         yield key[0]
@@ -96,5 +94,4 @@ def live_page(entries: list[Entry], body: bytes) -> tuple[list[Entry], bytes]:
 
 
 def pack_entries(entries: list[Entry]) -> bytes:
-    """A links page of entries."""
     return b"".join([ENTRY.pack(*entry) for entry in entries])

@@ -72,7 +72,7 @@ def maintenance_of(store: Store) -> StoreMaintenance:
         from quire.store.maintenance.postgresql_maintenance import PostgresqlMaintenance
 
         return PostgresqlMaintenance(store)
-    raise InvalidArgument(f"there is no maintenance for {store.url}", url=store.url)
+    raise InvalidArgument(f"maintenance does not support {store.url}", url=store.url)
 
 
 def _check_exists(url: str) -> None:

@@ -9,11 +9,7 @@ from quire.store.maintenance.store_maintenance import StoreMaintenance
 
 
 def repair(opened: OpenStore, damaged_file: Path) -> RepairReport:
-    """Repair a locked store: links, counts and indexes are made to agree with the records.
-
-    A damaged record is moved to a new file. A lane whose destination is lost becomes a queue named ``Recovered.`` and
-    its number.
-    """
+    """Repair a locked store from its records; a lane without a destination becomes a queue ``Recovered.N``."""
     report = opened.maintenance.repair(damaged_file)
     return report._replace(adopted=_adopt(opened.store, opened.maintenance))
 

@@ -11,15 +11,12 @@ from quire.store.urls import store_exists, store_for_url, store_path
 
 
 def restore(url: str, source: Path, *, force: bool = False) -> None:
-    """Make a store of a backup, which stays as it is; ``force`` replaces a store that is there.
-
-    The source is a directory (LMDB) or a file (SQLite) that ``backup``, or a migration, made.
-    """
+    """Restore a store from a copy that ``backup`` or a migration made; ``force`` replaces an existing store."""
     target = store_path(url)
     if target is None:
         raise InvalidArgument("a PostgreSQL store is restored with PostgreSQL's own tools: pg_restore", url=url)
     if store_exists(url) and not force:
-        raise InvalidArgument(f"there is a store at {target} already: --force replaces it", path=str(target))
+        raise InvalidArgument(f"a store already exists at {target}: --force replaces it", path=str(target))
     scheme = url.partition(":")[0]
     _check_backup(f"{scheme}://{source.absolute()}")
     with closing(store_for_url(url)) as store, locked(store):
@@ -36,7 +33,7 @@ def _check_backup(url: str) -> None:
     except StoreOutdated:
         return  # it is migrated when it is used
     except StoreUnreachable as error:
-        raise StoreUnreachable(f"this is no backup: {error}", url=url) from error
+        raise StoreUnreachable(f"this is not a backup: {error}", url=url) from error
 
 
 def _restore_lmdb(source: Path, target: Path) -> None:

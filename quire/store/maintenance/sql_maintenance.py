@@ -50,7 +50,7 @@ class SqlMaintenance(StoreMaintenance):
         """Records without a link."""
         assert isinstance(reader, SqlReader)
         for sequence in reader.connection.scalars(_UNLINKED.where(records.c.lane == lane)):
-            text = f"record {sequence} is there, but not linked"
+            text = f"record {sequence} exists, but no link refers to it"
             yield Finding(Problem.MISSING_LINK, lane, sequence, text)
 
     def repair(self, damaged_file: Path) -> RepairReport:

@@ -1,8 +1,4 @@
-"""Verify: checks that no lane has lost anything, through the SPI alone, so that it works on every store.
-
-In memory are one step of links, one group of records, and the first sequence of each step of a lane: eight bytes for
-ten thousand records.
-"""
+"""Verify: checks every lane through the SPI alone, in bounded memory, so that it works on every store."""
 
 import zlib
 from collections.abc import Callable, Iterator
@@ -80,7 +76,6 @@ class _LaneCheck:
         self._count = self._bytes = self._last = 0
 
     def run(self) -> Iterator[Finding]:
-        """Everything that is wrong with the lane."""
         state = self._reader.lane_state(self._lane)
         yield from self._follow(chain.from_iterable(self._forward()), state.head, _FORWARD)
         yield from self._follow(chain.from_iterable(self._backward()), state.tail, _BACKWARD)
@@ -115,7 +110,7 @@ class _LaneCheck:
 
     def _break(self, last: int, expected: int, found: int, way: _Direction) -> Finding:
         problem, place = (way.broken, f"record {last}: {way.name}") if last else (way.wrong_end, way.end)
-        return self._finding(problem, last, f"{place} is {expected}; the records say {found or 'none'}")
+        return self._finding(problem, last, f"{place} is {expected}; by the records it is {found or 'none'}")
 
     def _totals(self, state: LaneState) -> Iterator[Finding]:
         if state.count != self._count:
@@ -132,7 +127,7 @@ class _LaneCheck:
                 if isinstance(message, StoreCorrupt):
                     yield self._finding(Problem.DAMAGED_RECORD, link.sequence, str(message))
                 elif message is None:
-                    text = f"record {link.sequence} is linked, but not there"
+                    text = f"record {link.sequence} is linked, but missing"
                     yield self._finding(Problem.MISSING_RECORD, link.sequence, text)
                 elif (message.size, zlib.crc32(message.content)) != (link.size, link.checksum):
                     text = f"the link of record {link.sequence} has another size or checksum than the record"
@@ -153,7 +148,7 @@ class _LaneCheck:
         while states := self._reader.deliveries(self._lane, start, STEP):
             for sequence, _ in states:
                 if [link.sequence for link in self._reader.links(self._lane, sequence, 1)] != [sequence]:
-                    text = f"there is a delivery state of record {sequence}, but no such record"
+                    text = f"the store has a delivery state of record {sequence}, which is missing"
                     yield self._finding(Problem.STRAY_DELIVERY, sequence, text)
             start = states[-1][0] + 1
 

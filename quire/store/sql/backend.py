@@ -11,11 +11,7 @@ from quire.errors import StoreError
 
 
 class Backend(ABC):
-    """A database of one kind.
-
-    Each transaction of ``reader``, the engine for reads, sees one state of the store; ``writer`` is the one for
-    commits. ``reserve_file`` and the methods of the lock are those of ``Store``.
-    """
+    """A database: the engine ``writer`` for commits, and ``reader``, whose transactions see one state each."""
 
     writer: Engine
     reader: Engine
@@ -70,6 +66,5 @@ class Backend(ABC):
         """As ``Store.check_lock``."""
 
     def close(self) -> None:
-        """Close all connections."""
         self.reader.dispose()
         self.writer.dispose()

@@ -42,7 +42,7 @@ COMMIT_TRIES = 5
 _CONNECT_SECONDS = 5
 _LOCK_SECONDS = 1
 _PAUSE = 0.05
-_TAKEN = "the lease of the store was lost to another broker: this one must stop"
+_TAKEN = "another broker took over the lease of the store: this broker must stop"
 _ADD_COMMIT = 'ALTER TABLE lease ADD COLUMN "commit" bigint NOT NULL DEFAULT 0'
 _CREATION_LOCK = 0x51756972
 _NOW = extract("epoch", func.clock_timestamp())
@@ -146,7 +146,7 @@ class Postgresql(Backend):
             number = connection.scalar(select(lease.c.commit).where(lease.c.token == self._token))
             if number is None:
                 raise StoreLocked(_TAKEN)
-            raise StoreCorrupt(f"the server has {number} of the {self._commits} commits that it confirmed")
+            raise StoreCorrupt(f"the server has only {number} of the {self._commits} commits that it confirmed")
 
     def _has_committed(self) -> bool:
         """Whether the server made the last commit; its row is locked while it still may. Unknown counts as lost."""
@@ -160,7 +160,7 @@ class Postgresql(Backend):
             except DBAPIError as error:
                 if self._clock.monotonic() >= deadline:
                     self._must_read_again = True
-                    text = "the connection was lost in a commit, and the server does not say whether it was made"
+                    text = "the connection was lost during a commit, and the result of the commit is unknown"
                     raise StoreUnreachable(f"{text}: {error.orig}") from error
                 time.sleep(_PAUSE)
                 continue
@@ -227,17 +227,13 @@ class Postgresql(Backend):
             connection.execute(update(lease).where(lease.c.token == self._token).values(owner="", token="", expires=0))
 
     def lock_owner(self) -> str:
-        """Who has the lease."""
         with self.reader.begin() as connection:
             if not inspect(connection).has_table(lease.name):
                 return ""
             return connection.scalar(select(lease.c.owner).where(lease.c.expires >= _NOW)) or ""
 
     def check_lock(self) -> bool:
-        """Renew the lease. While the server does not answer, it is ours until it expires.
-
-        It counts as lost if it is unknown what is stored: the next broker to start reads that.
-        """
+        """Renew the lease. It counts as lost if the result of a commit is unknown: the next broker reads that."""
         if self._lease_ends is None or self._must_read_again:
             return False
         ends = self._clock.monotonic() + LEASE_SECONDS

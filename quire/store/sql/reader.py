@@ -24,7 +24,6 @@ from quire.store.sql.tables import MOST_VALUES, deliveries, destinations, lanes,
 
 
 def _of_lane(sequence: Column[int], *columns: Column[Any]) -> Select[Any]:
-    """Rows of a lane from a sequence on."""
     table = sequence.table
     query = select(sequence, *columns).where(table.c.lane == bindparam("in_lane"), sequence >= bindparam("start"))
     return query.order_by(sequence).limit(bindparam("most"))
@@ -103,7 +102,7 @@ class SqlReader(StoreReader):
         messages = [_read_message(lane, row) for row in rows.all()]
         if len(messages) != len(chosen):
             missing = min(set(chosen) - {message.sequence for message in messages}, default=chosen[0])
-            raise StoreCorrupt(f"record {missing} of lane {lane} is linked but not there", lane=lane, sequence=missing)
+            raise StoreCorrupt(f"record {missing} of lane {lane} is linked but missing", lane=lane, sequence=missing)
         return Page(messages, end)
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:

@@ -57,7 +57,6 @@ class Sqlite(FileLocked, Backend):
         _set_up(self.reader, "BEGIN", "PRAGMA query_only = ON")
 
     def prepare(self) -> None:
-        """Make the directory."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def commit(self, write: Callable[[Connection], None]) -> None:

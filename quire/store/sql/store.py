@@ -143,10 +143,7 @@ class SqlStore(Store):
                 raise
 
     def _begin_read(self) -> Connection:
-        """A connection in a transaction that has made its first read: it sees the store as of that read.
-
-        A pooled connection may be lost. Then another one is tried.
-        """
+        """A connection in a transaction whose first read fixed its snapshot; a lost one is replaced."""
         for tries_left in reversed(range(READ_TRIES)):
             connection = self.backend.reader.connect()
             try:

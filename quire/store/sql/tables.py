@@ -1,10 +1,8 @@
-"""The tables of a SQL store at the current format. Migrations compare a store with this metadata.
-
-Links are kept apart from records, so that relinking a neighbour never rewrites a body. ``size`` and ``checksum`` are
-in both: in ``links`` for reading without bodies, in ``records`` for proving a body and for rebuilding the links.
-"""
+"""The tables of a SQL store at the current format. Links are apart from records: relinking rewrites no body."""
 
 from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary, MetaData, SmallInteger, String, Table, Text
+
+from quire.store.records import LaneState
 
 metadata = MetaData()
 
@@ -35,18 +33,8 @@ destinations = Table(
     Column("lanes", JSON, nullable=False),
 )
 
-lanes = Table(
-    "lanes",
-    metadata,
-    _key("lane"),
-    _number("head"),
-    _number("tail"),
-    _number("count"),
-    _number("bytes"),
-    _number("next_sequence"),
-    _number("dispatch_mark"),
-)
-"""A row for each lane that was ever written; the columns after ``lane`` are the fields of ``LaneState``."""
+lanes = Table("lanes", metadata, _key("lane"), *map(_number, LaneState._fields))
+"""A row for each lane that was ever written."""
 
 records = Table(
     "records",
@@ -69,29 +57,13 @@ Index(
     postgresql_where=records.c.expiration > 0,
 )
 
-links = Table(
-    "links",
-    metadata,
-    _key("lane"),
-    _key("sequence"),
-    _number("previous"),
-    _number("next"),
-    _number("size"),
-    _number("checksum"),
-    sqlite_with_rowid=False,
-)
+_LINK = map(_number, ("previous", "next", "size", "checksum"))
+links = Table("links", metadata, _key("lane"), _key("sequence"), *_LINK, sqlite_with_rowid=False)
 
 deliveries = Table(
-    "deliveries",
-    metadata,
-    _key("lane"),
-    _key("sequence"),
-    _number("deliveries"),
-    _number("failures"),
-    _number("not_before"),
-    Column("cause", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
+    "deliveries", metadata, _key("lane"), _key("sequence"), _number("deliveries"), _number("failures"),
+    _number("not_before"), Column("cause", Text, nullable=False), sqlite_with_rowid=False,
+)  # fmt: skip
 
 producers = Table("producers", metadata, Column("producer", Text, primary_key=True), _number("sequence"))
 

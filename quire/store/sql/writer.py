@@ -1,8 +1,4 @@
-"""Writes a batch into the tables, inside the caller's transaction.
-
-A batch costs a handful of statements, each for all its rows at once. Appends go in first, so that removals find the
-links of everything. Removed neighbours form one run; joining what stood on both sides of it costs two updates.
-"""
+"""Writes a batch: a few statements for all rows. Appends come first, so that removals find the links of everything."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -44,10 +40,7 @@ _UPDATE_LANE = update(lanes).where(lanes.c.lane == bindparam("in_lane"))
 
 
 class BatchWriter:
-    """Writes batches through one dialect.
-
-    The statements of the hot path are compiled once and given to the driver with plain tuples, which halves their cost.
-    """
+    """Writes batches; hot statements are compiled once and given to the driver with tuples, which halves their cost."""
 
     def __init__(self, dialect: Dialect) -> None:
         def compiled(statement: UpdateBase) -> str:

@@ -101,7 +101,7 @@ def test_a_page_has_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_retention_took_is_missed_if_the_part_is_to_be_whole() -> None:
     store = WatchedStore(list(range(1, 10)), gone=(1, 2, 3))
-    with pytest.raises(DataLost, match="offsets 2 to 3 of partition 0 of stream://events are gone"):
+    with pytest.raises(DataLost, match="offsets 2 to 3 of partition 0 of stream://events were removed"):
         offsets(store, part(2, 8), whole=True)
     assert offsets(store, part(2, 8)) == [4, 5, 6, 7]
     assert offsets(store, part(4, 8), whole=True) == [4, 5, 6, 7]
@@ -127,7 +127,7 @@ def test_retention_during_the_read_is_noticed() -> None:
 def test_a_lane_that_is_gone_or_another_ones_is_noticed() -> None:
     other = WatchedStore(list(range(1, 20)))
     for wrong in (LaneRange("stream://events", 0, LANE + 1, 1, 40), part(1, 21)):
-        with pytest.raises(StreamReplaced, match=r"partition 0 of stream://events ends at \d+, and was to be read to"):
+        with pytest.raises(StreamReplaced, match=r"partition 0 of stream://events ends at \d+, and the read ends at"):
             list(read(other, wrong, ["offset"], whole=True))
         assert len(offsets(other, wrong)) in (0, 19)
     assert offsets(other, part(1, 20), whole=True) == list(range(1, 20))

@@ -189,5 +189,5 @@ def test_a_connection_has_a_limited_number_of_them(monkeypatch: pytest.MonkeyPat
 
 def test_an_operator_s_name_for_it_means_nothing() -> None:
     stepped = SteppedBroker()
-    with pytest.raises(InvalidDestination, match="means something to its own connection only"):
+    with pytest.raises(InvalidDestination, match="is valid in its own connection only"):
         stepped.broker.target("/temp-queue/replies")

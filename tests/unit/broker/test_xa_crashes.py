@@ -278,7 +278,7 @@ def test_a_mark_that_cannot_be_read_keeps_no_broker_from_starting(
     stepped.run()
     stepped = stepped.reopen()
     assert stepped.broker.xa.recover() == []
-    assert "a prepared transaction is not known any more" in caplog.text
+    assert "a prepared transaction cannot be read and is ignored" in caplog.text
     assert stepped.store.mark(key) == b"damaged"
     assert left(stepped) == ROLLED_BACK
 

@@ -30,7 +30,7 @@ def test_data_directory_without_a_broker_is_unreachable(tmp_path: Path, content:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8161", "ftp://127.0.0.1", ""])
 def test_url_of_another_kind_is_refused(url: str) -> None:
-    with pytest.raises(InvalidArgument, match="is no URL of a broker"):
+    with pytest.raises(InvalidArgument, match="is not the URL of a broker"):
         Api(url)
 
 
@@ -45,7 +45,7 @@ def test_a_queue_may_be_written_as_stomp_and_the_store_write_it(written: str) ->
 
 @pytest.mark.parametrize("written", ["", "/queue/", "a\nb"])
 def test_what_is_no_name_is_refused_before_anybody_is_asked(written: str) -> None:
-    with pytest.raises(InvalidDestination, match="is no name for a queue"):
+    with pytest.raises(InvalidDestination, match="is not a name for a queue"):
         queue_path(written)
 
 
@@ -83,5 +83,5 @@ def test_error_of_a_newer_broker_keeps_its_code_in_the_text(broker: FakeBroker) 
 @pytest.mark.parametrize(("status", "content"), [(200, b"<html>"), (404, b"not found"), (500, b"{}"), (502, b"[1]")])
 def test_something_else_that_answers_is_no_broker(broker: FakeBroker, status: int, content: bytes) -> None:
     broker.answer("GET", "/x", content, status)
-    with pytest.raises(BrokerUnreachable, match="is no Quire broker"):
+    with pytest.raises(BrokerUnreachable, match="is not a Quire broker"):
         Api(DEFAULT_URL).call("GET", "/x")

@@ -24,7 +24,7 @@ def test_init_writes_over_nothing_unless_forced(run: Run, tmp_path: Path) -> Non
     file.write_text("mine")
     result = run("config", "init", str(file))
     assert (result.exit_code, file.read_text()) == (2, "mine")
-    assert "--force writes over it" in result.stderr
+    assert "--force overwrites it" in result.stderr
     assert run("config", "init", str(file), "--force").exit_code == 0
     assert load(file, {}, {}) == Settings()
 
@@ -98,7 +98,7 @@ def test_explain_says_where_each_value_of_a_destination_s_policy_comes_from(
 
 def test_explain_takes_no_pattern_and_no_file_for_a_destination(run: Run, tmp_path: Path) -> None:
     result = run("config", "explain", "orders.>")
-    assert (result.exit_code, "is no name for a queue" in result.stderr) == (2, True)
+    assert (result.exit_code, "is not a name for a queue" in result.stderr) == (2, True)
     file = tmp_path / "quire.toml"
     file.write_text(POLICIES)
     result = run("config", "explain", str(file))
@@ -112,7 +112,7 @@ def test_check_reads_policies_and_composites_too(run: Run, tmp_path: Path) -> No
     assert result.exit_code == 2
     assert "did you mean queue_prefetch?" in result.stderr
     file.write_text('[[composites]]\nqueue = "a"\nforward_to = ["queue://a"]')
-    assert "a composite forwards to others" in run("config", "check", str(file)).stderr
+    assert "a composite destination forwards to other destinations" in run("config", "check", str(file)).stderr
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

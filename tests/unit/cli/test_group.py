@@ -87,7 +87,7 @@ def test_a_move_is_foretold_and_then_made(
     assert broker.calls == [("POST", f"/groups/s/g/{verb}", DRY, body), ("POST", f"/groups/s/g/{verb}", {}, body)]
     lines = result.output.splitlines()
     assert lines[lines.index("Partitions") + 2].split() == ["0", "4", "2", "4", "0", "5", "1"]
-    assert lines[-1] == f"{verb} of g: 4 again, 0 skipped, 1 retries dropped"
+    assert lines[-1] == f"{verb} of g: 4 redelivered, 0 skipped, 1 retries dropped"
 
 
 def test_a_move_that_was_agreed_to_is_just_made(broker: FakeBroker, run: Run) -> None:
@@ -132,14 +132,14 @@ def test_a_group_is_cloned(broker: FakeBroker, run: Run) -> None:
     broker.answer("POST", "/groups/s/g/clone", {"done": True, "lag": 4, "retries_left": 2, "partitions": [clone]})
     lines = run("group", "clone", "s", "g", "h").output.splitlines()
     assert lines[lines.index("Partitions") + 2].split() == ["0", "6", "4", "1", "2"]
-    assert lines[-1] == "made h, which is 4 messages behind"
+    assert lines[-1] == "created h with a lag of 4 messages"
     assert broker.calls[-1] == ("POST", "/groups/s/g/clone", {}, {"to": "h"})
 
 
 def test_a_group_is_deleted(broker: FakeBroker, run: Run) -> None:
     broker.answer("DELETE", "/groups/s/g", {"lag": 1, "retries": 0})
     result = run("group", "delete", "s", "g", "--force")
-    assert result.output == "deleted g of s, which was 1 message behind\n"
+    assert result.output == "deleted g of s, which had a lag of 1 message\n"
     assert broker.calls == [("DELETE", "/groups/s/g", {"force": "true"}, None)]
 
 

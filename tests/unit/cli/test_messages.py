@@ -233,7 +233,7 @@ def test_groups_and_starts_are_for_streams(connection: FakeConnection, run: Run)
 def test_receive_from_an_empty_queue_says_so(connection: FakeConnection, run: Run) -> None:
     connection.frames.clear()
     result = run("receive", "orders")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no message came in 5 s\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no message arrived within 5 s\n")
 
 
 def test_receive_from_no_address_is_a_usage_error(connection: FakeConnection, run: Run) -> None:

@@ -135,7 +135,7 @@ def test_done_is_a_sentence_for_people_and_the_result_for_programs(capsys: pytes
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_error_goes_to_standard_error(capsys: pytest.CaptureFixture[str], format: str) -> None:
-    Output(format).error(UnknownDestination("there is no queue orders", name="orders"))
+    Output(format).error(UnknownDestination("the queue orders does not exist", name="orders"))
     captured = capsys.readouterr()
     advice = ERRORS["unknown-destination"].advice
     assert captured.out == ""
@@ -143,13 +143,13 @@ def test_error_goes_to_standard_error(capsys: pytest.CaptureFixture[str], format
         assert json.loads(captured.err) == {
             "error": {
                 "code": "unknown-destination",
-                "text": "there is no queue orders",
+                "text": "the queue orders does not exist",
                 "advice": advice,
                 "data": {"name": "orders"},
             }
         }
     else:
-        assert captured.err == f"error: there is no queue orders\nwhat to do: {advice} (unknown-destination)\n"
+        assert captured.err == f"error: the queue orders does not exist\nwhat to do: {advice} (unknown-destination)\n"
 
 
 @pytest.mark.parametrize(

@@ -77,11 +77,11 @@ def test_topic_is_no_queue(broker: FakeBroker, run: Run) -> None:
 
 
 def test_show_of_a_queue_that_is_not_there_exits_with_3(broker: FakeBroker, run: Run) -> None:
-    error = {"code": "unknown-destination", "text": "there is no queue orders", "advice": "", "data": {}}
+    error = {"code": "unknown-destination", "text": "the queue orders does not exist", "advice": "", "data": {}}
     broker.answer("GET", "/queues/orders", {"error": error}, status=404)
     result = run("queue", "show", "orders")
     assert result.exit_code == 3
-    assert result.stderr.startswith("error: there is no queue orders\nwhat to do: Create it")
+    assert result.stderr.startswith("error: the queue orders does not exist\nwhat to do: Create it")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from quire.cli.main import main
-from quire.cli.reference import cli_page, errors_page, pages, settings_page
+from quire.cli.reference import pages
 from quire.errors import ERRORS
 from quire.settings import KEYS
 
@@ -20,20 +20,20 @@ def test_page_is_current(name: str) -> None:
 
 
 def test_every_setting_has_its_line() -> None:
-    page = settings_page()
+    page = pages()["settings.md"]
     for key in KEYS.values():
         assert f"| {key.kind.allowed} | {key.text} |" in page
 
 
 def test_every_error_has_its_section() -> None:
-    page = errors_page()
+    page = pages()["errors.md"]
     for code, entry in ERRORS.items():
         assert f"\n## {code}\n" in page
         assert entry.advice in page
 
 
 def test_every_verb_has_its_section_and_a_help_text() -> None:
-    page = cli_page()
+    page = pages()["cli.md"]
     context = click.Context(main)
     for name in main.list_commands(context):
         command = main.get_command(context, name)

@@ -62,7 +62,7 @@ def test_prepared_transactions_are_listed(broker: FakeBroker, run: Run) -> None:
     ("verb", "method", "path", "sentence"),
     [
         ("commit", "POST", f"/xa/{XID}/commit", f"committed {XID}"),
-        ("rollback", "POST", f"/xa/{XID}/rollback", f"rolled {XID} back"),
+        ("rollback", "POST", f"/xa/{XID}/rollback", f"rolled back {XID}"),
         ("forget", "DELETE", f"/xa/{XID}", f"forgot {XID}"),
     ],
 )

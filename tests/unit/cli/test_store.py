@@ -97,14 +97,14 @@ def test_verify_names_what_is_wrong_and_repair_mends_it(run: Run, place: Place) 
     tampering_for(place.url).set_link(10, next=12)
     result = run("store", "verify", *place.options)
     assert result.exit_code == 1
-    assert result.stdout == "queue://orders: broken-next: record 10: next is 12; the records say 11\n"
+    assert result.stdout == "queue://orders: broken-next: record 10: next is 12; by the records it is 11\n"
     assert "quire store repair" in result.stderr
     programs = run("store", "verify", *place.options, "--output", "ndjson")
     assert (programs.exit_code, json.loads(programs.output)["problem"]) == (1, "broken-next")
 
     assert run("store", "repair", *place.options).output == "repaired: relinked 1\n"
     assert run("store", "verify", *place.options).output == "ok\n"
-    assert run("store", "repair", *place.options).output == "there was nothing to repair\n"
+    assert run("store", "repair", *place.options).output == "nothing had to be repaired\n"
 
 
 def test_repair_says_where_damaged_records_are(run: Run, place: Place) -> None:
@@ -219,7 +219,7 @@ def test_migrate(run: Run, place: Place) -> None:
     assert (done["found"], done["current"], done["dry_run"]) == (1, 2, False)
     assert Path(str(done["backup"])).exists()
     assert run("store", "verify", *place.options).output == "ok\n"
-    assert run("store", "migrate", *place.options).output == "the store has format 2, which is the current one\n"
+    assert run("store", "migrate", *place.options).output == "the store has the current format, 2\n"
 
 
 def test_no_store_is_told_apart_from_an_empty_one(run: Run, tmp_path: Path) -> None:

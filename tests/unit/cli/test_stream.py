@@ -75,7 +75,7 @@ def test_topic_is_no_stream(broker: FakeBroker, run: Run) -> None:
             ["partitions", "s", "6"],
             ("POST", "/streams/s/partitions", {}, {"count": 6}),
             DETAILS,
-            "s has 6 partitions now",
+            "s now has 6 partitions",
         ),
         (
             ["pins", "set", "s", "job", "--from", "ago=1h", "--for", "2h"],
@@ -164,7 +164,7 @@ def test_all_partitions_are_read_and_the_limit_is_for_them_together(broker: Fake
 def test_read_says_what_is_gone_and_may_fail_for_it(broker: FakeBroker, run: Run) -> None:
     broker.answer("GET", "/streams/s/partitions/0/messages", page(4, 5, 5, cut=True))
     result = run("stream", "read", "s", "--partition", "0", "--from", "1")
-    assert result.stderr == "messages of partition 0 before offset 4 are gone\n"
+    assert result.stderr == "messages of partition 0 before offset 4 were removed\n"
     error = {"code": "data-lost", "text": "gone", "data": {"earliest": 4}}
     broker.answer("GET", "/streams/s/partitions/0/messages", {"error": error}, 410)
     assert run("stream", "read", "s", "--partition", "0", "--from", "1", "--strict").exit_code == 4
@@ -196,7 +196,7 @@ def test_messages_are_found_with_their_states(broker: FakeBroker, run: Run) -> N
         "  h: done, dead letter",
     ]
     assert result.stderr.splitlines() == [
-        "partition 1 offset 9 cannot be read", "there are more than 1: say --limit, or look for less"
+        "partition 1 offset 9 cannot be read", "there are more than 1: raise --limit, or narrow the search"
     ]  # fmt: skip
     assert broker.calls[-1][2] == {"key": "k", "limit": "100", "dead_letters": "true"}
     row = json.loads(run("stream", "find", "s", "--output", "ndjson").output)

@@ -173,7 +173,7 @@ def test_document_refers_to_nothing_that_is_missing(api: Api) -> None:
 
 def test_document_says_what_each_field_of_a_queue_means(api: Api) -> None:
     fields = api.call("GET", "/openapi.json").json()["components"]["schemas"]["QueueStatus"]["properties"]
-    assert fields["in_flight"] == {"type": "integer", "description": "Messages that consumers have."}
+    assert fields["in_flight"] == {"type": "integer", "description": "Messages in flight."}
     assert all("description" in field for field in fields.values())
 
 

@@ -105,7 +105,7 @@ def test_what_is_no_backup_is_not_restored(url: str, tmp_path: Path) -> None:
     before = lines(url)
     other = tmp_path / "other"
     other.write_bytes(b"something else" * 100)
-    with pytest.raises(StoreUnreachable, match="no backup"):
+    with pytest.raises(StoreUnreachable, match="not a backup"):
         restore(url, other, force=True)
     assert lines(url) == before
 

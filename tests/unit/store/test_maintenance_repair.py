@@ -94,7 +94,7 @@ def test_a_finding_says_where_and_what(url: str) -> None:
     (finding,) = findings(url)
     assert finding.destination == "queue://orders"
     assert finding.lane == 1
-    assert finding.text == "record 10: next is 12; the records say 11"
+    assert finding.text == "record 10: next is 12; by the records it is 11"
 
 
 def test_a_damaged_record_is_taken_out_and_kept_in_a_file(url: str, tmp_path: Path) -> None:

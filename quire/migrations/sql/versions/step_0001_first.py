@@ -16,7 +16,6 @@ def _number(name: str) -> sa.Column[int]:
 
 
 def upgrade() -> None:
-    """Create the tables."""
     meta = op.create_table(
         "meta", sa.Column("key", sa.String(100), primary_key=True), sa.Column("value", sa.String(100), nullable=False)
     )

@@ -192,12 +192,12 @@ def test_what_is_no_start_position_is_told_the_forms(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2023-13-01", "1" * 16, "-5"])
 def test_what_is_no_time_is_told_the_forms(text: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"is no time: write milliseconds since the epoch, or ISO 8601"):
+    with pytest.raises(InvalidArgument, match=r"is not a time: write milliseconds since the epoch, or ISO 8601"):
         Start.parse(f"timestamp={text}")
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("soon", "is no duration"), ("-5s", "is no duration"), ("9" * 25, "too long")]
+    ("text", "why"), [("soon", "is not a duration"), ("-5s", "is not a duration"), ("9" * 25, "too long")]
 )
 def test_what_is_no_duration_is_told_the_forms(text: str, why: str) -> None:
     with pytest.raises(InvalidArgument, match=why):

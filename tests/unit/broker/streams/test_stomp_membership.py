@@ -21,7 +21,7 @@ from tests.unit.broker.streams.member_rig import Member, StreamRig, by_offset, n
         ({"order": "random"}, "order is 'random': write concurrent, orderly, key-ordered"),
         ({"start": "now"}, "no start position: 'now'"),
         ({"start": "offset=x"}, "no start position: 'offset=x'"),
-        ({"start": "timestamp=yesterday"}, "'yesterday' is no time"),
+        ({"start": "timestamp=yesterday"}, "'yesterday' is not a time"),
         ({"start": "ago=long"}, "long"),
         ({"consume-timeout": "999ms"}, "consume-timeout is '999ms': a duration from 1s to 7d"),
         ({"consume-timeout": "8d"}, "consume-timeout is '8d'"),

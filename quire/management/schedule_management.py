@@ -1,0 +1,70 @@
+"""The operator's door to the schedule: list scheduled messages, cancel them."""
+
+from collections.abc import Iterator
+
+from quire.broker.scheduling.scheduled_message import ScheduledMessage
+from quire.errors import InvalidArgument
+from quire.management.described import Status
+from quire.management.management import Management
+from quire.units import parse_number
+
+
+class Scheduled(Status, frozen=True):
+    """A scheduled message.
+
+    ``due`` is the time of its next send, ``left`` the number of repeats after that; -1 for no end. Times are in
+    milliseconds since the epoch, ``delay``, ``period`` and ``time_to_live`` in milliseconds.
+    """
+
+    id: str
+    message_id: str
+    destination: str
+    due: int
+    delay: int
+    period: int
+    repeat: int
+    left: int
+    cron: str
+    priority: int
+    persistent: bool
+    time_to_live: int | None
+    size: int
+
+
+class SchedulePage(Status, frozen=True):
+    """Scheduled messages in the order of scheduling; a repeated one in the order of its last send."""
+
+    messages: list[Scheduled]
+    next: str | None
+
+
+class ScheduleManagement:
+    """Lists and cancels a broker's scheduled messages. An id may raise ``UnknownMessage``."""
+
+    def __init__(self, management: Management) -> None:
+        self._schedule = management.broker.schedule
+
+    def page(self, after: str, limit: int) -> SchedulePage:
+        """A page of the messages that wait; ``after`` is the ``next`` of the page before, ``0`` for the first one."""
+        first = parse_number(after)
+        if first is None:
+            raise InvalidArgument(f"after is {after[:60]!r}: give the next of an earlier page", argument="after")
+        page = self._schedule.browse(first, limit)
+        return SchedulePage([_described(each) for each in page.messages], None if page.next is None else str(page.next))
+
+    def cancel(self, id: str) -> None:
+        self._schedule.cancel(id)
+
+    def cancel_between(self, earliest: int, latest: int) -> Iterator[int]:
+        """Cancel the messages that are due between two times, in milliseconds since the epoch, in steps."""
+        return self._schedule.cancel_between(earliest, latest)
+
+
+def _described(message: ScheduledMessage) -> Scheduled:
+    timing = message.timing
+    return Scheduled(
+        id=message.id, message_id=message.message_id, destination=message.destination, due=message.due,
+        delay=timing.delay, period=timing.period, repeat=timing.repeat, left=message.left, cron=timing.cron,
+        priority=message.priority, persistent=message.persistent, time_to_live=message.time_to_live,
+        size=message.size,
+    )  # fmt: skip
