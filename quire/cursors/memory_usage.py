@@ -18,16 +18,18 @@ ROUNDS = 16
 class MemoryUsage:
     """A node of the tree, with a limit of its own or 0; ``used`` and ``peak`` are bytes resident now and at most."""
 
-    __slots__ = ("_released", "_untried", "_waiters", "limit", "parent", "peak", "used")
+    __slots__ = ("_released", "_root", "_untried", "_waiters", "limit", "parent", "peak", "used")
 
     def __init__(self, limit: int = 0, parent: "MemoryUsage | None" = None) -> None:
         self.limit = limit
         self.parent = parent
         self.used = 0
         self.peak = 0
-        self._waiters: dict[Waiter, None] = {}
-        self._untried: deque[Waiter] = deque()
-        self._released = False
+        self._root: MemoryUsage = parent._root if parent else self
+        if not parent:  # the whole tree waits at its root
+            self._waiters: dict[Waiter, None] = {}
+            self._untried: deque[Waiter] = deque()
+            self._released = False
 
     def available(self) -> int:
         """Bytes that may still be reserved here, under every limit above; negative when a lone giant exceeds one."""
@@ -59,26 +61,26 @@ class MemoryUsage:
 
     def wait(self, waiter: Waiter) -> None:
         """Be woken after a release. A waiter that waits already keeps its place."""
-        root = self._root()
+        root = self._root
         if not root._waiters:
             root._released = False  # what was released up to now is what it did not suffice
         root._waiters.setdefault(waiter, None)
 
     def stop_waiting(self, waiter: Waiter) -> None:
         """Be woken no more."""
-        self._root()._waiters.pop(waiter, None)
+        self._root._waiters.pop(waiter, None)
 
     @property
     def is_waited_for(self) -> bool:
         """Whether a cursor anywhere in the tree waits for a release."""
-        return bool(self._root()._waiters)
+        return bool(self._root._waiters)
 
     def wake(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """After a release: let every waiter try again, in the order of refusal. The broker calls it once a turn.
 
         With ``is_over`` the time is up: True is returned if waiters are left, and the next call continues with them.
         """
-        root, in_vain = self._root(), 0
+        root, in_vain = self._root, 0
         while root._untried or (root._released and root._waiters and in_vain < ROUNDS):
             if not root._untried:
                 root._released = False
@@ -94,6 +96,3 @@ class MemoryUsage:
             in_vain = in_vain + 1 if root.used >= before and len(root._waiters) >= waiting else 0
         root._released = False
         return False
-
-    def _root(self) -> "MemoryUsage":
-        return self.parent._root() if self.parent else self

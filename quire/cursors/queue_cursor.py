@@ -45,6 +45,12 @@ class QueueCursor:
     without memory, and the non-persistent ones with memory are *kept*: they are only in memory, which is reserved.
     """
 
+    # Slots here, and in what it holds: there are tens of thousands of them.
+    __slots__ = (
+        "_active", "_clock", "_committed", "_kept", "_kept_bytes", "_lane", "_memory", "_spool", "_store",
+        "blocked_since", "excluded", "position", "redelivered_to", "skipped", "window",
+    )  # fmt: skip
+
     def __init__(
         self, store: LaneReader, spool: Spool, lane: int, memory: MemoryUsage, clock: Clock, last: int
     ) -> None:

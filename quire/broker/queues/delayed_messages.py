@@ -17,6 +17,8 @@ class DelayedMessages:
         kept: those of them that are nowhere but in memory, by sequence.
     """
 
+    __slots__ = ("_by_sequence", "_by_time", "_entries", "_group_of", "_groups", "kept")
+
     def __init__(self) -> None:
         self.kept: dict[int, Message] = {}
         self._entries: dict[int, Entry] = {}

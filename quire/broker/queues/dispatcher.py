@@ -28,6 +28,8 @@ class Dispatcher:
         looks: whether each message is looked at: there are selectors or message groups.
     """
 
+    __slots__ = ("_core", "_queue", "_selective", "gate", "groups", "looks", "next", "round_robin")
+
     def __init__(self, core: Core, queue: Dispatched, groups_kind: type[MessageGroups]) -> None:
         self._core = core
         self._queue = queue

@@ -18,6 +18,8 @@ class LaneCommits:
         open: what it has in the open commit.
     """
 
+    __slots__ = ("_core", "_lanes", "_owner", "_settlement", "_settles_with", "open")
+
     def __init__(self, core: Core, owner: Owner, lanes: Sequence[QueueLane], settlement: Settlement) -> None:
         self.open = QueuePart(owner)
         self._core = core

@@ -68,6 +68,14 @@ class LaneDispatch:
         subscriber: whose dead letters they are, if they are of a durable subscription.
     """
 
+    # Slots here, and in what it holds: there are tens of thousands of them.
+    __slots__ = (
+        "_charge", "_damage", "_handlers", "_redelivery", "awaited", "bytes", "commits", "core", "dead_lettered",
+        "depth", "dequeued", "destination", "dispatched", "dispatcher", "enqueued", "expired", "fault", "fault_since",
+        "first_expiry", "group_header", "lanes", "ledger", "locator", "max_in_flight", "memory", "paused", "policy",
+        "redelivered", "retry_delays", "subscriptions", "withdrawal",
+    )  # fmt: skip
+
     is_deleted = False
     subscriber = ""
     lanes: Sequence[QueueLane]

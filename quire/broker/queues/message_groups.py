@@ -67,6 +67,8 @@ class MessageGroups:
         groups: by name.
     """
 
+    __slots__ = ("_barred", "_changed", "_in_flight", "_owned", "groups")
+
     def __init__(self, changed: Callable[[str, Subscription | None], None]) -> None:
         self.groups: dict[str, Group] = {}
         self._changed = changed

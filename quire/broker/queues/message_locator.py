@@ -18,6 +18,8 @@ class MessageLocator:
         parts: what the lanes' owner has in commits.
     """
 
+    __slots__ = ("_lanes", "_parts", "_subscriptions")
+
     def __init__(
         self, lanes: Sequence[QueueLane], subscriptions: list[Subscription], parts: Callable[[], list[QueuePart]]
     ) -> None:

@@ -11,6 +11,8 @@ from quire.message import Message
 class NextMessages:
     """The next messages of one queue."""
 
+    __slots__ = ("_core", "_planned", "_queue")
+
     def __init__(self, core: Core, queue: Dispatched) -> None:
         self._core = core
         self._queue = queue

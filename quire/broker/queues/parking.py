@@ -38,6 +38,11 @@ class Parking:
             it becomes the first one.
     """
 
+    __slots__ = (
+        "_clock", "_emptied", "_heaps", "_restarts", "count", "full_since", "groups", "kept", "matched", "unwanted",
+        "unwanted_since", "with_selectors",
+    )  # fmt: skip
+
     def __init__(self, clock: Clock) -> None:
         self.groups: dict[str, Fifo] = {}
         self.matched: dict[tuple[str, ...], Fifo] = {}

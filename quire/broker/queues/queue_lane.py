@@ -49,6 +49,12 @@ class QueueLane:
         state: what the store knew of it at the start.
     """
 
+    # Slots here, and in what it holds: there are tens of thousands of them.
+    __slots__ = (
+        "_clock", "_spool", "_taken_from", "cursor", "delayed", "delayed_since", "id", "is_scanning", "mark",
+        "memory", "parking", "priority", "reader", "returned", "state",
+    )  # fmt: skip
+
     def __init__(
         self, core: Core, id: int, memory: MemoryUsage, priority: int = 4, state: LaneState | None = None,
         reader: LaneReader | None = None, mark: DispatchMark | None = None,

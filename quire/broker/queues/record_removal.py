@@ -39,6 +39,8 @@ class RecordRemoval:
         charge: counts their bytes.
     """
 
+    __slots__ = ("_lanes", "_spool", "charge")
+
     def __init__(self, lanes: Sequence[QueueLane], spool: Spool, charge: Callable[[int], None]) -> None:
         self._lanes = lanes
         self._spool = spool

@@ -35,6 +35,8 @@ class Redelivery:
         relocate: where messages that failed and need not be delivered at once go; None if they stay.
     """
 
+    __slots__ = ("_core", "_dispatcher", "_queue", "_relocate")
+
     def __init__(
         self,
         core: Core,

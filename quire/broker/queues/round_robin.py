@@ -11,6 +11,8 @@ from quire.settings.policy import Policy
 class RoundRobin:
     """Deals a queue's messages out to its consumers, in turn among equals."""
 
+    __slots__ = ("_dealt", "_subscriptions")
+
     def __init__(self, subscriptions: list[Subscription]) -> None:
         self._subscriptions = subscriptions
         self._dealt = 0

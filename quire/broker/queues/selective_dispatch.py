@@ -54,6 +54,11 @@ class _Choice(NamedTuple):
 class SelectiveDispatch:
     """The dispatch of one queue, message by message."""
 
+    __slots__ = (
+        "_core", "_credit", "_given", "_groups", "_has_more", "_levels", "_looked_at", "_next", "_queue", "_room",
+        "_round_robin", "_selectors", "_turn", "_waiting",
+    )  # fmt: skip
+
     def __init__(
         self, core: Core, queue: Dispatched, next: NextMessages, groups: MessageGroups, round_robin: RoundRobin
     ) -> None:

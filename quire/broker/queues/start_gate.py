@@ -20,6 +20,8 @@ class StartGate:
         since: when the first consumer came, on the monotonic clock; None while nobody waits.
     """
 
+    __slots__ = ("_clock", "_is_open", "_opened", "_scheduler", "_timer", "since")
+
     def __init__(self, clock: Clock, scheduler: Scheduler, opened: Callable[[], None]) -> None:
         self.since: float | None = None
         self._clock = clock

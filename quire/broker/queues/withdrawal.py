@@ -31,6 +31,8 @@ class Withdrawal:
         refuse: is told how many messages were to be hidden, where none may be; None where they may.
     """
 
+    __slots__ = ("_put_back", "_queue", "_refuse")
+
     def __init__(
         self, queue: Withdrawn, put_back: Callable[[list[Message]], None], refuse: Callable[[int], None] | None
     ) -> None:

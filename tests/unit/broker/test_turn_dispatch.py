@@ -16,14 +16,14 @@ class SlowDispatch:
             self._slow(queue, stepped.clock, seconds)
 
     def _slow(self, queue: Queue, clock: ManualClock, seconds: float) -> None:
-        right = queue.dispatcher.dispatch
+        right = queue.dispatch
 
         def dispatch() -> None:
             self.seen.append(queue.destination.name)
             clock.advance(seconds)
             right()
 
-        queue.dispatcher.dispatch = dispatch  # type: ignore[method-assign]
+        queue.dispatch = dispatch  # type: ignore[method-assign]
 
 
 def with_consumers(*queues: str) -> SteppedBroker:
