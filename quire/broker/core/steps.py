@@ -33,6 +33,10 @@ class Commits(Protocol):
 
     store_error: QuireError | None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the open commit has so much that nothing more is added until it is done."""
+
     def after_commit(self, call: Callable[[], None]) -> None:
         """Make a call when the open commit is done, or has failed."""
 
@@ -55,7 +59,7 @@ class Steps:
         self._commits = commits
         self.storing: deque[tuple[Step, str]] = deque()
         self.unstored: deque[tuple[Step, str]] = deque()
-        self._is_waiting = False
+        self._is_waiting = self._waits_for_room = False
         self._failing: set[str] = set()
 
     def add(self, step: Step, name: str, *, stores: bool = True) -> None:
@@ -71,10 +75,10 @@ class Steps:
 
     def run(self) -> None:
         """Take one step of each piece of work, as far as the budget reaches; the others are first in the next turn."""
-        if self.unstored:
+        if self.unstored and not self._waits_for_room:
             self._round(self.unstored, stores=False)
             if self.unstored:
-                self._commits.ask_turn()
+                self._ask_turn()
         if not self.storing or self._is_waiting:
             return
         if self._commits.store_error is not None:  # what the failed commit had is not there yet
@@ -84,6 +88,18 @@ class Steps:
         if self.storing:
             self._is_waiting = True
             self._commits.after_commit(self._go_on)
+
+    def _ask_turn(self) -> None:
+        """Go on in the next turn; behind the open commit if that has much. While the store fails, it gathers all."""
+        if self._commits.is_full and self._commits.store_error is None:
+            self._waits_for_room = True
+            self._commits.after_commit(self._has_room)
+        else:
+            self._commits.ask_turn()
+
+    def _has_room(self) -> None:
+        self._waits_for_room = False
+        self._commits.ask_turn()
 
     def _round(self, work: deque[tuple[Step, str]], *, stores: bool) -> None:
         end = self._clock.monotonic() + BUDGET

@@ -75,3 +75,40 @@ def test_nothing_is_done_while_the_store_refuses_commits() -> None:
         stepped.advance(RETRY)
         stepped.run()
     assert calls == [1]
+
+
+def test_steps_wait_while_the_open_commit_has_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.core.core.OPEN_PARTS", 2)
+    stepped, names, sizes = SteppedBroker(), [f"q{number}" for number in range(20)], []
+    queues = [stepped.broker.routing.target(name) for name in names]
+
+    def step() -> bool:
+        queues.pop().send(b"message-id:1\ntimestamp:1\n\nbody")
+        sizes.append(len(stepped.broker.core.open.parts))
+        return bool(queues)
+
+    stepped.broker.core.steps.add(step, "sending", stores=False)
+    stepped.run()
+    assert len(sizes) == len(names)
+    assert max(sizes) == 3
+    assert [stepped.queue(name).depth for name in names] == [1] * len(names)
+
+
+def test_steps_go_on_while_the_store_refuses_commits_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.core.core.OPEN_PARTS", 2)
+    stepped = SteppedBroker()
+    for number in range(20):
+        stepped.broker.routing.target(f"q{number}")
+    queues = list(stepped.broker.queues.values())
+    stepped.run()
+    queues.pop().send(b"message-id:1\ntimestamp:1\n\nbody")
+    stepped.turn()
+    stepped.commit(StoreFull("no space left"))
+
+    def step() -> bool:
+        stepped.broker.core.list_part(queues.pop().commits.open)
+        return bool(queues)
+
+    stepped.broker.core.steps.add(step, "listing", stores=False)
+    stepped.run_turns()
+    assert not queues
