@@ -20,8 +20,8 @@ OBJECTS = 50
 """How many objects a connection or a destination is made of, at the least."""
 
 THRESHOLDS = (2000, 5, 2)
-"""After so many new objects the youngest are looked at; after so many of these collections, those that survived one; and
-after so many of those, all that is not set aside: some 20,000 objects, or ten milliseconds and more."""
+"""After so many new objects the youngest are looked at; after so many of these collections, those that survived
+one; and after so many of those, all that is not set aside: some 20,000 objects, or ten milliseconds and more."""
 
 
 class GarbageCollection:
