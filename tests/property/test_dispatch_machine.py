@@ -471,3 +471,24 @@ class DispatchMachine(RuleBasedStateMachine):
 
 TestDispatchMachine = pytest.mark.slow(DispatchMachine.TestCase)
 TestDispatchMachine.settings = hypothesis_settings(max_examples=40, stateful_step_count=50, deadline=None)
+
+
+def test_more_groups_than_the_limit_come_to_rest() -> None:
+    """A group that waited for its consumer had another one forgotten that waited too, and so on without end."""
+    machine = DispatchMachine()
+    drafts = [
+        ("red", "a", "-1", 1500, 0, True), ("green", "b", None, 4000, 9, False), ("green", "x", "-1", 60, 4, False),
+        ("green", "a", "1", 700, 9, False), ("green", "c", "-1", 4000, 0, False), ("green", "c", "1", 700, 4, True),
+    ]  # fmt: skip
+    machine.begin(
+        policy=Policy(
+            prioritized_messages=True, rebalance_message_groups=True, initial_redelivery_delay=0.001,
+            redelivery_delay=5.0, maximum_redeliveries=-1, memory_limit=3000, dead_letter_strategy="discarding",
+        ),
+        grouped=True,
+        consumers=[
+            Coming(None, 1, 0, False, AckMode.CLIENT), Coming("color <> 'green'", 2, 0, False, AckMode.CLIENT),
+        ],
+        drafts=[Draft(*draft, lives=0) for draft in drafts],
+    )  # fmt: skip
+    machine.teardown()

@@ -76,6 +76,11 @@ class MessageGroups:
         self._in_flight: dict[int, Group] = {}
         self._barred: set[Subscription] = set()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more group has others forgotten."""
+        return len(self.groups) >= GROUP_LIMIT
+
     def owner(self, name: str) -> Subscription | None:
         """Who has a group; None if nobody."""
         group = self.groups.get(name)
@@ -103,7 +108,7 @@ class MessageGroups:
         """A group gets an owner, instead of the one it has if it has one."""
         group = self.groups.get(name)
         if group is None:
-            if len(self.groups) >= GROUP_LIMIT:
+            if self.is_full:
                 self._forget_idle()
             group = self.groups[name] = Group(name, owner)
         else:

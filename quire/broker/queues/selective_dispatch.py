@@ -314,6 +314,8 @@ class SelectiveDispatch:
         fewest = min(wanting, key=lambda subscription: (groups.count(subscription), subscription.turn))
         if fewest in self._credit:
             return _Choice(fewest, group, texts)
+        if groups.is_full:  # one that only waits would have another forgotten that waits too, and so on without end
+            return _Choice(self._next_owner(texts), group, texts)
         groups.assign(group, fewest)
         return _Choice(None, group, fewest)
 
