@@ -21,23 +21,29 @@ class DiskWatch:
 
     Attributes:
         disks: by the cause for which producers are held when they are low.
-        share: when so many bytes were written, the disks are to be looked at early.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._failing: set[HoldCause] = set()
         self.disks: Mapping[HoldCause, Disk] = {}
-        self.share = math.inf
+        self._share = math.inf
+        self._unwatched = 0  # bytes that were stored since a commit had the disks looked at
 
     def watch(self, disks: Mapping[HoldCause, Disk]) -> None:
         """Look at disks from now on."""
         self.disks = disks
-        self.share = min([disk.limit for disk in disks.values()], default=math.inf) / _WRITTEN_SHARE
+        self._share = min([disk.limit for disk in disks.values()], default=math.inf) / _WRITTEN_SHARE
         self._look_now_and_again()
 
-    def look(self) -> None:
-        """Look at all disks."""
+    def written(self, size: int) -> None:
+        """A commit has stored so many bytes: the disks are looked at before the time if that adds up."""
+        self._unwatched += size
+        if self._unwatched > self._share:
+            self._look()
+
+    def _look(self) -> None:
+        self._unwatched = 0
         for cause in self.disks:
             self._look_at(cause, refills=self._core.store_error is None)
 
@@ -60,7 +66,7 @@ class DiskWatch:
         return has_more
 
     def _look_now_and_again(self) -> None:
-        self.look()
+        self._look()
         self._core.scheduler.call_later(INTERVAL, self._look_now_and_again)
 
     def _look_at(self, cause: HoldCause, *, refills: bool) -> None:

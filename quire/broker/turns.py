@@ -39,7 +39,6 @@ class Turns:
         self._call_later = call_later
         self._pacing = CommitPacing(core.clock, lingers=call_later is not None)
         self._is_planned = False
-        self._unwatched = 0  # bytes that were stored since a commit had the disks looked at
 
     def turn(self) -> None:
         """The turn that was asked for."""
@@ -160,10 +159,7 @@ class Turns:
         core = self._core
         core.commit_done(commit)
         self._pacing.ended(commit)
-        self._unwatched += commit.size
-        if self._unwatched > self._disks.share:
-            self._unwatched = 0
-            self._disks.look()
+        self._disks.written(commit.size)
         for owner, part in list(commit.parts.items()):
             announcement.tell(owner.committed, part)
         for session, receipts in commit.receipts:
