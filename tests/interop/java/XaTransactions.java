@@ -5,7 +5,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 import javax.jms.JMSException;
 import javax.jms.MessageConsumer;
-import javax.jms.Session;
 import javax.jms.XASession;
 import javax.transaction.xa.XAException;
 import javax.transaction.xa.XAResource;
@@ -244,16 +243,6 @@ public final class XaTransactions extends Scenarios {
         XAResource resource = connectXa().createXASession().getXAResource();
         failsWith(XAException.XAER_NOTA, () -> resource.commit(branch(), false));
         failsWith(XAException.XAER_NOTA, () -> resource.rollback(branch()));
-        failsWith(XAException.XAER_NOTA, () -> resource.prepare(branch()));
-    }
-
-    @Scenario
-    void outsideABranchTheSessionAcknowledgesByItself() throws Exception {
-        send(queue(), "m1", "m2");
-        Session session = connectXa().createXASession();
-        expect(session.createConsumer(queue()), "m1");
-        session.close();
-        equal(List.of("m2"), left(queue()), "what is left");
     }
 
     @Scenario(seconds = 60)
