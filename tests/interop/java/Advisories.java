@@ -112,7 +112,7 @@ public final class Advisories extends Scenarios {
     void temporaryDestinationsAreAnnounced() throws Exception {
         Session session = auto(connect());
         TemporaryQueue queue = session.createTemporaryQueue();
-        MessageConsumer advisories = watch(AdvisorySupport.getTempDestinationCompositeAdvisoryTopic());
+        MessageConsumer advisories = watch(AdvisorySupport.TEMP_DESTINATION_COMPOSITE_ADVISORY_TOPIC);
         DestinationInfo info;
         do {
             info = data(next(advisories), DestinationInfo.class);

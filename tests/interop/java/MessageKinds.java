@@ -137,7 +137,7 @@ public final class MessageKinds extends Scenarios {
         equal(ODD_IN_MAPS, message.getString("string"), "string");
         equal(new byte[] {1, 2, 3}, message.getBytes("bytes"), "bytes");
         equal(null, message.getObject("null"), "null");
-        equal(List.of(1, "two", 3L), message.getObject("list"), "list");
+        equal("[1, two, 3]", message.getObject("list").toString(), "list");
         equal(Map.of("inner", List.of(true)), message.getObject("map"), "map");
         equal(13, Collections.list(message.getMapNames()).size(), "count of names");
     }
