@@ -161,13 +161,13 @@ public final class Redelivery extends Scenarios {
     void theFirstDelayIsItsOwn() throws Exception {
         sendMarked(queue(), "m");
         Session session = transacted(connectWith(policy -> {
-            policy.setInitialRedeliveryDelay(300);
+            policy.setInitialRedeliveryDelay(700);
             policy.setRedeliveryDelay(100);
         }));
         MessageConsumer consumer = session.createConsumer(queue());
         expect(consumer, "m", false);
-        between(280, 1500, session, consumer);
-        between(90, 290, session, consumer);
+        between(680, 5000, session, consumer);
+        between(90, 680, session, consumer);
         session.commit();
     }
 
@@ -191,7 +191,7 @@ public final class Redelivery extends Scenarios {
         }));
         MessageConsumer consumer = session.createConsumer(queue());
         expect(consumer, "m", false);
-        between(18, 190, session, consumer);
+        between(18, 1500, session, consumer);
         between(190, 1500, session, consumer);
         between(290, 1500, session, consumer);
         session.commit();
@@ -208,8 +208,8 @@ public final class Redelivery extends Scenarios {
         }));
         MessageConsumer consumer = session.createConsumer(queue());
         expect(consumer, "m", false);
-        between(45, 1500, session, consumer);
-        between(20, 1500, session, consumer);
+        between(45, 5000, session, consumer);
+        between(20, 5000, session, consumer);
         session.commit();
     }
 

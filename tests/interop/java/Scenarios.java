@@ -112,8 +112,11 @@ abstract class Scenarios {
         return connection;
     }
 
-    /** Ends the socket of a connection without a word to the broker. */
-    static void cut(ActiveMQConnection connection) throws Exception {
+    /** Ends the socket of a connection without a word to the broker; the connection cannot even be closed after that. */
+    final void cut(ActiveMQConnection connection) throws Exception {
+        synchronized (connections) {
+            connections.remove(connection);
+        }
         connection.getTransport().narrow(org.apache.activemq.transport.tcp.TcpTransport.class).stop();
     }
 
