@@ -1,0 +1,128 @@
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+import javax.jms.JMSException;
+import javax.jms.Message;
+
+/** What the producers and the consumers of one mode know, over all the deaths of the broker. */
+final class LoadLedger {
+    /** Which message it is: what a producer sends has rising numbers; those of one transaction have the same unit. */
+    record Key(int producer, long number, long unit) {
+        static Key of(Message message) throws JMSException {
+            return new Key(message.getIntProperty("producer"), message.getLongProperty("number"), message.getLongProperty("unit"));
+        }
+
+        void mark(Message message) throws JMSException {
+            message.setIntProperty("producer", producer);
+            message.setLongProperty("number", number);
+            message.setLongProperty("unit", unit);
+        }
+    }
+
+    private final boolean transacted;
+    private final int batch;
+    private final Set<Key> confirmed = new HashSet<>();
+    private final Set<Key> received = new HashSet<>();
+    private final Set<Key> settled = new HashSet<>();
+    private final List<String> examples = new ArrayList<>();
+    private int doubled;
+    private int disorder;
+    private int redelivered;
+    private int doubtfulSends;
+    private int doubtfulReceives;
+
+    LoadLedger(boolean transacted, int batch) {
+        this.transacted = transacted;
+        this.batch = batch;
+    }
+
+    /** The broker has said that it has these messages. */
+    synchronized void confirm(List<Key> keys) {
+        confirmed.addAll(keys);
+    }
+
+    /** Whether the broker has these messages, no answer has said. */
+    synchronized void doubtSent(List<Key> keys) {
+        doubtfulSends += keys.size();
+    }
+
+    /** A consumer was given a message. */
+    synchronized void receive(Key key, boolean flagged) {
+        redelivered += flagged ? 1 : 0;
+        boolean first = received.add(key);
+        if (settled.contains(key)) {
+            doubled++;
+            note(key + " came again after its acknowledgement was confirmed");
+        } else if (!transacted && !first && !flagged) {
+            doubled++;
+            note(key + " came again without JMSRedelivered");
+        }
+    }
+
+    /** The transaction that has received these messages is committed. */
+    synchronized void settle(List<Key> keys) {
+        for (Key key : keys) {
+            if (!settled.add(key)) {
+                doubled++;
+                note(key + " was received in two committed transactions");
+            }
+        }
+    }
+
+    /** Whether the transaction that has received these messages is committed, no answer has said. */
+    synchronized void doubtReceived(List<Key> keys) {
+        doubtfulReceives += keys.size();
+    }
+
+    synchronized void disorder(Key last, Key key) {
+        disorder++;
+        note(key + " came after " + last);
+    }
+
+    private void note(String example) {
+        if (examples.size() < 10) {
+            examples.add(example);
+        }
+    }
+
+    /** Whether every confirmed message has come. */
+    synchronized boolean complete() {
+        return received.containsAll(confirmed);
+    }
+
+    /** The transactions of which only a part has come. */
+    private int torn() {
+        Map<List<Long>, Integer> units = new HashMap<>();
+        for (Key key : received) {
+            units.merge(List.of((long) key.producer(), key.unit()), 1, Integer::sum);
+        }
+        int torn = 0;
+        for (Map.Entry<List<Long>, Integer> unit : units.entrySet()) {
+            if (unit.getValue() != batch) {
+                torn++;
+                note("of transaction " + unit.getKey() + " only " + unit.getValue() + " messages came");
+            }
+        }
+        return torn;
+    }
+
+    synchronized String json() {
+        Set<Key> lost = new HashSet<>(confirmed);
+        lost.removeAll(received);
+        for (Key key : lost) {
+            note(key + " is lost");
+        }
+        int torn = transacted ? torn() : 0;
+        StringBuilder quoted = new StringBuilder();
+        for (String example : examples) {
+            quoted.append(quoted.length() > 0 ? ", " : "").append(Interop.quote(example));
+        }
+        return String.format("{\"confirmed\": %d, \"received\": %d, \"lost\": %d, \"doubled\": %d, \"disorder\": %d, \"torn\": %d, "
+            + "\"redelivered\": %d, \"doubtful_sends\": %d, \"doubtful_receives\": %d, \"examples\": [%s]}", confirmed.size(),
+            received.size(), lost.size(), doubled, disorder, torn, redelivered, doubtfulSends, doubtfulReceives, quoted);
+    }
+}
