@@ -456,3 +456,7 @@ class BrokerSubscriptionInfo(BaseCommand):
     broker_id: Nested[BrokerId] = None
     broker_name: String = None
     subscription_infos: Array[ConsumerInfo] = None
+
+
+Command = BaseCommand | WireFormatInfo | PartialCommand
+"""What a frame may hold."""

@@ -5,7 +5,6 @@ wire, and in which versions it does. The order of the fields is their order on t
 """
 
 import enum
-import functools
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
@@ -113,7 +112,6 @@ class WireField(NamedTuple):
         return self.since <= version <= self.until
 
 
-@functools.cache
 def wire_fields(kind: type[Structure]) -> tuple[WireField, ...]:
     """The fields of a structure in the order of the wire, for all versions."""
     hints = get_type_hints(kind, include_extras=True)
@@ -134,7 +132,6 @@ def wire_fields(kind: type[Structure]) -> tuple[WireField, ...]:
     return tuple(found[name] for name in kind.ORDER or found)
 
 
-@functools.cache
 def type_ids(expected: tuple[type, ...], version: int) -> frozenset[int]:
     """The type ids of classes and of those derived from them, in a version."""
     return frozenset(number for number, kind in TYPES.items() if issubclass(kind, expected) and version >= kind.SINCE)
