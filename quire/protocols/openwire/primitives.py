@@ -231,11 +231,8 @@ def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
     if depth < 0:
         raise InvalidArgument(f"maps and lists are nested deeper than {MAX_DEPTH}")
     tag, value = value if isinstance(value, Typed) else (_tag_of(value), value)
-    if tag in (Tag.STRING, Tag.BIG_STRING) and value is not None:
-        octets = encode(value)
-        # A string in other characters has fewer units than octets; only its octets must fit.
-        tag = Tag.BIG_STRING if tag == Tag.BIG_STRING or _is_big(value) else Tag.STRING
-        parts += bytes([tag]), (_SIZE if tag == Tag.BIG_STRING else _LENGTH).pack(len(octets)), octets
+    if tag in (Tag.STRING, Tag.BIG_STRING):
+        _write_text(parts, tag, value)
         return
     parts.append(bytes([tag]))
     number = _NUMBERS.get(tag)
@@ -245,8 +242,6 @@ def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
     match tag:
         case Tag.NULL:
             return
-        case Tag.BIG_STRING:
-            parts.append(_SIZE.pack(-1))
         case Tag.CHAR:
             parts.append(_LENGTH.pack(ord(value)))
         case Tag.BYTES:
@@ -259,6 +254,18 @@ def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
                 _write_value(parts, element, depth - 1)
         case _:
             raise InvalidArgument(f"{tag} is the tag of no primitive", tag=tag)
+
+
+def _write_text(parts: list[bytes], tag: int, text: str | None) -> None:
+    if text is None:
+        # Only a big string can be null.
+        parts += bytes([Tag.BIG_STRING]), _SIZE.pack(-1)
+        return
+    octets = encode(text)
+    if tag == Tag.BIG_STRING or _is_big(text):
+        parts += bytes([Tag.BIG_STRING]), _SIZE.pack(len(octets)), octets
+    else:
+        parts += bytes([Tag.STRING]), _LENGTH.pack(len(octets)), octets
 
 
 def _is_big(text: str) -> bool:
