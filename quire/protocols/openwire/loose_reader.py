@@ -36,12 +36,12 @@ NESTING = (Kind.NESTED, Kind.CACHED, Kind.ARRAY)
 """What has structures in it."""
 
 _NAMES = {
-    "bad_magic": loose_values.bad_magic,
     "new": object.__new__,
     "null_value": loose_values.null_value,
     "read_array": loose_values.read_array,
     "read_cached": loose_values.read_cached,
     "read_data": loose_values.read_data,
+    "read_magic": loose_values.read_magic,
     "read_string": loose_values.read_string,
     "read_throwable": loose_values.read_throwable,
     "too_deep": loose_values.too_deep,
@@ -154,10 +154,7 @@ class _Source:
     def _value(self, number: int, field: WireField, prefix: str) -> Iterator[str]:
         target = prefix + field.name
         if field.kind is Kind.MAGIC:
-            yield f"{target} = data[at : at + 8]"
-            yield f"if {target} != {field.default!r}:"
-            yield "    raise bad_magic()"
-            yield "at += 8"
+            yield f"{target}, at = read_magic(data, at)"
         elif field.kind is Kind.CACHED and self._with_cache:
             yield f"{target}, at = read_cached(data, at, depth - 1, received, types_{number})"
             if not field.nullable:
