@@ -36,7 +36,13 @@ public final class XaTransactions extends Scenarios {
 
     private Xid branch() {
         byte[] qualifier = ("branch" + branches.incrementAndGet()).getBytes(StandardCharsets.UTF_8);
-        return new Branch(name("").getBytes(StandardCharsets.UTF_8), qualifier);
+        return new Branch(global().getBytes(StandardCharsets.UTF_8), qualifier);
+    }
+
+    /** The scenario's own global id; it may have 64 bytes. */
+    private String global() {
+        String name = name("");
+        return name.substring(Math.max(0, name.length() - 64));
     }
 
     private ActiveMQXAConnection connectXa() throws JMSException {
@@ -51,7 +57,7 @@ public final class XaTransactions extends Scenarios {
     private List<Xid> prepared(XAResource resource) throws XAException {
         List<Xid> mine = new ArrayList<>();
         for (Xid xid : resource.recover(XAResource.TMSTARTRSCAN | XAResource.TMENDRSCAN)) {
-            if (new String(xid.getGlobalTransactionId(), StandardCharsets.UTF_8).equals(name(""))) {
+            if (new String(xid.getGlobalTransactionId(), StandardCharsets.UTF_8).equals(global())) {
                 mine.add(xid);
             }
         }
