@@ -35,6 +35,7 @@ class Outcome:
         redelivered: deliveries with the flag.
         doubtful_sends: messages whose send or commit failed.
         doubtful_receives: messages whose acknowledging commit failed.
+        errors: why sends and commits failed, for people.
         examples: of what is wrong, for people.
     """
 
@@ -47,6 +48,7 @@ class Outcome:
     redelivered: int
     doubtful_sends: int
     doubtful_receives: int
+    errors: list[str]
     examples: list[str]
 
     @property

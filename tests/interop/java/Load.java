@@ -143,7 +143,7 @@ public final class Load {
                 }
                 ledger(inTransactions).confirm(keys);
             } catch (JMSException error) {
-                ledger(inTransactions).doubtSent(keys);
+                ledger(inTransactions).doubtSent(keys, error);
                 giveUpTransaction(session);
             }
             Thread.sleep(2);
@@ -191,7 +191,7 @@ public final class Load {
             session.commit();
             transacted.settle(keys);
         } catch (JMSException error) {
-            transacted.doubtReceived(keys);
+            transacted.doubtReceived(keys, error);
             giveUpTransaction(session);
         }
     }

@@ -4,6 +4,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 
 import javax.jms.JMSException;
 import javax.jms.Message;
@@ -29,6 +30,7 @@ final class LoadLedger {
     private final Set<Key> received = new HashSet<>();
     private final Set<Key> settled = new HashSet<>();
     private final List<String> examples = new ArrayList<>();
+    private final Map<String, Integer> errors = new TreeMap<>();
     private int doubled;
     private int disorder;
     private int redelivered;
@@ -46,8 +48,9 @@ final class LoadLedger {
     }
 
     /** Whether the broker has these messages, no answer has said. */
-    synchronized void doubtSent(List<Key> keys) {
+    synchronized void doubtSent(List<Key> keys, JMSException error) {
         doubtfulSends += keys.size();
+        count(error);
     }
 
     /** A consumer was given a message. */
@@ -74,13 +77,22 @@ final class LoadLedger {
     }
 
     /** Whether the transaction that has received these messages is committed, no answer has said. */
-    synchronized void doubtReceived(List<Key> keys) {
+    synchronized void doubtReceived(List<Key> keys, JMSException error) {
         doubtfulReceives += keys.size();
+        count(error);
     }
 
     synchronized void disorder(Key last, Key key) {
         disorder++;
         note(key + " came after " + last);
+    }
+
+    /** Errors are counted by their text without its numbers. */
+    private void count(JMSException error) {
+        String reason = error.toString().replaceAll("[0-9]+", "#");
+        if (errors.size() < 20 || errors.containsKey(reason)) {
+            errors.merge(reason, 1, Integer::sum);
+        }
     }
 
     private void note(String example) {
@@ -117,12 +129,19 @@ final class LoadLedger {
             note(key + " is lost");
         }
         int torn = transacted ? torn() : 0;
-        StringBuilder quoted = new StringBuilder();
-        for (String example : examples) {
-            quoted.append(quoted.length() > 0 ? ", " : "").append(Interop.quote(example));
-        }
+        List<String> reasons = new ArrayList<>();
+        errors.forEach((reason, count) -> reasons.add(count + " times " + reason));
         return String.format("{\"confirmed\": %d, \"received\": %d, \"lost\": %d, \"doubled\": %d, \"disorder\": %d, \"torn\": %d, "
-            + "\"redelivered\": %d, \"doubtful_sends\": %d, \"doubtful_receives\": %d, \"examples\": [%s]}", confirmed.size(),
-            received.size(), lost.size(), doubled, disorder, torn, redelivered, doubtfulSends, doubtfulReceives, quoted);
+            + "\"redelivered\": %d, \"doubtful_sends\": %d, \"doubtful_receives\": %d, \"errors\": %s, \"examples\": %s}",
+            confirmed.size(), received.size(), lost.size(), doubled, disorder, torn, redelivered, doubtfulSends, doubtfulReceives,
+            json(reasons), json(examples));
+    }
+
+    private static String json(List<String> texts) {
+        List<String> quoted = new ArrayList<>();
+        for (String text : texts) {
+            quoted.add(Interop.quote(text));
+        }
+        return quoted.toString();
     }
 }
