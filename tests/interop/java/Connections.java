@@ -140,7 +140,8 @@ public final class Connections extends Scenarios {
         send(transacted, queue(".tx"), "t");
         transacted.commit();
         expect(session.createConsumer(queue(".tx")), "t");
-        equal(null, auto(connection).createConsumer(queue(".none?consumer.prefetchSize=0")).receive(20), "a pulled message");
+        MessageConsumer pulling = auto(connection).createConsumer(queue(".none?consumer.prefetchSize=0"));
+        equal(null, pulling.receive(20), "a pulled message");
         connection.close();
     }
 
@@ -162,7 +163,8 @@ public final class Connections extends Scenarios {
 
     @Scenario
     void looseEncodingWithoutCacheAndStackTraces() throws Exception {
-        roundTrips("?wireFormat.tightEncodingEnabled=false&wireFormat.cacheEnabled=false&wireFormat.stackTraceEnabled=false");
+        roundTrips("?wireFormat.tightEncodingEnabled=false&wireFormat.cacheEnabled=false"
+            + "&wireFormat.stackTraceEnabled=false");
     }
 
     @Scenario

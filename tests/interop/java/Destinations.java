@@ -157,7 +157,8 @@ public final class Destinations extends Scenarios {
     @Scenario
     void optionsOfANameAreNotPartOfIt() throws Exception {
         Session session = auto(connect());
-        MessageConsumer consumer = session.createConsumer(session.createQueue(queue().getQueueName() + "?consumer.prefetchSize=3"));
+        MessageConsumer consumer =
+            session.createConsumer(session.createQueue(queue().getQueueName() + "?consumer.prefetchSize=3"));
         send(queue(), numbered("m", 5));
         MessageConsumer other = auto(connect()).createConsumer(queue());
         expect(other, "m4", "m5");

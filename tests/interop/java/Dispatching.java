@@ -28,7 +28,8 @@ public final class Dispatching extends Scenarios {
     }
 
     private static boolean first(Message message) throws JMSException {
-        return message.propertyExists("JMSXGroupFirstForConsumer") && message.getBooleanProperty("JMSXGroupFirstForConsumer");
+        return message.propertyExists("JMSXGroupFirstForConsumer")
+            && message.getBooleanProperty("JMSXGroupFirstForConsumer");
     }
 
     @Scenario

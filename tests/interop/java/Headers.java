@@ -57,7 +57,7 @@ public final class Headers extends Scenarios {
         equal(null, ((ActiveMQMessage) got).getUserID(), "user id");
     }
 
-    /** Properties have no NUL and nothing beyond 16 bits: the client writes these in one way and reads them in another. */
+    /** Without NUL and what is beyond 16 bits: the client reads these not as it has written them. */
     @Scenario
     void propertiesOfEveryType() throws Exception {
         Session session = auto(connect());

@@ -92,7 +92,8 @@ public final class Interop {
     }
 
     private static void report(String name, String result, String text) {
-        System.out.println("{\"scenario\": " + quote(name) + ", \"result\": " + quote(result) + ", \"text\": " + quote(text) + "}");
+        System.out.println("{\"scenario\": " + quote(name) + ", \"result\": " + quote(result)
+            + ", \"text\": " + quote(text) + "}");
         System.out.flush();
     }
 

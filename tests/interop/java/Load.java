@@ -121,7 +121,7 @@ public final class Load {
         return connection;
     }
 
-    /** Sends numbered messages, in batches where they are in transactions; a batch in doubt is followed by a new one. */
+    /** Sends numbered messages, in batches where there are transactions; after a batch in doubt comes a new one. */
     private void produce(boolean inTransactions, int producer) throws Exception {
         Session session = connect().createSession(inTransactions, Session.AUTO_ACKNOWLEDGE);
         MessageProducer sender = session.createProducer(queue(inTransactions));

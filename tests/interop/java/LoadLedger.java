@@ -14,7 +14,8 @@ final class LoadLedger {
     /** Which message it is: what a producer sends has rising numbers; those of one transaction have the same unit. */
     record Key(int producer, long number, long unit) {
         static Key of(Message message) throws JMSException {
-            return new Key(message.getIntProperty("producer"), message.getLongProperty("number"), message.getLongProperty("unit"));
+            int producer = message.getIntProperty("producer");
+            return new Key(producer, message.getLongProperty("number"), message.getLongProperty("unit"));
         }
 
         void mark(Message message) throws JMSException {
@@ -131,10 +132,10 @@ final class LoadLedger {
         int torn = transacted ? torn() : 0;
         List<String> reasons = new ArrayList<>();
         errors.forEach((reason, count) -> reasons.add(count + " times " + reason));
-        return String.format("{\"confirmed\": %d, \"received\": %d, \"lost\": %d, \"doubled\": %d, \"disorder\": %d, \"torn\": %d, "
-            + "\"redelivered\": %d, \"doubtful_sends\": %d, \"doubtful_receives\": %d, \"errors\": %s, \"examples\": %s}",
-            confirmed.size(), received.size(), lost.size(), doubled, disorder, torn, redelivered, doubtfulSends, doubtfulReceives,
-            json(reasons), json(examples));
+        return String.format("{\"confirmed\": %d, \"received\": %d, \"lost\": %d, \"doubled\": %d, \"disorder\": %d, "
+            + "\"torn\": %d, \"redelivered\": %d, \"doubtful_sends\": %d, \"doubtful_receives\": %d, \"errors\": %s, "
+            + "\"examples\": %s}", confirmed.size(), received.size(), lost.size(), doubled, disorder, torn, redelivered,
+            doubtfulSends, doubtfulReceives, json(reasons), json(examples));
     }
 
     private static String json(List<String> texts) {

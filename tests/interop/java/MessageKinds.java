@@ -28,7 +28,7 @@ import org.apache.activemq.command.ActiveMQMessage;
 public final class MessageKinds extends Scenarios {
     private static final String ODD = "NUL \0, umlaut \u00e4, euro \u20ac, emoji \ud83d\ude00, quote \" and \\ and \n";
 
-    /** What is odd in the strings of a map: the client reads NUL and what is beyond 16 bits not as it has written them. */
+    /** For maps, without NUL and what is beyond 16 bits: the client reads these not as it has written them. */
     private static final String ODD_IN_MAPS = "umlaut \u00e4, euro \u20ac, quote \" and \\ and \n";
 
     private ActiveMQSession session;
@@ -37,8 +37,8 @@ public final class MessageKinds extends Scenarios {
     private void open(Consumer<ActiveMQConnectionFactory> settings) throws JMSException {
         ActiveMQConnection connection = connect(settings);
         session = (ActiveMQSession) auto(connection);
-        ActiveMQConnection receiving = connect(factory -> factory.setTrustedPackages(List.of("java.lang", "java.util")));
-        consumer = auto(receiving).createConsumer(queue());
+        List<String> packages = List.of("java.lang", "java.util");
+        consumer = auto(connect(factory -> factory.setTrustedPackages(packages))).createConsumer(queue());
     }
 
     private void open() throws JMSException {
@@ -105,7 +105,8 @@ public final class MessageKinds extends Scenarios {
         open();
         MapMessage arrived = (MapMessage) over(fill(session.createMapMessage()));
         verify(arrived);
-        check(!((MapMessage) over(session.createMapMessage())).getMapNames().hasMoreElements(), "an empty map has names");
+        MapMessage empty = (MapMessage) over(session.createMapMessage());
+        check(!empty.getMapNames().hasMoreElements(), "an empty map has names");
     }
 
     private static MapMessage fill(MapMessage message) throws JMSException {

@@ -100,7 +100,8 @@ public final class Redelivery extends Scenarios {
     void aListenerThatFailsTooOftenMakesADeadLetter() throws Exception {
         sendMarked(queue(), "bad", "good");
         List<String> got = Collections.synchronizedList(new ArrayList<>());
-        auto(connectWith(policy -> policy.setMaximumRedeliveries(1))).createConsumer(queue()).setMessageListener(message -> {
+        Session session = auto(connectWith(policy -> policy.setMaximumRedeliveries(1)));
+        session.createConsumer(queue()).setMessageListener(message -> {
             try {
                 got.add(text(message));
                 if (text(message).equals("bad")) {

@@ -112,7 +112,7 @@ abstract class Scenarios {
         return connection;
     }
 
-    /** Ends the socket of a connection without a word to the broker; the connection cannot even be closed after that. */
+    /** Ends the socket of a connection without a word to the broker; after that it cannot even be closed. */
     final void cut(ActiveMQConnection connection) throws Exception {
         synchronized (connections) {
             connections.remove(connection);

@@ -33,7 +33,8 @@ public final class TemporaryDestinations extends Scenarios {
         return failure;
     }
 
-    private void request(Session session, Destination replies, MessageConsumer consumer, String text) throws JMSException {
+    private void request(Session session, Destination replies, MessageConsumer consumer, String text)
+            throws JMSException {
         Message request = session.createTextMessage(text);
         request.setJMSReplyTo(replies);
         session.createProducer(queue()).send(request);
