@@ -1,5 +1,7 @@
 """The brokers that the Java programs talk to: Quire, and ActiveMQ to compare with."""
 
+import contextlib
+import random
 import socket
 import subprocess
 from pathlib import Path
@@ -119,5 +121,11 @@ class ActiveMq:
 
 
 def _free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    """A port below those of outgoing connections.
+
+    A client that connects again and again to a port of these, while the broker is away, may be given that port itself.
+    """
+    for port in random.sample(range(20_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return f"127.0.0.1:{port}"
+    raise AssertionError("no free port found")

@@ -28,13 +28,13 @@ class Outcome:
     Attributes:
         confirmed: messages that the broker confirmed.
         received: different messages that arrived.
-        lost: confirmed messages that did not arrive.
+        lost: confirmed messages that did not arrive, or only in transactions that were rolled back.
         doubled: messages that came again and must not.
         disorder: messages that came to a consumer after a later one of their producer.
         torn: transactions of which only a part arrived.
         redelivered: deliveries with the flag.
         doubtful_sends: messages whose send or commit failed.
-        doubtful_receives: messages whose acknowledging commit failed.
+        doubtful_receives: messages of which it is not known whether the commit that acknowledged them was done.
         errors: why sends and commits failed, for people.
         examples: of what is wrong, for people.
     """

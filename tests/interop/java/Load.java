@@ -12,6 +12,7 @@ import javax.jms.Message;
 import javax.jms.MessageConsumer;
 import javax.jms.MessageProducer;
 import javax.jms.Session;
+import javax.jms.TransactionRolledBackException;
 
 import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.ActiveMQConnectionFactory;
@@ -191,7 +192,11 @@ public final class Load {
             session.commit();
             transacted.settle(keys);
         } catch (JMSException error) {
-            transacted.doubtReceived(keys, error);
+            if (error instanceof TransactionRolledBackException && !error.getMessage().contains("in doubt")) {
+                transacted.rollBack(error);
+            } else {
+                transacted.doubtReceived(keys, error);
+            }
             giveUpTransaction(session);
         }
     }

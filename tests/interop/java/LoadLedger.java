@@ -30,13 +30,13 @@ final class LoadLedger {
     private final Set<Key> confirmed = new HashSet<>();
     private final Set<Key> received = new HashSet<>();
     private final Set<Key> settled = new HashSet<>();
+    private final Set<Key> doubtful = new HashSet<>();
     private final List<String> examples = new ArrayList<>();
     private final Map<String, Integer> errors = new TreeMap<>();
     private int doubled;
     private int disorder;
     private int redelivered;
     private int doubtfulSends;
-    private int doubtfulReceives;
 
     LoadLedger(boolean transacted, int batch) {
         this.transacted = transacted;
@@ -77,9 +77,14 @@ final class LoadLedger {
         }
     }
 
+    /** The transaction that has received these messages is rolled back. */
+    synchronized void rollBack(JMSException error) {
+        count(error);
+    }
+
     /** Whether the transaction that has received these messages is committed, no answer has said. */
     synchronized void doubtReceived(List<Key> keys, JMSException error) {
-        doubtfulReceives += keys.size();
+        doubtful.addAll(keys);
         count(error);
     }
 
@@ -102,9 +107,17 @@ final class LoadLedger {
         }
     }
 
-    /** Whether every confirmed message has come. */
+    /** Whether every confirmed message has come to stay. */
     synchronized boolean complete() {
-        return received.containsAll(confirmed);
+        return lost().isEmpty();
+    }
+
+    /** What was confirmed, and was received by no transaction that is committed, or may be. */
+    private Set<Key> lost() {
+        Set<Key> lost = new HashSet<>(confirmed);
+        lost.removeAll(transacted ? settled : received);
+        lost.removeAll(doubtful);
+        return lost;
     }
 
     /** The transactions of which only a part has come. */
@@ -124,8 +137,7 @@ final class LoadLedger {
     }
 
     synchronized String json() {
-        Set<Key> lost = new HashSet<>(confirmed);
-        lost.removeAll(received);
+        Set<Key> lost = lost();
         for (Key key : lost) {
             note(key + " is lost");
         }
@@ -135,7 +147,7 @@ final class LoadLedger {
         return String.format("{\"confirmed\": %d, \"received\": %d, \"lost\": %d, \"doubled\": %d, \"disorder\": %d, "
             + "\"torn\": %d, \"redelivered\": %d, \"doubtful_sends\": %d, \"doubtful_receives\": %d, \"errors\": %s, "
             + "\"examples\": %s}", confirmed.size(), received.size(), lost.size(), doubled, disorder, torn, redelivered,
-            doubtfulSends, doubtfulReceives, json(reasons), json(examples));
+            doubtfulSends, doubtful.size(), json(reasons), json(examples));
     }
 
     private static String json(List<String> texts) {
