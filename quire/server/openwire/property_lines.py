@@ -8,7 +8,8 @@ maps and lists, bytes, null) has no line; then the whole map is in ``marshalled-
 
 import base64
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from quire.message import escape
@@ -131,14 +132,12 @@ class PropertyReader:
 
     def __init__(self) -> None:
         self._entries: list[tuple[bytes, bytes]] = []
-        self._types: dict[bytes, bytes] = {}
+        self._types: Mapping[bytes, bytes] = {}
         self._raw = b""
 
     def has_types(self, text: bytes) -> None:
         """The value of the header with the types."""
-        for entry in text.split(b","):
-            name, _, kind = entry.partition(b"=")
-            self._types[unquote(name.decode()).encode() if b"%" in name else name] = kind
+        self._types = property_types(text)
 
     def has_all(self, text: bytes) -> None:
         """The value of the header with all properties."""
@@ -161,7 +160,7 @@ class PropertyReader:
         pieces = [len(self._entries).to_bytes(4, "big")]
         for name, value in self._entries:
             key = _modified(name)
-            pieces += [len(key).to_bytes(2, "big"), key, self._value(self._types.get(name), value)]
+            pieces += [len(key).to_bytes(2, "big"), key, written_value(self._types.get(name), value)]
         return b"".join(pieces)
 
     def _with_raw(self) -> bytes:
@@ -170,16 +169,32 @@ class PropertyReader:
             properties.setdefault(name.decode(), Typed(Tag.STRING, value.decode("utf-8", "replace")))
         return write_map(properties)
 
-    def _value(self, kind: bytes | None, text: bytes) -> bytes:
-        if kind is not None and (write := _WRITERS.get(kind)) is not None:
-            try:
-                return write(text)
-            except (ValueError, OverflowError, TypeError):  # the line was changed since: it is text now
-                pass
-        data = _modified(text)
-        if len(data) > LONGEST_STRING:
-            return b"\x0d" + len(data).to_bytes(4, "big") + data
-        return b"\x09" + len(data).to_bytes(2, "big") + data
+
+@lru_cache(1000)
+def property_types(text: bytes) -> Mapping[bytes, bytes]:
+    """The types of properties by their names, of the header that has them."""
+    types = {}
+    for entry in text.split(b",") if text else []:
+        name, _, kind = entry.partition(b"=")
+        types[unquote(name.decode()).encode() if b"%" in name else name] = kind
+    return types
+
+
+def written_value(kind: bytes | None, text: bytes) -> bytes:
+    """A property's value as OpenWire writes it, with its tag.
+
+    Args:
+        kind: its type; None for a string.
+    """
+    if kind is not None and (write := _WRITERS.get(kind)) is not None:
+        try:
+            return write(text)
+        except (ValueError, OverflowError, TypeError):  # the line was changed since: it is text now
+            pass
+    data = _modified(text)
+    if len(data) > LONGEST_STRING:
+        return b"\x0d" + len(data).to_bytes(4, "big") + data
+    return b"\x09" + len(data).to_bytes(2, "big") + data
 
 
 _WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
