@@ -2,7 +2,7 @@
 
 from quire.broker.broker import Broker
 from quire.errors import QuireError
-from quire.protocols.openwire.codec import Encoder
+from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import ConnectionErrorCommand
 from quire.server.connection import Connection
 from quire.server.openwire.openwire_errors import JAVAX, throwable
@@ -18,6 +18,7 @@ class OpenWireDoors(ProtocolDoors):
         self.max_connections = broker.core.settings.openwire.max_connections
         self._broker = broker
         self._by_id: dict[str, OpenWireSession] = {}
+        Decoder(1), Encoder()  # their code is made with the first of them: not while a client waits
 
     def session(self, connection: Connection) -> OpenWireSession:
         """The session of a new connection."""

@@ -66,9 +66,8 @@ class OpenWireSession(ClientSession):
         self._decoder = Decoder(settings.max_frame_size)
         super().__init__(broker, connection, self._decoder)
         self.format = WireFormat(
-            max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000),
-            stack_traces=True,
-        )  # fmt: skip
+            max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
+        )
         self.consumers = OpenWireConsumers(broker, self)
         self._encoder = Encoder()
         self._by_id = by_id
