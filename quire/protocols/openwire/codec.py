@@ -209,7 +209,7 @@ class Encoder:
         self._sent.begin_frame()
         try:
             return self._encode(command)
-        except QuireError:
+        except Exception:
             self._sent.undo_frame()
             raise
 
