@@ -32,7 +32,7 @@ from quire.protocols.openwire.throwable import StackElement, Throwable
 from quire.protocols.openwire.wire_fields import TYPES, VERSIONS, Kind, Structure, WireField, type_ids, wire_fields
 from quire.protocols.openwire.wire_format import WireFormat
 
-EXAMPLES_A_SECOND = 100
+EXAMPLES_A_SECOND = 200
 # A frame without its size that has this many octets may still come octet by octet.
 LIMIT = 1400
 
