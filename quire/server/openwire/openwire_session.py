@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.errors import ConnectionTimeout, ProtocolViolation, QuireError
@@ -30,7 +29,7 @@ from quire.protocols.openwire.commands import (
     WireFormatInfo,
 )
 from quire.protocols.openwire.messages import Message
-from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
+from quire.protocols.openwire.negotiation import format_of, properties_of
 from quire.protocols.openwire.structures import BrokerId, ConnectionId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
@@ -56,18 +55,21 @@ class OpenWireSession(ClientSession):
     """One client.
 
     Args:
+        format: what the broker can do.
+        greeting: the frame that says so.
         by_id: the sessions of all clients, by the ids of their connections.
     """
 
     batch = BATCH
 
-    def __init__(self, broker: Broker, connection: Connection, by_id: "dict[str, OpenWireSession]") -> None:
+    def __init__(
+        self, broker: Broker, connection: Connection, format: WireFormat, greeting: bytes,
+        by_id: "dict[str, OpenWireSession]",
+    ) -> None:  # fmt: skip
         settings = broker.core.settings.openwire
         self._decoder = Decoder(settings.max_frame_size)
         super().__init__(broker, connection, self._decoder)
-        self.format = WireFormat(
-            max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
-        )
+        self.format = format
         self.consumers = OpenWireConsumers(broker, self)
         self._encoder = Encoder()
         self._by_id = by_id
@@ -82,7 +84,7 @@ class OpenWireSession(ClientSession):
             **self._commands.handlers, WireFormatInfo: self._agree, KeepAliveInfo: self._keep_alive,
             ShutdownInfo: self._shut_down, TransactionInfo: self._transactions.step, MessagePull: self._pull,
         }  # fmt: skip
-        self.send_command(info_of(self.format, provider_name="Quire", provider_version=__version__))
+        self.write(greeting)
 
     @property
     def protocol(self) -> str:
