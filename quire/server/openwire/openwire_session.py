@@ -47,6 +47,12 @@ from quire.server.openwire.openwire_transactions import OpenWireTransactions, is
 GOODBYE_DELAY = 2.0
 """For how many seconds a connection whose client id was refused stays open, so that the client reads why (ActiveMQ)."""
 
+PASSES = frozenset({MessageAck, MessagePull, KeepAliveInfo, ConsumerControl})
+"""What may pass a send of the same connection that waits for room."""
+
+MOST_WAITING = 64
+"""With more commands than this behind such a send, nothing is read from the connection."""
+
 _RESPONSE = struct.Struct(">iBi?i")
 _RESPONSE_SIZE = _RESPONSE.size - 4
 
@@ -78,7 +84,7 @@ class OpenWireSession(ClientSession):
         self._acknowledgements = OpenWireAcknowledgements(self, self.consumers, self._transactions)
         self._commands = ConnectionCommands(broker, self, self.consumers)
         self._receipts: list[bytes] = []
-        self._is_negotiated = False
+        self._is_negotiated = self._is_restricted = False
         self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
         self._handlers: dict[type, Callable[[Any], Structure | None]] = {
             **self._commands.handlers, WireFormatInfo: self._agree, KeepAliveInfo: self._keep_alive,
@@ -106,6 +112,7 @@ class OpenWireSession(ClientSession):
         """Do what commands say."""
         core, acknowledgements = self._core, self._acknowledgements
         core.takes_sends_of(self)
+        self._is_restricted = core.is_restricted
         try:
             for index, command in enumerate(pieces):
                 if type(command) is MessageAck and acknowledgements.gather(command):
@@ -124,16 +131,48 @@ class OpenWireSession(ClientSession):
             raise
         finally:
             core.takes_sends_of(None)
-            if self._receipts:
-                receipts, self._receipts = self._receipts, []
-                core.confirm(self, receipts)
+            self._confirm()
+
+    def receive(self, data: bytes) -> None:
+        """Take what came over the connection."""
+        super().receive(data)
+        while self in self._core.flow.holds and len(self._waiting) <= MOST_WAITING:
+            try:
+                pieces = self._decoder.next_commands()
+            except QuireError as fault:
+                self.fail(fault)
+                return
+            if not pieces:
+                return
+            self._take_beside(pieces)
+
+    def _wait(self, pieces: list[Command]) -> None:
+        """Take no more input until ``resume``. If a send waits for room, acknowledgements are taken: they make it."""
+        super()._wait(pieces)
+        if self in self._core.flow.holds:
+            self._connection.resume_reading("held")
+            self._waiting = pieces[:1]
+            self._take_beside(pieces[1:])
+
+    def _take_beside(self, pieces: list[Command]) -> None:
+        """Take what may pass a send that waits; all else waits behind it, and after a while nothing is read."""
+        for command in pieces:
+            is_own = getattr(command, "transaction_id", None) is None
+            if is_own and type(command) in PASSES:
+                self._take(command)
+            else:
+                self._waiting.append(command)
+        self._acknowledgements.settle()
+        if len(self._waiting) > MOST_WAITING:
+            self._connection.pause_reading("held")
+        self._confirm()
 
     def _take(self, command: Command) -> bool:
         """Do what a command says; False if it has to wait."""
         self._acknowledgements.settle()
         try:
             if isinstance(command, Message):
-                if not self._sends.send(command, restricted=self._core.is_restricted):
+                if not self._sends.send(command, restricted=self._is_restricted):
                     return False
                 self._sent(command)
             elif isinstance(command, MessageAck):
@@ -162,6 +201,12 @@ class OpenWireSession(ClientSession):
                 self.send_command(_answer(response, command))
         elif type(command) is not KeepAliveInfo:
             self._respond(command, response)
+
+    def _confirm(self) -> None:
+        """Have the responses of what was taken written when it is durable."""
+        if self._receipts:
+            receipts, self._receipts = self._receipts, []
+            self._core.confirm(self, receipts)
 
     def _sent(self, message: Message) -> None:
         """A message was taken: the producer hears of it when it is durable."""
