@@ -57,13 +57,17 @@ class HttpServer(Protocol):
 
 
 class Service:
-    """One broker process."""
+    """One broker process.
+
+    Args:
+        tunes_collector: whether Python's collector of cycles is set for a broker; not in a process of others.
+    """
 
     broker: Broker
 
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
-        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes,
+        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes, tunes_collector: bool = True,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
@@ -76,6 +80,7 @@ class Service:
         self._http = http
         self._reload = reload
         self._probe = probe
+        self._tunes_collector = tunes_collector
         self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
@@ -118,7 +123,8 @@ class Service:
         stomp, openwire = _listen(self.settings.stomp.address), _listen(self.settings.openwire.address)
         self.stomp_address, self.openwire_address = _address(stomp), _address(openwire)
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
-        self._garbage.start()
+        if self._tunes_collector:
+            self._garbage.start()
         self._tick()
         if self._http and http_listener:
             self.http_address = _address(http_listener)
@@ -258,7 +264,8 @@ class Service:
         self.broker.stop()
         await self._commit()
         self._ticking.cancel()
-        self._garbage.stop()
+        if self._tunes_collector:
+            self._garbage.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
         self.broker.core.spool.close()
 

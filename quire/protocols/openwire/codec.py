@@ -100,6 +100,9 @@ class Decoder:
             self._data, self._position = b"", 0
             if not commands:
                 raise
+        if not self.buffered:
+            # A connection that rests holds nothing.
+            self._data, self._position = b"", 0
         return commands
 
     def _next_prefixed(self) -> Command | None:
@@ -206,7 +209,7 @@ class Encoder:
         self._sent.begin_frame()
         try:
             return self._encode(command)
-        except QuireError:
+        except Exception:
             self._sent.undo_frame()
             raise
 

@@ -4,6 +4,7 @@ from abc import abstractmethod
 
 from quire.errors import QuireError
 from quire.protocols.openwire.wire_fields import Structure
+from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connected_session import ConnectedSession
 from quire.server.openwire.openwire_errors import JAVAX
 
@@ -15,7 +16,10 @@ class ClientSession(ConnectedSession):
         connection_id: the name that it gave its connection; empty before ``ConnectionInfo``.
         is_fault_tolerant: whether it connects again by itself and repeats what was not answered.
         package: the package in which it has the classes of JMS.
+        format: how frames look.
     """
+
+    format: WireFormat
 
     connection_id: str = ""
     is_fault_tolerant: bool = False

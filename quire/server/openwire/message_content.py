@@ -10,6 +10,7 @@ what OpenWire has, and comes with ``content-length``. The kind stands in ``amq-m
 A compressed body stays compressed; ``content-encoding:deflate`` says so.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from quire.message import Message as Stored
@@ -146,7 +147,7 @@ def _headers(head: bytes) -> tuple[dict[bytes, bytes], PropertyReader]:
             properties.has_types(value)
         elif name == RAW:
             properties.has_all(value)
-        elif name in _HEADERS and not properties.has_type(name):
+        elif name in HEADERS and not properties.has_type(name):
             headers.setdefault(name, value)
         else:
             properties.add(name, value)
@@ -156,7 +157,7 @@ def _headers(head: bytes) -> tuple[dict[bytes, bytes], PropertyReader]:
 def _take_headers(message: Message, headers: dict[bytes, bytes]) -> None:
     """What only some messages have."""
     for name, value in headers.items():
-        if (take := _HEADERS[name]) is not None:
+        if (take := HEADERS[name]) is not None:
             take(message, value.decode("utf-8", "replace"))
 
 
@@ -188,8 +189,7 @@ def _take_user(message: Message, text: str) -> None:
     message.user_id = text
 
 
-# What the record has, or says how the body is read, is taken elsewhere.
-_HEADERS = {
+HEADERS: dict[bytes, Callable[[Message, str], None] | None] = {
     b"message-id": None, b"timestamp": None, b"persistent": None, b"content-length": None, b"amq-msg-type": None,
     b"content-encoding": None, b"blob-url": None, b"blob-mime-type": None, b"blob-deleted": None, b"expires": None,
     b"priority": None, b"redelivered": None, b"destination": None,
@@ -197,6 +197,7 @@ _HEADERS = {
     b"original-destination": _take_original_destination, b"JMSXGroupID": _take_group,
     b"JMSXGroupSeq": _take_group_sequence, b"JMSXUserID": _take_user,
 }  # fmt: skip
+"""What a header that is no property says; None if its record has that, or it says how the body is read."""
 
 
 def _of_kind(headers: dict[bytes, bytes], body: bytes) -> Message:
@@ -234,7 +235,7 @@ def _text_content(body: bytes) -> bytes:
 def _message_id(text: bytes) -> MessageId:
     """A message's id. One that no OpenWire client made keeps its text: its producer stands for the broker's run."""
     start, _, number = text.rpartition(b":")
-    producer = _producer_of(start)
+    producer = producer_of(start)
     if producer is not None and number.isdigit():
         return MessageId(producer, int(number))
     start, _, number = text.rpartition(b"-")
@@ -243,7 +244,8 @@ def _message_id(text: bytes) -> MessageId:
 
 
 @lru_cache(PRODUCERS)
-def _producer_of(text: bytes) -> ProducerId | None:
+def producer_of(text: bytes) -> ProducerId | None:
+    """The producer that the start of a message id names; None if an OpenWire client did not make it."""
     try:
         connection, session, value = text.decode("utf-8", "replace").rsplit(":", 2)
         return ProducerId(connection, int(session), int(value))
