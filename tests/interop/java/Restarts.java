@@ -125,6 +125,51 @@ public final class Restarts extends Scenarios {
         equal(List.of("m1", "m2", "m3", "m4"), left(queue()), "what was sent");
     }
 
+    /** After the restart each consumer gets other messages than before, and delivers first what it rolled back. */
+    @Scenario(seconds = 60)
+    void whatTwoConsumersHadIsCommittedOnce() throws Exception {
+        Session one = transacted(connectWithFailover());
+        Session other = transacted(connectWithFailover());
+        MessageConsumer first = one.createConsumer(queue());
+        MessageConsumer second = other.createConsumer(queue());
+        send(queue(), numbered("m", 20));
+        List<String> committed = new ArrayList<>();
+        List<String> ofFirst = texts(receive(first, 4));
+        List<String> ofSecond = texts(receive(second, 4));
+        restart();
+        commit(one, ofFirst, committed);
+        commit(other, ofSecond, committed);
+        for (int batch = 0; batch < 30 && committed.size() < 20; batch++) {
+            commit(one, upTo(7, first), committed);
+            commit(other, upTo(7, second), committed);
+        }
+        Collections.sort(committed);
+        List<String> sent = new ArrayList<>(List.of(numbered("m", 20)));
+        Collections.sort(sent);
+        equal(sent, committed, "texts of committed transactions");
+        one.close();
+        other.close();
+        equal(List.of(), left(queue()), "what is left");
+    }
+
+    private static List<String> upTo(int count, MessageConsumer consumer) throws JMSException {
+        List<String> texts = new ArrayList<>();
+        Message message;
+        while (texts.size() < count && (message = consumer.receive(QUIET)) != null) {
+            texts.add(text(message));
+        }
+        return texts;
+    }
+
+    private static void commit(Session session, List<String> texts, List<String> committed) throws JMSException {
+        try {
+            session.commit();
+            committed.addAll(texts);
+        } catch (TransactionRolledBackException error) {
+            session.rollback();
+        }
+    }
+
     @Scenario(seconds = 60)
     void aDurableSubscriptionIsKept() throws Exception {
         ActiveMQConnection connection = connectAs(name(""));
