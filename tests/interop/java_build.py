@@ -85,7 +85,11 @@ def _becomes(path: Path) -> Iterator[Path]:
         made = Path(directory) / "made"
         made.mkdir()
         yield made
-        made.rename(path)
+        try:
+            made.rename(path)
+        except OSError:
+            if not path.exists():  # or another run was faster
+                raise
 
 
 def _hash(*texts: str) -> str:

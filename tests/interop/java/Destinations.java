@@ -109,7 +109,7 @@ public final class Destinations extends Scenarios {
         nothing(star);
     }
 
-    @Scenario(notOn = "quire", because = "a durable subscription is to one topic, named without wildcards")
+    @Scenario
     void aDurableSubscriberHasWildcardsToo() throws Exception {
         ActiveMQConnection connection = connectAs(name(""));
         ActiveMQTopic all = new ActiveMQTopic(part(".>").getQueueName());

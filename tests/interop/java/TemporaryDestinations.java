@@ -120,8 +120,7 @@ public final class TemporaryDestinations extends Scenarios {
     void anotherConnectionLearnsThatItIsDeleted() throws Exception {
         TemporaryQueue queue = auto(connect()).createTemporaryQueue();
         Session other = auto(connect());
-        MessageProducer producer = other.createProducer(queue);
-        producer.send(other.createTextMessage("m"));
+        eventually("the other connection has heard of it", () -> !isGone(other, queue));
         queue.delete();
         eventually("sending fails", () -> isGone(other, queue));
     }
@@ -131,8 +130,7 @@ public final class TemporaryDestinations extends Scenarios {
         ActiveMQConnection owner = connect();
         TemporaryQueue queue = auto(owner).createTemporaryQueue();
         Session other = auto(connect());
-        MessageProducer producer = other.createProducer(queue);
-        producer.send(other.createTextMessage("m"));
+        eventually("the other connection has heard of it", () -> !isGone(other, queue));
         cut(owner);
         eventually("sending fails", () -> isGone(other, queue));
     }
