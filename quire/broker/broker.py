@@ -78,13 +78,13 @@ class Broker:
         self.routing = Routing(core, self.destinations, self.schedule)
         self.durables = Durables(core, self.destinations.topics)
         self.durable_patterns = DurablePatterns(
-            core, self.durables, lambda: list(self.destinations.topics), self.destinations.topic
-        )
+            core, self.durables, lambda: list(self.destinations.topics), self.destinations.topic,
+            self.destinations.watch,
+        )  # fmt: skip
         self.groups = Groups(core, self.destinations)
         self.destinations.load()
         self.durables.load()
         self.durable_patterns.load()
-        self.destinations.created[self.durable_patterns] = self.durable_patterns.created
         self.groups.load()
         self.producers.load()
         Expiry(core, ExpiredMessages(core, self.destinations, self.routing.temporaries)).start()

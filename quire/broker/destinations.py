@@ -283,6 +283,13 @@ class Destinations:
         self._core.charge_stored(stream.stored_bytes)
         return stream
 
+    def watch(self, owner: object, call: Callable[[Destination], None] | None) -> None:
+        """Make a call with each new destination from now on; None ends that."""
+        if call is None:
+            self.created.pop(owner, None)
+        else:
+            self.created[owner] = call
+
     def _announce(self, destination: Destination) -> None:
         self.version += 1
         self._core.advisories.destination_created(destination)

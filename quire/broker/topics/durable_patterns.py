@@ -48,15 +48,22 @@ class DurablePatterns:
     Args:
         topics: says which topics there are.
         topic: the topic of a name.
+        watch: has the second one called with each new destination, in the name of the first; None ends that.
     """
 
     def __init__(
-        self, core: Core, durables: Durables, topics: Callable[[], list[str]], topic: Callable[[str], Topic]
+        self,
+        core: Core,
+        durables: Durables,
+        topics: Callable[[], list[str]],
+        topic: Callable[[str], Topic],
+        watch: Callable[[object, Callable[[Destination], None] | None], None],
     ) -> None:
         self._core = core
         self._durables = durables
         self._topics = topics
         self._topic = topic
+        self._watch = watch
         self._by_key: dict[tuple[str, str], tuple[int, PatternDefinition, Pattern]] = {}
         self._next_number = 1
 
@@ -72,6 +79,7 @@ class DurablePatterns:
     def _enter(self, number: int, definition: PatternDefinition) -> None:
         key = (definition.client_id, definition.name)
         self._by_key[key] = number, definition, Pattern(definition.pattern)
+        self._watch(self, self._destination_created)
 
     def is_there(self, client_id: str, name: str) -> bool:
         """Whether a client has such a subscription of a name."""
@@ -102,7 +110,7 @@ class DurablePatterns:
         """The name of the durable subscription to one of the topics."""
         return f"{name}:{topic}"
 
-    def created(self, destination: Destination) -> None:
+    def _destination_created(self, destination: Destination) -> None:
         """A destination has come."""
         if destination.kind is DestinationKind.TOPIC:
             for entry in list(self._by_key.values()):
@@ -130,6 +138,8 @@ class DurablePatterns:
         for durable in children:
             self._durables.drop(durable)
         del self._by_key[client_id, name]
+        if not self._by_key:
+            self._watch(self, None)
         self._core.set_mark(f"{MARKS}{number}", None)
 
     def _children(self, definition: PatternDefinition) -> Iterator[DurableSubscription]:
