@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, a JDK and Maven for the Java
-# clients, Node and a STOMP client for it, curl for the examples of the pages. Where one cannot be had, this says so and goes on: the tests that need it are skipped and
-# say why, the examples that need curl fail.
+# clients, Node and a STOMP client for it, curl for the examples of the pages. Where one cannot be had, this says so and goes
+# on: the tests that need it are skipped and say why, the examples that need curl fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
