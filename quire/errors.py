@@ -26,6 +26,8 @@ ERRORS: dict[str, ErrorEntry] = {
     "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
     "invalid-selector": ErrorEntry(400, 2, False, "Correct the selector at the position that the text names."),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
+    "illegal-state": ErrorEntry(409, 2, False, "Correct the order of the calls, as the text says."),
+    "access-refused": ErrorEntry(403, 4, False, "Give the right user and password, or ask for the access right."),
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
     "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues."),
     "unknown-message": ErrorEntry(404, 3, False, "The message was consumed, moved or purged, or it expired."),
@@ -50,6 +52,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "producer-held": ErrorEntry(503, 4, True, "Consume or purge messages, free disk space, or raise the limit."),
     "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the named limit."),
     "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
+    "transaction-rolled-back": ErrorEntry(
+        409, 4, True, "Do the work of the transaction again, in a new transaction: none of it was kept for certain."
+    ),
     "wrong-transaction-state": ErrorEntry(409, 4, False, "The order of XA is start, work, end, prepare, one outcome."),
     "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they are discarded or were never staged."),
     "unknown-xid": ErrorEntry(404, 3, False, "It has ended or was never prepared; see `quire xa ls`."),
@@ -130,6 +135,18 @@ class InvalidArgument(QuireError):
     """An argument is invalid."""
 
     code = "invalid-argument"
+
+
+class IllegalState(QuireError):
+    """A call is not allowed in the present state of the object, after its close say."""
+
+    code = "illegal-state"
+
+
+class AccessRefused(QuireError):
+    """The broker refused the user, or an action of the user."""
+
+    code = "access-refused"
 
 
 class InvalidSettings(QuireError):
@@ -238,6 +255,12 @@ class TransactionTimedOut(QuireError):
     """A transaction was open for too long and was rolled back."""
 
     code = "transaction-timed-out"
+
+
+class TransactionRolledBack(QuireError):
+    """A transaction was rolled back instead of committed, or the answer to its commit was lost."""
+
+    code = "transaction-rolled-back"
 
 
 class WrongTransactionState(QuireError):
