@@ -13,6 +13,8 @@ from quire.protocols.openwire.loose_writer import LooseWriter
 from quire.protocols.openwire.received_objects import ReceivedObjects
 from quire.protocols.openwire.sent_objects import SentObjects
 from quire.protocols.openwire.structures import BaseCommand
+from quire.protocols.openwire.tight_reader import TightReader
+from quire.protocols.openwire.tight_writer import TightWriter
 from quire.protocols.openwire.wire_fields import TYPES
 from quire.protocols.openwire.wire_format import FIRST, WireFormat
 
@@ -56,7 +58,8 @@ class Decoder:
         self._prefixed = format.size_prefix
         self._limit = min(self._max_frame_size, format.max_frame_size)
         received = ReceivedObjects(format.cache_size) if format.cache_size else None
-        self._reader = LooseReader(format.version, format.stack_traces, received)
+        kind = TightReader if format.tight else LooseReader
+        self._reader: TightReader | LooseReader = kind(format.version, format.stack_traces, received)
 
     def receive(self, data: bytes) -> None:
         """Take what came over the connection: any number of octets."""
@@ -176,7 +179,8 @@ class Encoder:
         """Set the format of the next frames."""
         self._format = format
         self._sent = SentObjects(format.cache_size) if format.cache_size else None
-        self._writer = LooseWriter(format.version, format.stack_traces, self._sent)
+        kind = TightWriter if format.tight else LooseWriter
+        self._writer: TightWriter | LooseWriter = kind(format.version, format.stack_traces, self._sent)
 
     def encode(self, command: Command) -> bytes:
         """The frame of a command.

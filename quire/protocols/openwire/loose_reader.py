@@ -24,7 +24,6 @@ from itertools import groupby
 from struct import Struct
 from typing import Any
 
-from quire.errors import ProtocolViolation
 from quire.protocols.openwire import loose_values
 from quire.protocols.openwire.loose_values import MAX_DEPTH, Read, Readers
 from quire.protocols.openwire.received_objects import ReceivedObjects
@@ -37,7 +36,7 @@ NESTING = (Kind.NESTED, Kind.CACHED, Kind.ARRAY)
 """What has structures in it."""
 
 _NAMES = {
-    "bad_magic": lambda: ProtocolViolation("the first frame lacks the magic 'ActiveMQ'"),
+    "bad_magic": loose_values.bad_magic,
     "new": object.__new__,
     "null_value": loose_values.null_value,
     "read_array": loose_values.read_array,

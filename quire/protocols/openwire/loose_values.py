@@ -32,7 +32,7 @@ _PRESENT_SIZE = Struct(">?i")
 _PRESENT_COUNT = Struct(">?H")
 _PRESENT_LENGTH = Struct(">?H")
 _MAX_STRING = 65535
-_MAX_ARRAY = 32767
+MAX_ARRAY = 32767
 
 
 class TooShort(IndexError):
@@ -47,7 +47,7 @@ class Readers(dict[int, Read]):
     """The readers of the types that may come at one place."""
 
     def __missing__(self, type_id: int) -> NoReturn:
-        raise ProtocolViolation(f"a structure of type {type_id} cannot come here", type_id=type_id)
+        raise wrong_type(type_id)
 
 
 class Writers(dict[type, tuple[bytes, Write]]):
@@ -59,6 +59,14 @@ class Writers(dict[type, tuple[bytes, Write]]):
 
 def too_deep() -> ProtocolViolation:
     return ProtocolViolation(f"structures are nested deeper than {MAX_DEPTH}", max_depth=MAX_DEPTH)
+
+
+def wrong_type(type_id: int) -> ProtocolViolation:
+    return ProtocolViolation(f"a structure of type {type_id} cannot come here", type_id=type_id)
+
+
+def bad_magic() -> ProtocolViolation:
+    return ProtocolViolation("the first frame lacks the magic 'ActiveMQ'")
 
 
 def null_value(name: str) -> ProtocolViolation:
@@ -162,8 +170,8 @@ def write_data(value: bytes, add: Add) -> None:
 
 
 def write_array(values: list[Any], add: Add, sent: SentObjects | None, writers: Writers) -> None:
-    if len(values) > _MAX_ARRAY:
-        raise LimitExceeded(f"an array has {len(values)} elements, the limit is {_MAX_ARRAY}", max_count=_MAX_ARRAY)
+    if len(values) > MAX_ARRAY:
+        raise LimitExceeded(f"an array has {len(values)} elements, the limit is {MAX_ARRAY}", max_count=MAX_ARRAY)
     add(_PRESENT_COUNT.pack(True, len(values)))
     for value in values:
         write_nested(value, add, sent, writers)
