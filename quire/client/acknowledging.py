@@ -182,11 +182,8 @@ class Acknowledging:
 
     def rollback(self) -> Rollback:
         """Deliver again what was delivered; beyond the maximum of redeliveries all of it is poison."""
-        if self._optimize:
-            # These are processed: their acknowledgement only waits to be sent.
-            processed = list(self.delivered)[: self._optimized]
-        else:
-            processed = []
+        # What is optimized is processed: only its acknowledgement waits to be sent.
+        processed = list(self.delivered)[: self._optimized] if self._optimize else []
         acks = self._taken_as_processed(processed)
         found = list(self.delivered)
         if not found:

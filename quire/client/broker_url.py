@@ -117,6 +117,8 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
     for pair in filter(None, query.split("&")):
         name, equals, value = pair.partition("=")
         if not equals or name in options:
-            raise InvalidArgument(f"the option {pair[:60]!r} of the URL: write NAME=VALUE, each one once", argument="url")
+            raise InvalidArgument(
+                f"the option {pair[:60]!r} of the URL: write NAME=VALUE, each one once", argument="url"
+            )
         options[unquote(name)] = unquote(value)
     return address, options

@@ -1,6 +1,6 @@
 """The browser: looks at the messages of a queue without taking them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -11,14 +11,16 @@ from quire.client.received_message import ReceivedMessage
 class Browser:
     """The messages of a queue as they are, once each: ``async for message in browser``.
 
-    ``session.browser(...)`` makes one. It closes itself at the end; as a context manager also before the end.
+    ``session.browser(...)`` makes one. The browse begins with the first message that is asked for. It closes itself at
+    the end; as a context manager also before the end.
 
     Args:
-        consumer: of the browsing kind.
+        begin: makes a consumer of the browsing kind.
     """
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+    def __init__(self, begin: Callable[[], Awaitable[Consumer]]) -> None:
+        self._begin = begin
+        self._consumer: Consumer | None = None
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Itself."""
@@ -26,6 +28,8 @@ class Browser:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message."""
+        if self._consumer is None:
+            self._consumer = await self._begin()
         message = None if self._consumer.is_closed else await self._consumer.browse()
         if message is None:
             await self.close()
@@ -34,7 +38,8 @@ class Browser:
 
     async def close(self) -> None:
         """Stop browsing."""
-        await self._consumer.close()
+        if self._consumer is not None:
+            await self._consumer.close()
 
     async def __aenter__(self) -> Self:
         """Itself."""

@@ -89,6 +89,11 @@ class Channel:
         return self._link is not None
 
     @property
+    def is_ended(self) -> bool:
+        """Whether it was closed, or is lost for good."""
+        return self._error is not None
+
+    @property
     def is_ready(self) -> bool:
         """Whether a socket takes more at present."""
         return self._ready.is_set()
@@ -105,7 +110,6 @@ class Channel:
             BrokerUnreachable: none of them answers.
             QuireError: the broker refused the connection.
         """
-        self._number(info)
         self._state.track(info)
         link = await self._connected(first=True)
         try:
@@ -253,7 +257,8 @@ class Channel:
     async def _introduce(self, link: Link, info: ConnectionInfo) -> None:
         if self.options is not NO_FAILOVER:
             link.write(ConnectionControl(fault_tolerant=True))
-        info.command_id = next(self._numbers) & 0x7FFFFFFF
+        self._number(info)
+        info.response_required = True
         answer = self.unanswered.add(info, self._connect_limit, tracked=True)
         self._replaying = link
         self._introduced = info.command_id

@@ -6,8 +6,8 @@ from quire.client.prefetch_policy import PrefetchPolicy
 from quire.client.redelivery_policy import RedeliveryPolicy
 
 WITHOUT_MEANING = (
-    "alwaysSessionAsync", "copyMessageOnSend", "maxThreadPoolSize", "messagePrioritySupported", "nestedMapAndListEnabled",
-    "objectMessageSerializationDefered", "optimizedMessageDispatch", "rmIdFromConnectionId", "statsEnabled",
+    "alwaysSessionAsync", "copyMessageOnSend", "maxThreadPoolSize", "messagePrioritySupported",
+    "nestedMapAndListEnabled", "objectMessageSerializationDefered", "optimizedMessageDispatch", "rmIdFromConnectionId", "statsEnabled",
     "strictCompliance", "trustAllPackages", "useDedicatedTaskRunner", "useVirtualThreadTaskRunner",
     "warnAboutUnstartedConnectionTimeout", "watchTopicAdvisories",
 )  # fmt: skip

@@ -85,6 +85,7 @@ class Consumer:
         self._waiting: deque[Delivery] = deque()
         self._again: set[tuple[asyncio.TimerHandle, tuple[Delivery, ...]]] = set()
         self._is_paused = False
+        self._is_browsed = False
         self._receivers: deque[asyncio.Future[None]] = deque()
         self._pull: MessagePull | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -114,6 +115,16 @@ class Consumer:
             elif not self._is_dropped(delivery):
                 return await self._deliver(delivery)
         return None
+
+    async def browse(self) -> ReceivedMessage | None:
+        """Take the next message of a browse; None at its end."""
+        while True:
+            self._check_open()
+            delivery = self._take()
+            if delivery is not None:
+                return await self._deliver(delivery)
+            if self._is_browsed or not await self._woken(self._session.options.request_timeout / 1000 or None):
+                return None
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """The messages as they come, until the consumer is closed; each is taken as ``receive`` does."""
@@ -158,6 +169,7 @@ class Consumer:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
         self._forget()
+        self._session.last_delivered = max(self._session.last_delivered, self.acks.last_delivered)
         self._owner.removed(self)
         self._wake_all()
 
@@ -177,8 +189,9 @@ class Consumer:
         self._wake()
 
     def nothing_there(self) -> None:
-        """The answer to a pull that found nothing."""
+        """The answer to a pull that found nothing, or the end of a browse."""
         self._pull = None
+        self._is_browsed = self.info.browser
         self._wake_all()
 
     def controlled(self, control: ConsumerControl) -> None:
@@ -239,7 +252,7 @@ class Consumer:
             await self._session.settle(self.acks.after(delivery))
 
     async def _deliver(self, delivery: Delivery) -> ReceivedMessage:
-        acks = self.acks.before(delivery, self._session.transaction_id())
+        acks = self.acks.before(delivery, None if self.info.browser else self._session.transaction_id())
         acks += self.acks.after(delivery)
         if acks:
             await self._session.settle(acks)
@@ -264,7 +277,10 @@ class Consumer:
     def _is_dropped(self, delivery: Delivery) -> bool:
         """Whether a message is not for the application: it expired, or came back too often."""
         message, settings = delivery.message, self.acks.settings
-        if 0 < message.expiration <= self._session.clock.now_ms() and self._session.options.consumer_expiry_check_enabled:
+        if (
+            0 < message.expiration <= self._session.clock.now_ms()
+            and self._session.options.consumer_expiry_check_enabled
+        ):
             self._session.post(self.acks.expired(delivery))
             return True
         if (

@@ -57,4 +57,3 @@ class FailoverOptions:
         if first and self.startup_max_reconnect_attempts != -1:
             return self.startup_max_reconnect_attempts
         return self.max_reconnect_attempts
-

@@ -2,8 +2,6 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
-
 from typing import Protocol, cast
 
 from quire.client.broker_url import BrokerAddress

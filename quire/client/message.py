@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Union
+from typing import TypeAlias
 
 from quire.client.destinations import ClientDestination
 from quire.protocols.openwire.primitives import Typed
@@ -30,10 +30,12 @@ class Blob:
     deleted_by_broker: bool = False
 
 
-PropertyValue = Union[None, bool, int, float, str, bytes, list["PropertyValue"], dict[str, "PropertyValue"], Typed]
+PropertyValue: TypeAlias = (
+    "bool | int | float | str | bytes | list[PropertyValue] | dict[str, PropertyValue] | Typed | None"
+)
 """A value of a property, of a map or of a stream; ``Typed`` gives it one of Java's types, such as short."""
 
-Body = Union[None, str, bytes, dict[str, PropertyValue], list[PropertyValue], JavaObject, Blob]
+Body: TypeAlias = "str | bytes | dict[str, PropertyValue] | list[PropertyValue] | JavaObject | Blob | None"
 """A body: text, bytes, map, stream, none, or one of the two that only Java uses."""
 
 

@@ -43,7 +43,7 @@ def _known(kind: type[Any], path: tuple[str, ...] = (), prefix: str = "") -> Ite
     hints = get_type_hints(kind)
     for item in fields(kind):
         name, hint = prefix + _option_name(item), hints[item.name]
-        if is_dataclass(hint):
+        if isinstance(hint, type) and is_dataclass(hint):
             yield from _known(hint, (*path, item.name), name + ".")
         elif hint in (bool, int, float, str):
             yield name, ((*path, item.name), hint)

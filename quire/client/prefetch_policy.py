@@ -28,7 +28,9 @@ class PrefetchPolicy:
     optimize_durable_topic_prefetch: int = -1
     all: int = -1
 
-    def prefetch(self, topic: bool = False, browser: bool = False, durable: bool = False, optimized: bool = False) -> int:
+    def prefetch(
+        self, topic: bool = False, browser: bool = False, durable: bool = False, optimized: bool = False
+    ) -> int:
         """The prefetch of a consumer of a kind; never above 32767.
 
         Args:

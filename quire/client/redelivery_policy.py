@@ -51,7 +51,7 @@ class RedeliveryPolicy:
                 delay = max(self.maximum_redelivery_delay, self.redelivery_delay)
         if self.use_collision_avoidance:
             share = self.collision_avoidance_factor * random.random()
-            delay += delay * (share if random.random() < 0.5 else -share)  # noqa: S311
+            delay += delay * (share if random.random() < 0.5 else -share)
         return int(min(delay, 2**53))
 
     def delay(self, redeliveries: int, random: Random) -> int:

@@ -114,7 +114,7 @@ class ReplayState:
         return [*commands, *(self._kept or {}).values()]
 
     def endings_in_doubt(self) -> list[TransactionInfo]:
-        """The commits and rollbacks whose answers were lost: their transactions are not replayed, and forgotten here."""
+        """The commits and rollbacks whose answers were lost: their transactions are forgotten, and not replayed."""
         found = {key: item.ending for key, item in self._transactions.items() if item.ending is not None}
         for key in found:
             del self._transactions[key]

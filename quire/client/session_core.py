@@ -26,6 +26,7 @@ class SessionCore:
 
     Attributes:
         is_closed: whether the session was closed.
+        last_delivered: the broker's sequence of the last message that a closed consumer delivered.
         error: why the connection was lost; None while it is not.
     """
 
@@ -41,6 +42,7 @@ class SessionCore:
         self.clock = clock
         self.transaction = transaction
         self.is_closed = False
+        self.last_delivered = -1
         self.error: QuireError | None = None
 
     @property

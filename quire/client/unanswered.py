@@ -92,7 +92,7 @@ class Unanswered:
             request = self._requests.pop(number)
             waited = now - request.sent_at
             _fail(request, BrokerUnreachable(
-                f"the broker did not answer {type(request.command).__name__} within {waited:.1f} s; it may have been done",
+                f"the broker did not answer {type(request.command).__name__} within {waited:.1f} s; it may be done",
                 waited=waited,
             ))  # fmt: skip
         self._report_blocked()
