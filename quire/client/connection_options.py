@@ -6,10 +6,11 @@ from quire.client.prefetch_policy import PrefetchPolicy
 from quire.client.redelivery_policy import RedeliveryPolicy
 
 WITHOUT_MEANING = (
-    "alwaysSessionAsync", "copyMessageOnSend", "maxThreadPoolSize", "messagePrioritySupported",
-    "nestedMapAndListEnabled", "objectMessageSerializationDefered", "optimizedMessageDispatch", "rmIdFromConnectionId", "statsEnabled",
-    "strictCompliance", "trustAllPackages", "useDedicatedTaskRunner", "useVirtualThreadTaskRunner",
-    "warnAboutUnstartedConnectionTimeout", "watchTopicAdvisories",
+    "alwaysSessionAsync", "copyMessageOnSend", "maxInflatedDataSizeRatio", "maxThreadPoolSize",
+    "messagePrioritySupported", "nestedMapAndListEnabled", "objectMessageSerializationDefered",
+    "optimizedMessageDispatch", "rmIdFromConnectionId", "statsEnabled", "strictCompliance", "trustAllPackages",
+    "useDedicatedTaskRunner", "useVirtualThreadTaskRunner", "warnAboutUnstartedConnectionTimeout",
+    "watchTopicAdvisories",
 )  # fmt: skip
 """Options of ActiveMQ's Java client that are accepted and have nothing to decide in this one."""
 
@@ -40,7 +41,6 @@ class ConnectionOptions:
         use_retroactive_consumer: consumers are retroactive.
         dispatch_async: the broker dispatches to consumers from another thread.
         use_compression: bodies are compressed.
-        max_inflated_size: how many bytes a compressed body may have when inflated.
         disable_time_stamps_by_default: messages have no timestamp.
         non_blocking_redelivery: messages behind a rolled back one do not wait for it.
         transacted_individual_ack: transacted sessions acknowledge each message by itself.
@@ -72,7 +72,6 @@ class ConnectionOptions:
     use_retroactive_consumer: bool = False
     dispatch_async: bool = True
     use_compression: bool = False
-    max_inflated_size: int = 100 * 1024 * 1024
     disable_time_stamps_by_default: bool = False
     non_blocking_redelivery: bool = False
     transacted_individual_ack: bool = False

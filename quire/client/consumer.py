@@ -16,6 +16,7 @@ from quire.client.session_core import SessionCore
 from quire.client.wire_destinations import from_wire
 from quire.errors import IllegalState, QuireError
 from quire.protocols.openwire.commands import ConsumerControl, ConsumerInfo, MessageDispatch, MessagePull, RemoveInfo
+from quire.protocols.openwire.messages import Message
 
 Listener = Callable[[ReceivedMessage], Awaitable[None]]
 """What a session calls with each message, one after the other."""
@@ -81,7 +82,7 @@ class Consumer:
             session.mode
         )
         self._turn_began = session.clock.monotonic()
-        self._place = str(info.consumer_id) if self.destination.is_topic else str(info.destination)
+        self._topic_place = str(info.consumer_id) if self.destination.is_topic else None
         self._waiting: deque[Delivery] = deque()
         self._again: set[tuple[asyncio.TimerHandle, tuple[Delivery, ...]]] = set()
         self._is_paused = False
@@ -180,7 +181,7 @@ class Consumer:
             self.nothing_there()
             return
         delivery = Delivery(dispatch, message)
-        if not self.info.browser and self._session.audit.is_duplicate(self._place, message):
+        if not self.info.browser and self._session.audit.is_duplicate(self._place(message), message):
             cause = f"Suppressing duplicate delivery on connection, consumer {self.info.consumer_id}"
             self._session.post(self.acks.poison(delivery, cause))
             return
@@ -222,7 +223,7 @@ class Consumer:
         done = self.acks.rollback()
         self._session.post(done.acks)
         for delivery in done.rolled_back:
-            self._session.audit.rollback(self._place, delivery.message)
+            self._session.audit.rollback(self._place(delivery.message), delivery.message)
         if done.again and not self.is_closed:
             self._deliver_again(tuple(done.again), done.delay / 1000)
 
@@ -270,6 +271,10 @@ class Consumer:
     async def _acknowledge_one(self, delivery: Delivery) -> None:
         self._session.check_open()
         await self._session.settle(self.acks.acknowledge_one(delivery))
+
+    def _place(self, message: Message) -> str:
+        """Where the audit knows a message: the copies of a composite send share one id in several queues."""
+        return self._topic_place or str(message.destination)
 
     def _take(self) -> Delivery | None:
         return self._waiting.popleft() if self._waiting and not self._is_paused else None
@@ -387,7 +392,7 @@ class Consumer:
         self._is_paused = False
         if not self.info.browser:
             for delivery in unprocessed:
-                self._session.audit.rollback(self._place, delivery.message)
+                self._session.audit.rollback(self._place(delivery.message), delivery.message)
 
     def _start_ack_timer(self) -> None:
         interval = self._session.options.optimized_ack_scheduled_ack_interval / 1000

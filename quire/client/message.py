@@ -1,6 +1,6 @@
 """Messages as the application makes them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -31,11 +31,11 @@ class Blob:
 
 
 PropertyValue: TypeAlias = (
-    "bool | int | float | str | bytes | list[PropertyValue] | dict[str, PropertyValue] | Typed | None"
+    bool | int | float | str | bytes | Sequence["PropertyValue"] | Mapping[str, "PropertyValue"] | Typed | None
 )
 """A value of a property, of a map or of a stream; ``Typed`` gives it one of Java's types, such as short."""
 
-Body: TypeAlias = "str | bytes | dict[str, PropertyValue] | list[PropertyValue] | JavaObject | Blob | None"
+Body: TypeAlias = str | bytes | Mapping[str, PropertyValue] | Sequence[PropertyValue] | JavaObject | Blob | None
 """A body: text, bytes, map, stream, none, or one of the two that only Java uses."""
 
 

@@ -37,7 +37,7 @@ def new_message(body: Body) -> Message:
     if isinstance(body, Blob):
         return ActiveMQBlobMessage(remote_blob_url=body.url, mime_type=body.mime_type,
                                    deleted_by_broker=body.deleted_by_broker)  # fmt: skip
-    if isinstance(body, list):
+    if isinstance(body, list | tuple):
         return ActiveMQStreamMessage(content=write_values(body))
     raise InvalidArgument(
         f"a body of type {type(body).__name__}: give str, bytes, a dict, a list or None", argument="body"
@@ -51,7 +51,7 @@ def compress(message: Message) -> None:
         message.compressed = True
 
 
-def read_body(message: Message) -> Body:
+def read_body(message: Message) -> Any:
     """The body of a message that was received.
 
     Raises:
@@ -76,7 +76,7 @@ def read_body(message: Message) -> Body:
     return None
 
 
-def read_properties(message: Message) -> dict[str, PropertyValue]:
+def read_properties(message: Message) -> dict[str, Any]:
     """The properties of a message that was received.
 
     Raises:

@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from functools import cached_property
+from typing import Any
 
 from quire.client.delivery import Delivery
 from quire.client.destinations import ClientDestination
-from quire.client.message import Body, Message, PropertyValue
+from quire.client.message import Message
 from quire.client.message_bodies import read_body, read_properties
 from quire.client.wire_destinations import from_wire
 
@@ -40,7 +41,7 @@ class ReceivedMessage:
             await self._acknowledge(self.delivery)
 
     @cached_property
-    def body(self) -> Body:
+    def body(self) -> Any:
         """The body: str, bytes, dict (map), list (stream), None, ``JavaObject`` or ``Blob``.
 
         Raises:
@@ -49,7 +50,7 @@ class ReceivedMessage:
         return read_body(self.delivery.message)
 
     @cached_property
-    def properties(self) -> dict[str, PropertyValue]:
+    def properties(self) -> dict[str, Any]:
         """The application's properties.
 
         Raises:

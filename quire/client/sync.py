@@ -10,15 +10,22 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
-from quire.client import browser, consumer, openwire_connection, producer, received_message, session
+from quire.client import openwire_connection
 from quire.client.ack_mode import AckMode
+from quire.client.browser import Browser as AsyncBrowser
+from quire.client.consumer import Consumer as AsyncConsumer
+from quire.client.consumer import Listener as AsyncListener
 from quire.client.destinations import ClientDestination, Queue, TemporaryQueue, TemporaryTopic
 from quire.client.event_loop_thread import EventLoopThread
 from quire.client.message import Body, Message, PropertyValue
+from quire.client.openwire_connection import Connection as AsyncConnection
 from quire.client.openwire_connection import OnError
+from quire.client.producer import Producer as AsyncProducer
+from quire.client.received_message import ReceivedMessage as AsyncReceivedMessage
 from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.session import Session as AsyncSession
 
 
 class SendOptions(TypedDict, total=False):
@@ -81,7 +88,7 @@ def connect(url: str = "tcp://127.0.0.1:61616", **options: Unpack[ConnectOptions
 class ReceivedMessage:
     """A message that was received: the attributes of ``quire.client.ReceivedMessage``, and ``acknowledge``."""
 
-    def __init__(self, loop: EventLoopThread, message: received_message.ReceivedMessage) -> None:
+    def __init__(self, loop: EventLoopThread, message: AsyncReceivedMessage) -> None:
         self._loop = loop
         self.message = message
 
@@ -90,12 +97,12 @@ class ReceivedMessage:
         self._loop.run(self.message.acknowledge())
 
     @property
-    def body(self) -> Body:
+    def body(self) -> Any:
         """The body: str, bytes, dict (map), list (stream), None, ``JavaObject`` or ``Blob``."""
         return self.message.body
 
     @property
-    def properties(self) -> dict[str, PropertyValue]:
+    def properties(self) -> dict[str, Any]:
         """The application's properties."""
         return self.message.properties
 
@@ -142,7 +149,7 @@ Listener = Callable[[ReceivedMessage], None]
 class Producer:
     """A producer of a session; see ``quire.client.Producer``."""
 
-    def __init__(self, loop: EventLoopThread, producer: producer.Producer) -> None:
+    def __init__(self, loop: EventLoopThread, producer: AsyncProducer) -> None:
         self._loop = loop
         self._producer = producer
 
@@ -191,7 +198,7 @@ class Producer:
 class Consumer:
     """A consumer of a session; see ``quire.client.Consumer``."""
 
-    def __init__(self, loop: EventLoopThread, consumer: consumer.Consumer) -> None:
+    def __init__(self, loop: EventLoopThread, consumer: AsyncConsumer) -> None:
         self._loop = loop
         self._consumer = consumer
 
@@ -230,7 +237,7 @@ class Consumer:
 class Browser:
     """The messages of a queue as they are, once each; see ``quire.client.Browser``."""
 
-    def __init__(self, loop: EventLoopThread, browser: browser.Browser) -> None:
+    def __init__(self, loop: EventLoopThread, browser: AsyncBrowser) -> None:
         self._loop = loop
         self._browser = browser
 
@@ -260,7 +267,7 @@ class Browser:
 class Session:
     """A session of a connection; see ``quire.client.Session``."""
 
-    def __init__(self, loop: EventLoopThread, session: session.Session) -> None:
+    def __init__(self, loop: EventLoopThread, session: AsyncSession) -> None:
         self._loop = loop
         self._session = session
         self._listeners: concurrent.futures.ThreadPoolExecutor | None = None
@@ -353,12 +360,12 @@ class Session:
         """Close."""
         self.close()
 
-    def _called(self, listener: Listener) -> consumer.Listener:
+    def _called(self, listener: Listener) -> AsyncListener:
         if self._listeners is None:
             self._listeners = concurrent.futures.ThreadPoolExecutor(1, "quire-listener")
         thread = self._listeners
 
-        async def called(message: received_message.ReceivedMessage) -> None:
+        async def called(message: AsyncReceivedMessage) -> None:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(thread, listener, ReceivedMessage(self._loop, message))
 
@@ -368,7 +375,7 @@ class Session:
 class Connection:
     """A connection to a broker; see ``quire.client.Connection``. It connects when it is entered or opened."""
 
-    def __init__(self, connection: openwire_connection.Connection) -> None:
+    def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
         self._thread: EventLoopThread | None = None
 
