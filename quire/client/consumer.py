@@ -88,7 +88,7 @@ class Consumer:
         self._is_paused = False
         self._is_browsed = False
         self._receivers: deque[asyncio.Future[None]] = deque()
-        self._pull: MessagePull | None = None
+        self._is_answered = False
         self._ack_timer: asyncio.TimerHandle | None = None
         self._start_ack_timer()
 
@@ -111,9 +111,13 @@ class Consumer:
         while not self.is_closed:
             delivery = self._take()
             if delivery is None:
-                if not await self._wait(deadline):
+                is_asked = self.acks.settings.prefetch == 0 and not self._is_paused
+                if not await (self._ask(timeout, deadline) if is_asked else self._wait(deadline)):
                     return None
-            elif not self._is_dropped(delivery):
+            elif self._is_dropped(delivery):
+                # A pull that brought it goes on for what is left of the time.
+                timeout = self._left(deadline)
+            else:
                 return await self._deliver(delivery)
         return None
 
@@ -184,14 +188,16 @@ class Consumer:
         if not self.info.browser and self._session.audit.is_duplicate(self._place(message), message):
             cause = f"Suppressing duplicate delivery on connection, consumer {self.info.consumer_id}"
             self._session.post(self.acks.poison(delivery, cause))
+            if self.acks.settings.prefetch == 0:
+                self._wake_all()
             return
-        self._pull = None
+        self._is_answered = True
         self._waiting.append(delivery)
         self._wake()
 
     def nothing_there(self) -> None:
         """The answer to a pull that found nothing, or the end of a browse."""
-        self._pull = None
+        self._is_answered = True
         self._is_browsed = self.info.browser
         self._wake_all()
 
@@ -214,8 +220,7 @@ class Consumer:
         return had_delivered
 
     def resumed(self) -> None:
-        """The connection is there again; a pull is made again by who waits."""
-        self._pull = None
+        """The connection is there again: what waits for the answer to a pull asks again."""
         self._wake_all()
 
     def rollback(self) -> None:
@@ -298,33 +303,32 @@ class Consumer:
             return True
         return False
 
+    def _left(self, deadline: float | None) -> float | None:
+        return None if deadline is None else max(0.0, deadline - self._session.clock.monotonic())
+
     async def _wait(self, deadline: float | None) -> bool:
         """Wait until there may be a message; False when the time is over."""
-        left = None if deadline is None else deadline - self._session.clock.monotonic()
-        if self.acks.settings.prefetch == 0 and not self._waiting:
-            return await self._wait_for_pull(left)
-        if left is not None and left <= 0:
+        left = self._left(deadline)
+        if left == 0:
             # What the socket has already is read first, and a loop of such calls lets others work.
             await asyncio.sleep(0)
             return bool(self._waiting) and not self._is_paused
         return await self._woken(left)
 
-    async def _wait_for_pull(self, left: float | None) -> bool:
-        """Ask the broker for a message; it answers when there is one, or at the end of the time."""
-        if self._pull is None:
-            if left is not None and left < 0:
-                return False
-            wait_ms = 0 if left is None else max(1, int(left * 1000)) if left > 0 else -1
-            self._pull = MessagePull(consumer_id=self.info.consumer_id, destination=self.info.destination,
-                                     timeout=wait_ms)  # fmt: skip
+    async def _ask(self, timeout: float | None, deadline: float | None) -> bool:
+        """Ask the broker for a message, and wait for its answer; False if it has none."""
+        self._is_answered = False
+        while not self._is_answered and not self.is_closed:
             await self._session.channel.ready()
-            self._session.post([self._pull])
-        pull = self._pull
-        if not await self._woken(None if left is None else max(left, 0) + PULL_GRACE):
-            self._pull = None
-            return False
-        # Woken without a message: the broker found none, unless it is to be asked again after a new connection.
-        return bool(self._waiting) or self._pull is pull or (left is None and not self.is_closed)
+            wait_ms = 0 if timeout is None else int(timeout * 1000) or -1
+            self._session.post(
+                [MessagePull(consumer_id=self.info.consumer_id, destination=self.info.destination, timeout=wait_ms)]
+            )
+            if not await self._woken(None if timeout is None else timeout + PULL_GRACE):
+                return False
+            # Woken without an answer: the connection is a new one, or what came was a duplicate.
+            timeout = self._left(deadline)
+        return bool(self._waiting)
 
     async def _woken(self, seconds: float | None) -> bool:
         self._session.check_open()

@@ -7,6 +7,7 @@ import pytest
 
 from quire.client import (
     AckMode,
+    Body,
     Connection,
     Message,
     PropertyValue,

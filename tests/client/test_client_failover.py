@@ -29,6 +29,13 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
+async def reconnected(proxy: Proxy, connection: Connection) -> None:
+    """Cut the connection, and wait for the next one."""
+    before = proxy.connections
+    proxy.drop()
+    await until(lambda: proxy.connections > before and connection.is_connected)
+
+
 def failover(proxy: Proxy, options: str = "") -> str:
     return f"failover:({proxy.url})?maxReconnectDelay=50{options}"
 
@@ -41,8 +48,7 @@ def test_sends_survive_lost_connections_without_loss_or_doubles(broker_url: str,
                 for number in range(300):
                     await producer.submit(number.to_bytes(2, "big"))
                     if number % 100 == 50:
-                        proxy.drop()
-                        await until(lambda: not connection.is_connected)
+                        await reconnected(proxy, connection)
                 await producer.flush()
             assert proxy.connections == 4
         assert await bodies(broker_url, Queue(name)) == [number.to_bytes(2, "big") for number in range(300)]
@@ -79,8 +85,7 @@ def test_what_was_not_processed_comes_again_and_is_no_duplicate(broker_url: str,
                 consumer = await session.consumer(Queue(name))
                 for _ in range(3):
                     assert await consumer.receive(5) is not None
-                proxy.drop()
-                await until(lambda: not connection.is_connected)
+                await reconnected(proxy, connection)
                 received = [await consumer.receive(10) for _ in range(10)]
                 assert sorted(message.body for message in received if message) == [str(n) for n in range(10)]
                 for message in received:
@@ -100,8 +105,7 @@ def test_an_open_transaction_with_sends_is_replayed(broker_url: str, name: str) 
                 async with session.producer(Queue(name)) as producer:
                     await producer.send("one")
                     await producer.send("two")
-                proxy.drop()
-                await until(lambda: not connection.is_connected)
+                await reconnected(proxy, connection)
                 await session.producer(Queue(name)).send("three")
         assert await bodies(broker_url, Queue(name)) == ["one", "two", "three"]
 
@@ -119,8 +123,7 @@ def test_a_transaction_with_deliveries_is_rolled_back(broker_url: str, name: str
                     consumer = await session.consumer(Queue(name))
                     assert await consumer.receive(5) is not None
                     await producer.send("from the lost transaction")
-                    proxy.drop()
-                    await until(lambda: not connection.is_connected)
+                    await reconnected(proxy, connection)
                     with pytest.raises(TransactionRolledBack):
                         await session.commit()
                     message = await consumer.receive(10)
@@ -163,9 +166,7 @@ def test_temporary_queues_topics_and_pulls_go_on(broker_url: str, name: str) -> 
                 pulling = await session.consumer(Queue(name), prefetch=0)
                 pulled = asyncio.create_task(pulling.receive(20))
                 await asyncio.sleep(0.1)
-                proxy.drop()
-                await until(lambda: not connection.is_connected)
-                await until(lambda: connection.is_connected)
+                await reconnected(proxy, connection)
                 for target in (queue, Topic(name), Queue(name)):
                     await session.producer(target).send("after")
                 received = [await answers.receive(5), await news.receive(5), await asyncio.wait_for(pulled, 5)]
