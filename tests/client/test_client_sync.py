@@ -36,8 +36,7 @@ def test_transactions_and_requests(broker_url: str, name: str) -> None:
         with connection.session(AckMode.SESSION_TRANSACTED) as session:
             producer = session.producer(Queue(name))
             with pytest.raises(ZeroDivisionError), session.transaction():
-                producer.send("lost")
-                raise ZeroDivisionError
+                _fail_after_sending(producer)
             with session.transaction():
                 producer.send("kept")
         with connection.session() as session, session.consumer(Queue(name)) as consumer:
@@ -70,3 +69,8 @@ def test_what_is_not_open_says_so() -> None:
         sync.connect("tcp://127.0.0.1:1").session()
     with pytest.raises(BrokerUnreachable):
         sync.connect("tcp://127.0.0.1:1").open()
+
+
+def _fail_after_sending(producer: sync.Producer) -> None:
+    producer.send("lost")
+    raise ZeroDivisionError
