@@ -57,9 +57,9 @@ class Decoder:
         """Set the format of the next frames."""
         self._prefixed = format.size_prefix
         self._limit = min(self._max_frame_size, format.max_frame_size)
-        received = ReceivedObjects(format.cache_size) if format.cache_size else None
+        self._received = ReceivedObjects(format.cache_size) if format.cache_size else None
         kind = TightReader if format.tight else LooseReader
-        self._reader: TightReader | LooseReader = kind(format.version, format.stack_traces, received)
+        self._reader: TightReader | LooseReader = kind(format.version, format.stack_traces, self._received)
 
     def receive(self, data: bytes) -> None:
         """Take what came over the connection: any number of octets."""
@@ -100,6 +100,9 @@ class Decoder:
             self._data, self._position = b"", 0
             if not commands:
                 raise
+        if not self.buffered:
+            # A connection that rests holds nothing.
+            self._data, self._position = b"", 0
         return commands
 
     def _next_prefixed(self) -> Command | None:
@@ -121,8 +124,10 @@ class Decoder:
 
     def _read_whole(self, frame: bytes) -> Command:
         command: Command
+        _check_type(frame[0])
+        if self._received is not None:
+            self._received.begin_frame()
         try:
-            _check_type(frame[0])
             command, end = self._reader.read(frame, 0)
         except (IndexError, struct.error) as error:
             raise _cut(frame[0]) from error
@@ -134,22 +139,17 @@ class Decoder:
         return command
 
     def _next_unprefixed(self) -> Command | None:
-        command: Command
+        if self.buffered <= self._needed:
+            return None
         if not isinstance(self._data, bytes):
             self._data, self._position = bytes(memoryview(self._data)[self._position :]), 0
         data = self._data
         while self._position < len(data) and not data[self._position]:
             self._position += 1
-        available = self.buffered
-        if available <= self._needed:
+        if not self.buffered:
             return None
         _check_type(data[self._position])
-        try:
-            command, end = self._reader.read(data, self._position)
-        except TooShort as error:
-            end = error.end
-        except (IndexError, struct.error):
-            end = len(data) + 1
+        command, end = self._try_to_read(data)
         size = end - self._position
         if size > self._limit:
             raise self._bad_size(size)
@@ -157,10 +157,25 @@ class Decoder:
             self._position, self._needed, self._tried = end, 0, 0
             return command
         self._needed = size - 1
-        self._tried += available
-        if self._tried > _TRIES * available + _FREE_TRIES:
-            raise LimitExceeded("a frame without its size comes in too small pieces", octets=available)
+        self._tried += self.buffered
+        if self._tried > _TRIES * self.buffered + _FREE_TRIES:
+            raise LimitExceeded("a frame without its size comes in too small pieces", octets=self.buffered)
         return None
+
+    def _try_to_read(self, data: bytes) -> tuple[Command | None, int]:
+        """Read a frame that may not be whole; the position of its end, beyond the data if it is not."""
+        if self._received is not None:
+            self._received.begin_frame()
+        command, end = None, len(data) + 1
+        try:
+            command, end = self._reader.read(data, self._position)
+        except TooShort as error:
+            end = error.end
+        except (IndexError, struct.error):
+            pass
+        if end > len(data) and self._received is not None:
+            self._received.undo_frame()
+        return command, end
 
     def _bad_size(self, size: int) -> QuireError:
         if size <= 0:
@@ -194,7 +209,7 @@ class Encoder:
         self._sent.begin_frame()
         try:
             return self._encode(command)
-        except QuireError:
+        except Exception:
             self._sent.undo_frame()
             raise
 

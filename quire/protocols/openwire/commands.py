@@ -21,6 +21,7 @@ from quire.protocols.openwire.structures import (
     TransactionId,
 )
 from quire.protocols.openwire.wire_fields import (
+    MAGIC,
     Array,
     Boolean,
     Byte,
@@ -36,9 +37,6 @@ from quire.protocols.openwire.wire_fields import (
     Structure,
     structure,
 )
-
-MAGIC = b"ActiveMQ"
-"""What every ``WireFormatInfo`` begins with."""
 
 
 class AckType(IntEnum):

@@ -1,7 +1,7 @@
 """The reader of the loose encoding: plain code, made from the table of fields once for each version.
 
-Reading is the hottest part of the codec, and an interpreter of the table would take three times as long. The code made
-for ``SessionInfo`` without a cache, say, is::
+Reading is the hottest part of the codec, and an interpreter of the table takes several times as long, as the tight
+encoding shows. The code made for ``SessionInfo`` without a cache, say, is::
 
     def read(data, at, depth, received):
         if depth < 0:
@@ -32,22 +32,23 @@ from quire.protocols.openwire.wire_fields import TYPES, Kind, Structure, WireFie
 NUMBERS = {Kind.BOOLEAN: "?", Kind.BYTE: "b", Kind.INT: "i", Kind.LONG: "q"}
 """How ``struct`` writes what has a fixed size."""
 
-NESTING = (Kind.NESTED, Kind.CACHED, Kind.ARRAY)
+_NESTING = (Kind.NESTED, Kind.CACHED, Kind.ARRAY)
 """What has structures in it."""
 
 _NAMES = {
-    "bad_magic": loose_values.bad_magic,
     "new": object.__new__,
     "null_value": loose_values.null_value,
     "read_array": loose_values.read_array,
     "read_cached": loose_values.read_cached,
     "read_data": loose_values.read_data,
+    "read_magic": loose_values.read_magic,
     "read_string": loose_values.read_string,
     "read_throwable": loose_values.read_throwable,
     "too_deep": loose_values.too_deep,
 }
 
-# Ids and destinations come again and again: one object is made of the same octets.
+# Ids and destinations come again and again: one object is made of the same octets, which all versions share.
+_KNOWN: dict[type[Structure], dict[bytes, Structure]] = defaultdict(dict)
 _KNOWN_OBJECTS = 512
 _KNOWN_SIZE = 256
 
@@ -92,7 +93,7 @@ class _Source:
         body = self._known_object() if self._may_be_known() else self._any_object()
         source = "def read(data, at, depth, received):\n" + "".join(f"    {line}\n" for line in body)
         for number, field in enumerate(self._fields):
-            if field.kind in NESTING:
+            if field.kind in _NESTING:
                 self._names[f"types_{number}"] = tables[field.expected]
         exec(compile(source, f"<reader of {self._kind.__name__}>", "exec"), self._names)  # noqa: S102
         read: Read = self._names["read"]
@@ -106,7 +107,7 @@ class _Source:
 
     def _known_object(self) -> Iterator[str]:
         numbers = Struct(">" + "".join(NUMBERS[field.kind] for field in self._fields[1:]))
-        self._names |= {"known": {}, "numbers": numbers.unpack_from}
+        self._names |= {"known": _KNOWN[self._kind], "numbers": numbers.unpack_from}
         yield "if not data[at]:"
         yield f"    raise null_value('{self._path(self._fields[0])}')"
         yield f"end = at + {3 + numbers.size} + (data[at + 1] << 8 | data[at + 2])"
@@ -154,10 +155,7 @@ class _Source:
     def _value(self, number: int, field: WireField, prefix: str) -> Iterator[str]:
         target = prefix + field.name
         if field.kind is Kind.MAGIC:
-            yield f"{target} = data[at : at + 8]"
-            yield f"if {target} != {field.default!r}:"
-            yield "    raise bad_magic()"
-            yield "at += 8"
+            yield f"{target}, at = read_magic(data, at)"
         elif field.kind is Kind.CACHED and self._with_cache:
             yield f"{target}, at = read_cached(data, at, depth - 1, received, types_{number})"
             if not field.nullable:

@@ -1,8 +1,8 @@
 """The values of the loose encoding whose size is not fixed.
 
 A reader takes a frame and a position in it, behind the octet that says that the value is not null, and gives the value
-and the position behind it. A string that would go beyond the frame is cut, and the position is beyond the frame's end:
-the decoder compares it at last. So nothing is allocated for a size that is a lie.
+and the position behind it. A string that would go beyond the frame may be cut, and the position is beyond the frame's
+end: the decoder compares it at last. So nothing is allocated for a size that is a lie.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from quire.protocols.openwire.modified_utf8 import decode, encode
 from quire.protocols.openwire.received_objects import ReceivedObjects
 from quire.protocols.openwire.sent_objects import SentObjects
 from quire.protocols.openwire.throwable import StackElement, Throwable
-from quire.protocols.openwire.wire_fields import Structure
+from quire.protocols.openwire.wire_fields import MAGIC, Structure
 
 MAX_DEPTH = 32
 """How deep structures may be nested, and exceptions."""
@@ -76,7 +76,11 @@ def null_value(name: str) -> ProtocolViolation:
 def read_string(data: bytes, at: int) -> tuple[str, int]:
     end = at + 2 + (data[at] << 8 | data[at + 1])
     raw = data[at + 2 : end]
-    return (raw.decode("ascii") if raw.isascii() else decode(raw)), end
+    if raw.isascii():
+        return raw.decode("ascii"), end
+    if end > len(data):
+        raise TooShort(end)
+    return decode(raw), end
 
 
 def read_data(data: bytes, at: int) -> tuple[bytes, int]:
@@ -87,6 +91,15 @@ def read_data(data: bytes, at: int) -> tuple[bytes, int]:
     if end > len(data):
         raise TooShort(end)
     return data[at + 4 : end], end
+
+
+def read_magic(data: bytes, at: int) -> tuple[bytes, int]:
+    end = at + len(MAGIC)
+    if end > len(data):
+        raise TooShort(end)
+    if data[at:end] != MAGIC:
+        raise bad_magic()
+    return MAGIC, end
 
 
 def read_array(

@@ -14,6 +14,20 @@ class ReceivedObjects:
         self._size = size
         self._slots: dict[int, tuple[Structure | None, int]] = {}
         self._octets = 0
+        self._replaced: list[tuple[int, tuple[Structure | None, int] | None]] = []  # by the frame under way
+
+    def begin_frame(self) -> None:
+        """The next frame begins."""
+        self._replaced.clear()
+
+    def undo_frame(self) -> None:
+        """Forget what the frame put: it was not whole, and will be read again."""
+        for slot, before in reversed(self._replaced):
+            self._octets -= self._slots.pop(slot)[1]
+            if before is not None:
+                self._slots[slot] = before
+                self._octets += before[1]
+        self._replaced.clear()
 
     def put(self, slot: int, value: Structure | None, octets: int) -> None:
         """Put a value that took so many octets into a slot.
@@ -26,9 +40,11 @@ class ReceivedObjects:
             return
         if not 0 <= slot < self._size:
             raise ProtocolViolation(f"the cache has {self._size} slots, none is {slot}", slot=slot)
-        self._octets += octets - self._slots.get(slot, (None, 0))[1]
+        before = self._slots.get(slot)
+        self._octets += octets - (before[1] if before else 0)
         if self._octets > _MAX_OCTETS:
             raise LimitExceeded(f"the cached objects take more than {_MAX_OCTETS} octets", max_octets=_MAX_OCTETS)
+        self._replaced.append((slot, before))
         self._slots[slot] = value, octets
 
     def get(self, slot: int) -> Structure | None:

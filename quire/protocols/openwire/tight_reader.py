@@ -4,13 +4,14 @@ It interprets the table of fields. Quire offers the loose encoding, which costs 
 peers that are configured otherwise.
 """
 
+import functools
 from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
 from quire.errors import ProtocolViolation
 from quire.protocols.openwire.commands import WireFormatInfo
-from quire.protocols.openwire.loose_values import MAX_DEPTH, TooShort, bad_magic, null_value, too_deep, wrong_type
+from quire.protocols.openwire.loose_values import MAX_DEPTH, TooShort, null_value, read_magic, too_deep, wrong_type
 from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.modified_utf8 import decode
 from quire.protocols.openwire.received_objects import ReceivedObjects
@@ -31,6 +32,7 @@ MARSHALLED_BEFORE = (Message, WireFormatInfo)
 """What has one flag more where it is nested: whether it comes as it was marshalled before. It never does."""
 
 
+@functools.cache
 def plans(version: int) -> dict[int, Plan]:
     """The fields of each type that a version has."""
     return {
@@ -58,7 +60,7 @@ class TightReader:
             Kind.LONG: lambda types, depth: self._long(),
             Kind.STRING: lambda types, depth: self._string(),
             Kind.DATA: lambda types, depth: self._octets(self._number(_INT)) if self._flag() else None,
-            Kind.MAGIC: lambda types, depth: self._octets(8),
+            Kind.MAGIC: lambda types, depth: self._magic(),
             Kind.NESTED: self._nested,
             Kind.CACHED: self._nested if received is None else self._cached,
             Kind.ARRAY: self._array,
@@ -93,8 +95,6 @@ class TightReader:
             value = values[field.name] = self._readers[field.kind](types, depth - 1)
             if value is None and not field.nullable:
                 raise null_value(f"{kind.__name__}.{field.name}")
-            if field.kind is Kind.MAGIC and value != field.default:
-                raise bad_magic()
         return kind(**values)
 
     def _flag(self) -> bool:
@@ -123,6 +123,10 @@ class TightReader:
             raise TooShort(end)
         self._at = end
         return self._data[start:end]
+
+    def _magic(self) -> bytes:
+        magic, self._at = read_magic(self._data, self._at)
+        return magic
 
     def _string(self) -> str | None:
         if not self._flag():

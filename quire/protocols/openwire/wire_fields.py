@@ -6,13 +6,16 @@ wire, and in which versions it does. The order of the fields is their order on t
 
 import enum
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import Field, fields
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from quire.protocols.openwire.throwable import Throwable
 
 VERSIONS = range(1, 13)
 """The versions of OpenWire that there are."""
+
+MAGIC = b"ActiveMQ"
+"""What every ``WireFormatInfo`` begins with."""
 
 
 class Kind(enum.Enum):
@@ -78,6 +81,8 @@ S = TypeVar("S", bound=Structure)
 TYPES: dict[int, type[Structure]] = {}
 """The class of each type id."""
 
+_FIELDS: "dict[type[Structure], tuple[WireField, ...]]" = {}
+
 
 def structure(type_id: int, *, since: int = 1, order: tuple[str, ...] = ()) -> Callable[[type[S]], type[S]]:
     """Register a dataclass as the structure of a type id.
@@ -114,22 +119,25 @@ class WireField(NamedTuple):
 
 def wire_fields(kind: type[Structure]) -> tuple[WireField, ...]:
     """The fields of a structure in the order of the wire, for all versions."""
-    hints = get_type_hints(kind, include_extras=True)
-    found = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        inner, *marks = get_args(hints[field.name])
-        classes = [each for each in get_args(inner) or (inner,) if each is not type(None)]
-        expected = get_args(classes[0]) if get_origin(classes[0]) is list else tuple(classes)
-        found[field.name] = WireField(
-            field.name,
-            next(mark for mark in marks if isinstance(mark, Kind)),
-            type(None) in get_args(inner),
-            expected,
-            None if field.default is MISSING else field.default,
-            next((mark.version for mark in marks if isinstance(mark, Since)), VERSIONS[0]),
-            next((mark.version for mark in marks if isinstance(mark, Until)), VERSIONS[-1]),
-        )
-    return tuple(found[name] for name in kind.ORDER or found)
+    if kind not in _FIELDS:
+        hints = get_type_hints(kind, include_extras=True)
+        found = {field.name: _wire_field(field, hints[field.name]) for field in fields(kind)}  # type: ignore[arg-type]
+        _FIELDS[kind] = tuple(found[name] for name in kind.ORDER or found)
+    return _FIELDS[kind]
+
+
+def _wire_field(field: Field[Any], hint: Any) -> WireField:
+    inner, *marks = get_args(hint)
+    classes = [each for each in get_args(inner) or (inner,) if each is not type(None)]
+    return WireField(
+        field.name,
+        next(mark for mark in marks if isinstance(mark, Kind)),
+        type(None) in get_args(inner),
+        get_args(classes[0]) if get_origin(classes[0]) is list else tuple(classes),
+        field.default,
+        next((mark.version for mark in marks if isinstance(mark, Since)), VERSIONS[0]),
+        next((mark.version for mark in marks if isinstance(mark, Until)), VERSIONS[-1]),
+    )
 
 
 def type_ids(expected: tuple[type, ...], version: int) -> frozenset[int]:

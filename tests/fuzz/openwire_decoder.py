@@ -1,0 +1,269 @@
+"""Fuzz the OpenWire decoder: ``python -m tests.fuzz.openwire_decoder --seconds 60``; exits 1 on a finding.
+
+The search is guided by coverage if atheris is installed, else driven by Hypothesis. ``check`` is what must hold for any
+bytes; ``structures`` makes any structure of any version, and the property tests use it too.
+"""
+
+import argparse
+import contextlib
+import inspect
+import itertools
+import sys
+import tempfile
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase
+
+from quire.errors import QuireError
+from quire.protocols.openwire.bodies import inflate, read_text, write_text
+from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
+from quire.protocols.openwire.commands import Command, PartialCommand, WireFormatInfo
+from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
+from quire.protocols.openwire.negotiation import format_of
+from quire.protocols.openwire.primitives import read_map, read_values, write_map, write_values
+from quire.protocols.openwire.structures import BaseCommand
+from quire.protocols.openwire.throwable import StackElement, Throwable
+from quire.protocols.openwire.wire_fields import TYPES, VERSIONS, Kind, Structure, WireField, type_ids, wire_fields
+from quire.protocols.openwire.wire_format import WireFormat
+
+EXAMPLES_A_SECOND = 200
+# A frame without its size that has this many octets may still come octet by octet.
+LIMIT = 1400
+
+COMMANDS = [kind for kind in TYPES.values() if issubclass(kind, BaseCommand | WireFormatInfo | PartialCommand)]
+NUMBERS = {
+    Kind.BOOLEAN: (False, True),
+    Kind.BYTE: (0, -1, 127, -128),
+    Kind.INT: (0, 1, -1, 2**31 - 1, -(2**31)),
+    Kind.LONG: (0, 1, -1, -2, 2**16 - 1, 2**16, 2**32 - 1, 2**32, 2**63 - 1, -(2**63)),
+}
+# A lone surrogate does not come back, since it becomes U+FFFD; so there is none.
+TEXTS = ("", "a", "ID:host-1:1", "\0", "\u00e9", "\u20ac", "\U0001f600", "a\0\u07ff\u0800\uffff\U0010ffff", "x" * 100)
+
+
+def structure_of(kind: type[Structure], version: int, random: Random, stack_traces: bool = True, depth: int = 2) -> Any:
+    """A structure of a class, with random values. What the version lacks has its default."""
+    fields = [field for field in wire_fields(kind) if field.is_in(version)]
+    return kind(**{field.name: value_of(field, version, random, stack_traces, depth) for field in fields})
+
+
+def value_of(field: WireField, version: int, random: Random, stack_traces: bool, depth: int) -> Any:
+    """A random value of a field."""
+    if field.nullable and random.random() < 0.4:
+        return None
+    match field.kind:
+        case Kind.MAGIC:
+            return field.default
+        case Kind.STRING:
+            return random.choice(TEXTS)
+        case Kind.DATA:
+            return random.randbytes(random.randrange(8))
+        case Kind.THROWABLE:
+            return throwable_of(random, stack_traces, depth)
+        case Kind.NESTED | Kind.CACHED:
+            return nested_of(field, version, random, stack_traces, depth)
+        case Kind.ARRAY:
+            count = random.randrange(4)
+            return [random.choice([None, nested_of(field, version, random, stack_traces, depth)]) for _ in range(count)]
+    return random.choice(NUMBERS[field.kind])
+
+
+def nested_of(field: WireField, version: int, random: Random, stack_traces: bool, depth: int) -> Any:
+    """A structure that may be in a field; in the depth an id or a destination, or null where none of them may be."""
+    kinds: list[Any] = [TYPES[type_id] for type_id in sorted(type_ids(field.expected, version))]
+    if depth <= 0:
+        kinds = [kind for kind in kinds if kind.__hash__ is not None]
+    return structure_of(random.choice(kinds), version, random, stack_traces, depth - 1) if kinds else None
+
+
+def throwable_of(random: Random, stack_traces: bool, depth: int) -> Throwable:
+    """An exception; with a stack and a cause only where those are sent."""
+
+    def text() -> str | None:
+        return random.choice([None, *TEXTS])
+
+    if not stack_traces:
+        return Throwable(text(), text())
+    lines = range(random.randrange(3))
+    stack = tuple(StackElement(text(), text(), text(), random.choice(NUMBERS[Kind.INT])) for _ in lines)
+    return Throwable(text(), text(), stack, throwable_of(random, stack_traces, depth - 1) if depth > 0 else None)
+
+
+@st.composite
+def formats(draw: st.DrawFn) -> WireFormat:
+    """Any format of frames."""
+    return WireFormat(
+        version=draw(st.sampled_from(VERSIONS)),
+        tight=draw(st.booleans()),
+        cache_size=draw(st.sampled_from([0, 1, 3, 150])),
+        size_prefix=draw(st.booleans()),
+        stack_traces=draw(st.booleans()),
+    )
+
+
+@st.composite
+def commands(draw: st.DrawFn, format: WireFormat) -> Any:
+    """Any command that a format can say."""
+    kind = draw(st.sampled_from([kind for kind in COMMANDS if format.version >= kind.SINCE]))
+    random = Random(draw(st.integers(0, 2**32)))
+    return structure_of(kind, format.version, random, format.stack_traces)
+
+
+def encoded(format: WireFormat, sent: list[Any]) -> bytes:
+    encoder = Encoder()
+    encoder.use(format)
+    return b"".join(map(encoder.encode, sent))
+
+
+def decode(decoder: Decoder, data: bytes) -> list[Command]:
+    """Everything that is whole with some octets; what is wrong with them is left to ``fault_of``."""
+    decoder.receive(data)
+    found: list[Command] = []
+    with contextlib.suppress(QuireError):
+        while more := decoder.next_commands():
+            assert len(more) <= BATCH
+            assert not any(isinstance(command, WireFormatInfo) for command in more[:-1]), "decoded behind an info"
+            found += more
+    return found
+
+
+def fault_of(decoder: Decoder) -> QuireError | None:
+    """What was wrong with the input of a decoder that has nothing left to decode; None if nothing was."""
+    try:
+        assert decoder.next_commands() == []
+    except QuireError as fault:
+        return fault
+    return None
+
+
+def check(stream: bytes, sizes: list[int], format: WireFormat) -> None:
+    """Hold a stream to what the decoder promises for any bytes.
+
+    Args:
+        stream: what the peer sends.
+        sizes: the sizes of the chunks it comes in, over and over again.
+        format: of all its frames.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    whole, pieces = Decoder(LIMIT), Decoder(LIMIT)
+    whole.use(format)
+    pieces.use(format)
+    expected = decode(whole, stream)
+    found: list[Command] = []
+    position = 0
+    for size in itertools.cycle(sizes or [1]):
+        if position >= len(stream):
+            break
+        found += decode(pieces, stream[position : position + max(size, 1)])
+        position += max(size, 1)
+        assert pieces.buffered <= LIMIT + 4, "more is kept than the limit allows"
+    assert found == expected, "the commands depend on how the stream is cut"
+    faults = fault_of(whole), fault_of(pieces)
+    if format.size_prefix:
+        assert type(faults[0]) is type(faults[1]), "the fault depends on how the stream is cut"
+    assert (faults[0] is None) == (faults[1] is None), "whether there is a fault depends on how the stream is cut"
+    if faults[1] is None:
+        assert whole.buffered == pieces.buffered, "what is kept depends on how the stream is cut"
+    else:
+        assert not pieces.buffered, "something is kept after a fault"
+        assert not decode(pieces, encoded(format, [])), "something is decoded after a fault"
+    again = Decoder(100 * LIMIT)
+    again.use(format)
+    assert decode(again, encoded(format, expected)) == expected, "a command changes on the way"
+    for command in expected:
+        if isinstance(command, WireFormatInfo):
+            with contextlib.suppress(QuireError):
+                format_of(command)
+
+
+def check_values(data: bytes) -> None:
+    """Hold the readers of bodies and properties to it that nothing but a typed error comes out."""
+    for read, write in ((read_map, write_map), (read_values, write_values)):
+        with contextlib.suppress(QuireError):
+            once = write(read(data, typed=True))  # type: ignore[arg-type]
+            assert write(read(once, typed=True)) == once, "a value changes on the way"  # type: ignore[arg-type]
+            read(data)
+    for kind in (ActiveMQBytesMessage, ActiveMQTextMessage):
+        with contextlib.suppress(QuireError):
+            assert len(inflate(kind, data, LIMIT)) <= LIMIT
+    with contextlib.suppress(QuireError):
+        text = read_text(data)
+        assert read_text(write_text(text)) == text
+
+
+def check_bytes(data: bytes) -> None:
+    """Take the first five octets of the data for the choices, the rest for the stream, and check it."""
+    choice, version, *sizes = data[:5].ljust(2, b"\0")
+    format = WireFormat(
+        version=VERSIONS[version % len(VERSIONS)],
+        tight=bool(choice & 1),
+        cache_size=(0, 3)[choice >> 1 & 1],
+        size_prefix=not choice & 4,
+        stack_traces=bool(choice & 8),
+    )
+    check(data[5:], [size % 64 for size in sizes], format)
+    check_values(data[5:])
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> tuple[bytes, WireFormat]:
+    """A stream of frames in which some octets are others, and its format."""
+    format = draw(formats())
+    stream = bytearray(encoded(format, draw(st.lists(commands(format), max_size=3))))
+    for _ in range(draw(st.integers(0, 3))):
+        if stream:
+            place = draw(st.integers(0, len(stream) - 1))
+            stream[place : place + draw(st.integers(0, 2))] = draw(st.binary(max_size=2))
+    return bytes(stream), format
+
+
+def _fuzz_with_hypothesis(seconds: int) -> None:
+    @settings(max_examples=seconds * EXAMPLES_A_SECOND, deadline=None, database=InMemoryExampleDatabase())
+    @given(broken(), st.lists(st.integers(1, 40), max_size=4), st.binary(max_size=60))
+    def search(case: tuple[bytes, WireFormat], sizes: list[int], data: bytes) -> None:
+        stream, format = case
+        check(stream, sizes, format)
+        check_values(stream)
+        check_bytes(data)
+
+    search()
+
+
+def _fuzz_with_atheris(seconds: int) -> None:
+    atheris = import_module("atheris")
+    for name, function in list(vars(Decoder).items()):
+        if inspect.isfunction(function):
+            setattr(Decoder, name, atheris.instrument_func(function))
+    with tempfile.TemporaryDirectory() as directory:
+        corpus = Path(directory, "corpus")
+        corpus.mkdir()
+        for number, kind in enumerate(COMMANDS):
+            frame = encoded(WireFormat(), [kind()])
+            (corpus / f"{number}").write_bytes(bytes([0, 11, 5, 1, 40]) + frame)
+        limits = [f"-max_total_time={seconds}", "-error_exitcode=1", "-max_len=600", f"-artifact_prefix={directory}/"]
+        atheris.Setup([sys.argv[0], *limits, str(corpus)], check_bytes)
+        atheris.Fuzz()
+
+
+def main() -> None:
+    """Search for the time given."""
+    parser = argparse.ArgumentParser(description="Fuzz the OpenWire decoder.")
+    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
+    seconds = parser.parse_args().seconds
+    if find_spec("atheris"):
+        _fuzz_with_atheris(seconds)
+    else:
+        print("atheris is not installed: searching with Hypothesis", flush=True)
+        _fuzz_with_hypothesis(seconds)
+
+
+if __name__ == "__main__":
+    main()
