@@ -13,6 +13,7 @@ from quire.client.delivery import Delivery
 from quire.client.destinations import ClientDestination
 from quire.client.received_message import ReceivedMessage
 from quire.client.session_core import SessionCore
+from quire.client.waiting_messages import WaitingMessages
 from quire.client.wire_destinations import from_wire
 from quire.errors import IllegalState, QuireError
 from quire.protocols.openwire.commands import ConsumerControl, ConsumerInfo, MessageDispatch, MessagePull, RemoveInfo
@@ -83,9 +84,8 @@ class Consumer:
         )
         self._turn_began = session.clock.monotonic()
         self._topic_place = str(info.consumer_id) if self.destination.is_topic else None
-        self._waiting: deque[Delivery] = deque()
-        self._again: set[tuple[asyncio.TimerHandle, tuple[Delivery, ...]]] = set()
-        self._is_paused = False
+        blocks = not session.options.non_blocking_redelivery
+        self._waiting = WaitingMessages(blocks, asyncio.get_running_loop().call_later, self._wake)
         self._is_browsed = False
         self._receivers: deque[asyncio.Future[None]] = deque()
         self._is_answered = False
@@ -109,9 +109,9 @@ class Consumer:
         self._check_open()
         deadline = None if timeout is None else self._session.clock.monotonic() + timeout
         while not self.is_closed:
-            delivery = self._take()
+            delivery = self._waiting.take()
             if delivery is None:
-                is_asked = self.acks.settings.prefetch == 0 and not self._is_paused
+                is_asked = self.acks.settings.prefetch == 0 and not self._waiting.is_paused
                 if not await (self._ask(timeout, deadline) if is_asked else self._wait(deadline)):
                     return None
             elif self._is_dropped(delivery):
@@ -125,7 +125,7 @@ class Consumer:
         """Take the next message of a browse; None at its end."""
         while True:
             self._check_open()
-            delivery = self._take()
+            delivery = self._waiting.take()
             if delivery is not None:
                 return await self._deliver(delivery)
             if self._is_browsed or not await self._woken(self._session.options.request_timeout / 1000 or None):
@@ -192,7 +192,7 @@ class Consumer:
                 self._wake_all()
             return
         self._is_answered = True
-        self._waiting.append(delivery)
+        self._waiting.add(delivery)
         self._wake()
 
     def nothing_there(self) -> None:
@@ -230,11 +230,11 @@ class Consumer:
         for delivery in done.rolled_back:
             self._session.audit.rollback(self._place(delivery.message), delivery.message)
         if done.again and not self.is_closed:
-            self._deliver_again(tuple(done.again), done.delay / 1000)
+            self._waiting.come_again(done.again, done.delay / 1000)
 
     def take_for_listener(self) -> Delivery | None:
         """The next message for the listener; None if there is none at present."""
-        while (delivery := self._take()) is not None:
+        while (delivery := self._waiting.take()) is not None:
             if not self._is_dropped(delivery):
                 return delivery
         return None
@@ -281,9 +281,6 @@ class Consumer:
         """Where the audit knows a message: the copies of a composite send share one id in several queues."""
         return self._topic_place or str(message.destination)
 
-    def _take(self) -> Delivery | None:
-        return self._waiting.popleft() if self._waiting and not self._is_paused else None
-
     def _is_dropped(self, delivery: Delivery) -> bool:
         """Whether a message is not for the application: it expired, or came back too often."""
         message, settings = delivery.message, self.acks.settings
@@ -312,7 +309,7 @@ class Consumer:
         if left == 0:
             # What the socket has already is read first, and a loop of such calls lets others work.
             await asyncio.sleep(0)
-            return bool(self._waiting) and not self._is_paused
+            return bool(self._waiting)
         return await self._woken(left)
 
     async def _ask(self, timeout: float | None, deadline: float | None) -> bool:
@@ -365,35 +362,9 @@ class Consumer:
             if not receiver.done():
                 receiver.set_exception(error)
 
-    def _deliver_again(self, deliveries: tuple[Delivery, ...], delay: float) -> None:
-        is_blocking = not self._session.options.non_blocking_redelivery
-        self._is_paused = is_blocking and delay > 0
-        entry: list[tuple[asyncio.TimerHandle, tuple[Delivery, ...]]] = []
-
-        def put_back() -> None:
-            self._again.difference_update(entry)
-            if is_blocking:
-                self._is_paused = False
-                self._waiting.extendleft(reversed(deliveries))
-            else:
-                self._waiting.extend(deliveries)
-            self._wake()
-
-        if delay <= 0:
-            put_back()
-            return
-        entry.append((asyncio.get_running_loop().call_later(delay, put_back), deliveries))
-        self._again.update(entry)
-
     def _forget(self) -> None:
         """Everything here may come again: the audit must not take it for duplicates."""
-        unprocessed = [*self.acks.forget(), *self._waiting]
-        for timer, deliveries in self._again:
-            timer.cancel()
-            unprocessed += deliveries
-        self._again.clear()
-        self._waiting.clear()
-        self._is_paused = False
+        unprocessed = self.acks.forget() + self._waiting.clear()
         if not self.info.browser:
             for delivery in unprocessed:
                 self._session.audit.rollback(self._place(delivery.message), delivery.message)

@@ -1,6 +1,5 @@
 """The session: makes producers and consumers, and decides when messages are acknowledged."""
 
-import asyncio
 import itertools
 import logging
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ from quire.client.browser import Browser
 from quire.client.consumer import Consumer, Listener
 from quire.client.consumer_options import consumer_options
 from quire.client.destinations import ClientDestination, Queue, TemporaryQueue, TemporaryTopic
+from quire.client.listeners import Listeners
 from quire.client.message import Body, Message
 from quire.client.outgoing import Outgoing
 from quire.client.prefetch_policy import checked_prefetch
@@ -76,8 +76,7 @@ class Session:
         self.consumers: dict[int, Consumer] = {}
         self.producers: dict[int, Producer] = {}
         self._closing: list[Consumer] = []
-        self._listening: asyncio.Task[None] | None = None
-        self._work = asyncio.Event()
+        self._listeners = Listeners(self.consumers, owner.report)
         core.channel.send(SessionInfo(session_id=core.id))
 
     @property
@@ -279,9 +278,7 @@ class Session:
         """Close it with its consumers and producers; an open transaction is rolled back."""
         if self._core.is_closed:
             return
-        if self._listening is not None and self._listening is not asyncio.current_task():
-            self._listening.cancel()
-            await asyncio.wait((self._listening,))
+        await self._listeners.stop()
         try:
             if self._core.transaction.id is not None:
                 await self._core.transaction.rollback()
@@ -304,7 +301,7 @@ class Session:
 
     def check_no_listener(self) -> None:
         """Raise an error if a consumer has a listener: then it takes all messages of the session."""
-        if self._listening is not None:
+        if self._listeners.is_started:
             raise IllegalState("a consumer of the session has a listener: receive with another session")
 
     def close_after_transaction(self, consumer: Consumer) -> None:
@@ -318,7 +315,7 @@ class Session:
 
     def wake_listeners(self) -> None:
         """Of the consumer: it may have a message for its listener."""
-        self._work.set()
+        self._listeners.wake()
 
     def listener_failed(self, consumer: Consumer, error: Exception) -> None:
         """Of the consumer: its listener raised an error."""
@@ -355,8 +352,7 @@ class Session:
             consumer.fail(error)
         for producer in self.producers.values():
             producer.resumed()
-        if self._listening is not None:
-            self._listening.cancel()
+        self._listeners.cancel()
 
     async def _consume(
         self, destination: ClientDestination, selector: str, name: str, no_local: bool, prefetch: int | None,
@@ -397,8 +393,8 @@ class Session:
 
     async def _announce(self, consumer: Consumer, number: int) -> Consumer:
         self.consumers[number] = consumer
-        if consumer.listener is not None and self._listening is None:
-            self._listening = asyncio.get_running_loop().create_task(self._listen())
+        if consumer.listener is not None:
+            self._listeners.start()
         try:
             await self._core.channel.request(consumer.info)
         except BaseException:
@@ -410,22 +406,8 @@ class Session:
         if browser:
             return
         has_receivers = any(other.listener is None and not other.info.browser for other in self.consumers.values())
-        if (listener is None and self._listening is not None) or (listener is not None and has_receivers):
+        if (listener is None and self._listeners.is_started) or (listener is not None and has_receivers):
             raise IllegalState("consumers of one session either all have a listener or none has: use another session")
-
-    async def _listen(self) -> None:
-        """Give messages to listeners, one after the other."""
-        while True:
-            self._work.clear()
-            has_worked = False
-            for consumer in list(self.consumers.values()):
-                if not consumer.is_closed and (delivery := consumer.take_for_listener()) is not None:
-                    has_worked = True
-                    try:
-                        await consumer.listen(delivery)
-                    except QuireError as error:
-                        self._owner.report(error)
-            await asyncio.sleep(0) if has_worked else await self._work.wait()
 
     def _rolled_back(self) -> None:
         if self._core.error is None:
