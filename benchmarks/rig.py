@@ -53,7 +53,8 @@ class OwnBroker:
     def __init__(self, directory: Path, flags: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         self._log = directory / "broker.log"
         self._facts = broker_file(str(directory / "data"))
-        given = {"data": str(directory / "data"), "stomp": "127.0.0.1:0", "http": "127.0.0.1:0", **flags}
+        addresses = dict.fromkeys(("stomp", "openwire", "http"), "127.0.0.1:0")
+        given = {"data": str(directory / "data"), **addresses, **flags}
         if given.get("store") in STORES:
             given["store"] = STORES[given["store"]] % directory
         options = [part for name, value in given.items() for part in (f"--{name}", value)]

@@ -1,7 +1,7 @@
 """Every error that Quire reports: typed, with data, a stable code and an advice.
 
-``ERRORS`` is the one table that maps a code to its HTTP status and its exit code of the command line. STOMP has the
-code in the header ``message``.
+``ERRORS`` is the one table that maps a code to its HTTP status, its exit code of the command line, and the exception of
+JMS that an OpenWire client throws. STOMP has the code in the header ``message``.
 """
 
 from dataclasses import dataclass
@@ -16,20 +16,33 @@ class ErrorEntry:
     exit: int  # the exit code of the command line (0 ok, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable)
     retriable: bool  # whether the same call may succeed later without a change to it
     advice: str  # what the user can do
+    openwire: str = "JMSException"  # the class of the exception; without a package it is one of JMS
+    xa: int = -3  # the number of the XAException that answers a command of an XA transaction (XA, section 4.3): RMERR
 
+
+# Exceptions of JMS.
+_DESTINATION = "InvalidDestinationException"
+_SELECTOR = "InvalidSelectorException"
+_RESOURCES = "ResourceAllocationException"
+_ROLLED_BACK = "TransactionRolledBackException"
+_PROTOCOL = "java.io.IOException"
 
 ERRORS: dict[str, ErrorEntry] = {
-    "protocol-violation": ErrorEntry(400, 2, False, "Correct the client: it violated the protocol."),
-    "limit-exceeded": ErrorEntry(413, 4, False, "Send less, or raise the limit in the settings."),
+    "protocol-violation": ErrorEntry(400, 2, False, "Correct the client: it violated the protocol.", _PROTOCOL),
+    "limit-exceeded": ErrorEntry(413, 4, False, "Send less, or raise the limit in the settings.", _RESOURCES),
     "unsupported-version": ErrorEntry(400, 2, False, "Offer a protocol version that the broker supports."),
-    "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name."),
+    "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name.", _DESTINATION),
     "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
-    "invalid-selector": ErrorEntry(400, 2, False, "Correct the selector at the position that the text names."),
+    "invalid-selector": ErrorEntry(
+        400, 2, False, "Correct the selector at the position that the text names.", _SELECTOR
+    ),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
-    "illegal-state": ErrorEntry(409, 2, False, "Correct the order of the calls, as the text says."),
-    "access-refused": ErrorEntry(403, 4, False, "Give the right user and password, or ask for the access right."),
+    "illegal-state": ErrorEntry(409, 2, False, "Correct the order of the calls, as the text says.", "IllegalStateException"),
+    "access-refused": ErrorEntry(403, 4, False, "Give the right user and password, or ask for the access right.", "JMSSecurityException"),
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
-    "unknown-destination": ErrorEntry(404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues."),
+    "unknown-destination": ErrorEntry(
+        404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues.", _DESTINATION
+    ),
     "unknown-message": ErrorEntry(404, 3, False, "The message was consumed, moved or purged, or it expired."),
     "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists the known producers."),
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups."),
@@ -39,32 +52,49 @@ ERRORS: dict[str, ErrorEntry] = {
     "stream-replaced": ErrorEntry(
         410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with the new stream."
     ),
-    "unknown-subscription": ErrorEntry(404, 3, False, "Subscribe first; `quire durable ls` lists durable ones."),
-    "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it."),
+    "unknown-subscription": ErrorEntry(
+        404, 3, False, "Subscribe first; `quire durable ls` lists durable ones.", _DESTINATION
+    ),
+    "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it.", xa=-4),
     "too-many-destinations": ErrorEntry(
-        409, 4, False, "Delete unused destinations, enable gc_inactive_destinations, or raise the limit."
+        409, 4, False, "Delete unused destinations, enable gc_inactive_destinations, or raise the limit.", _RESOURCES
     ),
     "too-many-subscriptions": ErrorEntry(
-        409, 4, False, "Remove unused ones (`quire durable ls`, `quire group ls`), or raise the limit."
+        409, 4, False, "Remove unused ones (`quire durable ls`, `quire group ls`), or raise the limit.", _RESOURCES
     ),
     "destination-exists": ErrorEntry(409, 4, False, "Use the existing one, or delete it first."),
     "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
-    "producer-held": ErrorEntry(503, 4, True, "Consume or purge messages, free disk space, or raise the limit."),
-    "transaction-too-large": ErrorEntry(413, 4, False, "Commit smaller transactions, or raise the named limit."),
-    "transaction-timed-out": ErrorEntry(408, 4, True, "Commit sooner, or raise transaction.max_age."),
-    "transaction-rolled-back": ErrorEntry(
-        409, 4, True, "Do the work of the transaction again, in a new transaction: none of it was kept for certain."
+    "producer-held": ErrorEntry(
+        503, 4, True, "Consume or purge messages, free disk space, or raise the limit.", _RESOURCES
     ),
-    "wrong-transaction-state": ErrorEntry(409, 4, False, "The order of XA is start, work, end, prepare, one outcome."),
+    "transaction-too-large": ErrorEntry(
+        413, 4, False, "Commit smaller transactions, or raise the named limit.", _RESOURCES
+    ),
+    "transaction-timed-out": ErrorEntry(
+        408, 4, True, "Commit sooner, or raise transaction.max_age.", _ROLLED_BACK, xa=106
+    ),
+    "transaction-failed": ErrorEntry(409, 4, True, "Do it again in a new transaction.", _ROLLED_BACK, xa=100),
+    "transaction-rolled-back": ErrorEntry(
+        409, 4, True, "Do the work of the transaction again, in a new one: it was not kept, or is in doubt.", _ROLLED_BACK
+    ),
+    "wrong-transaction-state": ErrorEntry(
+        409, 4, False, "The order of XA is start, work, end, prepare, one outcome.", xa=-6
+    ),
     "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they are discarded or were never staged."),
-    "unknown-xid": ErrorEntry(404, 3, False, "It has ended or was never prepared; see `quire xa ls`."),
-    "heuristic-outcome": ErrorEntry(409, 4, False, "Compare with the other participants, then forget the transaction."),
+    "unknown-xid": ErrorEntry(404, 3, False, "It has ended or was never prepared; see `quire xa ls`.", xa=-4),
+    "heuristic-outcome": ErrorEntry(
+        409, 4, False, "Compare with the other participants, then forget the transaction.", xa=8
+    ),
     "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
-    "too-many-connections": ErrorEntry(503, 4, True, "Close connections, or raise the limit of connections."),
+    "too-many-connections": ErrorEntry(
+        503, 4, True, "Close connections, or raise the limit of connections.", _RESOURCES
+    ),
     "broker-busy": ErrorEntry(503, 4, True, "Try again later, or raise memory.limit."),
     "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
-    "store-full": ErrorEntry(507, 4, True, "Free disk space; the broker then accepts messages again by itself."),
+    "store-full": ErrorEntry(
+        507, 4, True, "Free disk space; the broker then accepts messages again by itself.", _RESOURCES
+    ),
     "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
     "store-corrupt": ErrorEntry(500, 1, False, "Stop the broker, back the store up, then run `quire store repair`."),
     "store-locked": ErrorEntry(503, 4, True, "Another broker uses this store: stop it, or use --standby."),
@@ -261,6 +291,12 @@ class TransactionRolledBack(QuireError):
     """A transaction was rolled back instead of committed, or the answer to its commit was lost."""
 
     code = "transaction-rolled-back"
+
+
+class TransactionFailed(QuireError):
+    """A send or an acknowledgement in a transaction failed, so that its commit rolled it back."""
+
+    code = "transaction-failed"
 
 
 class WrongTransactionState(QuireError):

@@ -11,7 +11,6 @@ from quire.broker.dead_letter import is_dead_letter_queue
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.scheduler import Timer
-from quire.store.base import Delivery
 
 LOOKS = 2
 """How many commits a pull that does not wait sees through: before it is given anything, a consumer that has just come
@@ -28,7 +27,7 @@ class AckType(IntEnum):
     STANDARD = 2
     """Done, and so is everything of the range."""
     REDELIVERED = 3
-    """The client delivers it again itself; it counts as a failed delivery."""
+    """The client delivers it again itself, and counts that."""
     INDIVIDUAL = 4
     """Done, this one only."""
     UNMATCHED = 5
@@ -63,9 +62,9 @@ def acknowledge(
         return
     sequences = _one(first, last) if type is AckType.INDIVIDUAL else _range(subscription, first, last)
     _check(subscription, sequences, count if transaction is None else None)
-    if type is AckType.REDELIVERED:
-        _count_redelivery(subscription, sequences)
-    elif transaction is not None and type is not AckType.EXPIRED:
+    if type is AckType.REDELIVERED:  # it stays in flight; the client counts, until it gives it back
+        return
+    if transaction is not None and type is not AckType.EXPIRED:
         transaction.acknowledge(subscription, sequences)
     else:
         _settle(subscription, type, sequences, cause)
@@ -122,16 +121,6 @@ def _extend(subscription: Subscription, first: int | None, last: int) -> None:
     _check(subscription, sequences, None)
     if subscription.source.policy.use_prefetch_extension:
         subscription.extend(sequences)
-
-
-def _count_redelivery(subscription: Subscription, sequences: list[int]) -> None:
-    for sequence in sequences:
-        message = subscription.in_flight[sequence]
-        message.redelivered = True
-        message.deliveries += 1
-        message.failures += 1
-        state = Delivery(message.deliveries, message.failures, 0, "the client redelivers it")
-        subscription.source.note_delivery(message, state)
 
 
 class Pull:

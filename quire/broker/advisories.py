@@ -5,6 +5,8 @@ only if a subscription gets it: of its topic, or a wildcard subscription. There 
 A policy decides about those that come with messages (``advisory_*``).
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -12,6 +14,7 @@ import msgspec
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.destinations import Destinations
+from quire.broker.topics.topic_subscription import TopicSubscription
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.message import Message, header_lines
@@ -19,6 +22,9 @@ from quire.settings import Policy
 
 PREFIX = "ActiveMQ.Advisory."
 """How the names of advisory topics begin."""
+
+FIRST_REPLAYED = 1 << 60
+"""Advisories that only one consumer gets are numbered from here on; those of a topic never get so far."""
 
 _KINDS = {DestinationKind.QUEUE: "Queue", DestinationKind.TOPIC: "Topic", DestinationKind.STREAM: "Stream"}
 
@@ -30,6 +36,8 @@ class Advisories:
         self._core = core
         self._destinations = destinations
         self._patterns: dict[Pattern, int] = {}
+        self._producers: Counter[Destination] = Counter()
+        self._replayed = itertools.count(FIRST_REPLAYED)
 
     def watch(self, pattern: Pattern) -> None:
         """A wildcard subscription comes: topics that it matches are made when there is something to tell."""
@@ -66,7 +74,11 @@ class Advisories:
     def _destination(self, event: str, destination: Destination, temporary: bool) -> None:
         name = ("Temp" if temporary else "") + _KINDS[destination.kind]
         if self._is_heard(name) and not is_advisory(destination):
-            self._send(name, {}, {"event": event, "destination": str(destination)})
+            self._send_content(name, self.destination_content(event, destination))
+
+    def destination_content(self, event: str, destination: Destination) -> bytes:
+        """The advisory of a destination."""
+        return self._content({}, {"event": event, "destination": str(destination)})
 
     def consumer_started(self, subscription: "Subscription", consumers: int) -> None:
         """A consumer came."""
@@ -78,10 +90,31 @@ class Advisories:
 
     def _consumer(self, event: str, subscription: "Subscription", consumers: int) -> None:
         if name := self._name("Consumer", subscription.source.destination):
-            selector = None if subscription.selector is None else subscription.selector.text
-            details = {"prefetch": subscription.prefetch, "priority": subscription.priority, "selector": selector}
-            body = {"event": event, **_of(subscription), **details, "exclusive": subscription.exclusive}
-            self._send(name, {"consumerCount": consumers, "consumerId": _id(subscription)}, body)
+            self._send_content(name, self.consumer_content(event, subscription, consumers))
+
+    def consumer_content(self, event: str, subscription: "Subscription", consumers: int) -> bytes:
+        """The advisory of a consumer."""
+        selector = None if subscription.selector is None else subscription.selector.text
+        details = {"prefetch": subscription.prefetch, "priority": subscription.priority, "selector": selector}
+        body = {"event": event, **_of(subscription), **details, "exclusive": subscription.exclusive}
+        return self._content({"consumerCount": consumers, "consumerId": _id(subscription)}, body)
+
+    def producer_started(self, session: "Session", id: str, destination: Destination) -> None:
+        """A producer that says where it sends came."""
+        self._producers[destination] += 1
+        self._producer("started", session, id, destination)
+
+    def producer_stopped(self, session: "Session", id: str, destination: Destination) -> None:
+        """A producer went."""
+        self._producers[destination] -= 1
+        self._producer("stopped", session, id, destination)
+        if not self._producers[destination]:
+            del self._producers[destination]
+
+    def _producer(self, event: str, session: "Session", id: str, destination: Destination) -> None:
+        if name := self._name("Producer", destination):
+            body = {"event": event, "connection": session.name, "producer": id, "destination": str(destination)}
+            self._send(name, {"producerCount": self._producers[destination]}, body)
 
     # Consumers and limits that are in trouble.
 
@@ -155,15 +188,25 @@ class Advisories:
         self._send(name, {**about, **headers}, {**facts, **body})
 
     def _send(self, name: str, headers: Mapping[str, object], body: Mapping[str, object]) -> None:
+        self._send_content(name, self._content(headers, body))
+
+    def _content(self, headers: Mapping[str, object], body: Mapping[str, object]) -> bytes:
         core = self._core
         lines = {"type": "Advisory", "content-type": "application/json"}
         lines |= {"originBrokerName": core.settings.broker.name}
         lines |= {header: str(value) for header, value in headers.items()}
         start = b"%b%d\ntimestamp:%d\n" % (core.id_prefix, core.next_message_id(), core.clock.now_ms())
-        content = start + header_lines(lines) + b"\n" + msgspec.json.encode(body)
-        with core.limits.own_work():
+        return start + header_lines(lines) + b"\n" + msgspec.json.encode(body)
+
+    def _send_content(self, name: str, content: bytes) -> None:
+        with self._core.limits.own_work():
             topic = self._destinations.topic(PREFIX + name)
         topic.send(content, persistent=False)
+
+    def replay(self, source: TopicSubscription, contents: list[bytes]) -> None:
+        """Tell one consumer of advisories what is there already."""
+        messages = [Message(next(self._replayed), content, persistent=False) for content in contents]
+        source.offer(messages, {})
 
 
 def is_advisory(destination: Destination) -> bool:

@@ -21,6 +21,7 @@ _FLAGS = {
     "data": ("store.data", "DIR"),
     "store": ("store.url", "URL"),
     "stomp": ("stomp.address", "HOST:PORT"),
+    "openwire": ("openwire.address", "HOST:PORT"),
     "http": ("http.address", "HOST:PORT"),
     "memory_limit": ("memory.limit", "SIZE"),
     "sync": ("store.sync", "always|interval|never"),

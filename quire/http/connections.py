@@ -3,7 +3,7 @@
 import msgspec
 
 from quire.http.endpoint import Call, listing
-from quire.server.stomp.stomp_session import StompSession
+from quire.server.connected_session import ConnectedSession
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -23,10 +23,10 @@ class Connection(msgspec.Struct, frozen=True):
     writable: bool
 
 
-def _described(session: StompSession, now: int) -> Connection:
-    subscriptions = session.consumers.subscriptions.values()
+def _described(session: ConnectedSession, now: int) -> Connection:
+    subscriptions = session.subscriptions.values()
     return Connection(
-        address=session.name, client_id=session.client_id, protocol=f"stomp {session.version}",
+        address=session.name, client_id=session.client_id, protocol=session.protocol,
         connected_seconds=max(now - session.connected_at, 0) / 1000,
         destinations=sorted({str(subscription.source.destination) for subscription in subscriptions}),
         in_flight=sum(len(subscription.in_flight) for subscription in subscriptions), held=session.held,

@@ -56,9 +56,9 @@ async def _main(service: Service, standby: bool) -> None:
 
 def _announce(service: Service, file: Path) -> None:
     """Say where it listens, to people and in a file that the command line reads."""
-    pid, stomp, http = os.getpid(), service.stomp_address, service.http_address
+    pid, stomp, openwire, http = os.getpid(), service.stomp_address, service.openwire_address, service.http_address
     try:
-        _write(file, json.dumps({"pid": pid, "stomp": stomp, "http": http}))
+        _write(file, json.dumps({"pid": pid, "stomp": stomp, "openwire": openwire, "http": http}))
     except OSError as error:
         text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
         event("broker.unannounced", text, logging.WARNING, path=str(file))
@@ -67,9 +67,10 @@ def _announce(service: Service, file: Path) -> None:
     event(
         "broker.started",
         f"Quire {__version__} is running.\n"
-        f"  STOMP  {stomp}\n"
-        f"  HTTP   http://{http}\n"
-        f"  store  {service.store_url} ({len(broker.queues)} queues, {messages} messages)\n"
+        f"  STOMP     {stomp}\n"
+        f"  OpenWire  {openwire}\n"
+        f"  HTTP      http://{http}\n"
+        f"  store     {service.store_url} ({len(broker.queues)} queues, {messages} messages)\n"
         "Ctrl-C stops it.",
         version=__version__,
         store=service.store_url,
@@ -77,6 +78,7 @@ def _announce(service: Service, file: Path) -> None:
         messages=messages,
         pid=pid,
         stomp=stomp,
+        openwire=openwire,
         http=http,
     )
 

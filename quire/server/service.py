@@ -19,9 +19,12 @@ from quire.cursors.spool import Spool
 from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
 from quire.logs import event
 from quire.scheduler import Scheduler
+from quire.server.client_transport import ClientTransport
+from quire.server.connected_session import ConnectedSession
 from quire.server.garbage import GarbageCollection
-from quire.server.stomp.stomp_session import StompSession
-from quire.server.stomp.stomp_transport import StompTransport
+from quire.server.openwire.openwire_doors import OpenWireDoors
+from quire.server.protocol_doors import ProtocolDoors
+from quire.server.stomp.stomp_doors import StompDoors
 from quire.settings import Settings, split_address
 from quire.store.base import Store, Sync, WriteBatch
 from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
@@ -54,25 +57,30 @@ class HttpServer(Protocol):
 
 
 class Service:
-    """One broker process."""
+    """One broker process.
+
+    Args:
+        tunes_collector: whether Python's collector of cycles is set for a broker; not in a process of others.
+    """
 
     broker: Broker
 
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
-        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes,
+        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes, tunes_collector: bool = True,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
         self.store_url = shown(store.url)
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
-        self.connections: dict[StompTransport, StompSession] = {}
-        self.stomp_address = self.http_address = ""  # host:port, once they are open
+        self.connections: dict[ClientTransport, ConnectedSession] = {}
+        self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
         self._http = http
         self._reload = reload
         self._probe = probe
+        self._tunes_collector = tunes_collector
         self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
@@ -94,7 +102,7 @@ class Service:
                 return
 
     async def start(self, opened: Callable[[], None] = lambda: None) -> None:
-        """Open the store and the ports: first HTTP, then STOMP; between them ``opened`` is called."""
+        """Open the store and the ports: first HTTP, then those of clients; between them ``opened`` is called."""
         loop = self._loop = asyncio.get_running_loop()
         self._use_disk(HoldCause.STORE_DISK, self.store)
         report = migrations.prepare(self.store.url)
@@ -112,17 +120,23 @@ class Service:
         self.broker.disks.watch(self._disks)
         self._writer.start()
         http_listener = _listen(self.settings.http.address) if self._http else None
-        listener = _listen(self.settings.stomp.address)
-        self.stomp_address = _address(listener)
+        stomp, openwire = _listen(self.settings.stomp.address), _listen(self.settings.openwire.address)
+        self.stomp_address, self.openwire_address = _address(stomp), _address(openwire)
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
-        self._garbage.start()
+        if self._tunes_collector:
+            self._garbage.start()
         self._tick()
         if self._http and http_listener:
             self.http_address = _address(http_listener)
             await self._http.start(self, http_listener)
         opened()
-        self._server = await loop.create_server(
-            lambda: StompTransport(self.broker, self.connections), sock=listener, backlog=BACKLOG
+        self._servers = [
+            await self._serve(StompDoors(self.broker), stomp), await self._serve(OpenWireDoors(self.broker), openwire)
+        ]  # fmt: skip
+
+    async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
+        return await self._loop.create_server(
+            lambda: ClientTransport(self.broker, doors, self.connections), sock=listener, backlog=BACKLOG
         )
 
     def _turn_soon(self) -> None:
@@ -236,7 +250,8 @@ class Service:
 
     async def stop(self) -> None:
         """Close the ports, finish what was read, say good-bye, and leave a store that needs no recovery."""
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for transport in list(self.connections):
             transport.pause_reading("stopping")
         await self._commit()
@@ -249,7 +264,8 @@ class Service:
         self.broker.stop()
         await self._commit()
         self._ticking.cancel()
-        self._garbage.stop()
+        if self._tunes_collector:
+            self._garbage.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
         self.broker.core.spool.close()
 

@@ -96,6 +96,21 @@ class StompSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenWireSettings:
+    """Section ``openwire``."""
+
+    address: str = _key("127.0.0.1:61616", ADDRESS, "The address for OpenWire clients: those of ActiveMQ, and JMS.")
+    max_connections: int = _key(10_000, count(1), "How many clients may be connected at once.")
+    connect_timeout: float = _key(30.0, duration(0.001), "How long a new connection may take to send ConnectionInfo.")
+    max_frame_size: int = _key(100 * 2**20, size(1), "The maximum size of a frame: a message with its properties.")
+    max_inactivity: float = _key(
+        30.0,
+        duration(0.0),
+        "How long a client may be silent before it is disconnected, if it agrees (`wireFormat.maxInactivityDuration`).",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class HttpSettings:
     """Section ``http``."""
 
@@ -188,6 +203,7 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     stomp: StompSettings = field(default_factory=StompSettings)
+    openwire: OpenWireSettings = field(default_factory=OpenWireSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     bulk: BulkSettings = field(default_factory=BulkSettings)
     producer: ProducerSettings = field(default_factory=ProducerSettings)
@@ -204,6 +220,7 @@ SECTIONS: dict[str, Any] = {
     "memory": MemorySettings,
     "spool": SpoolSettings,
     "stomp": StompSettings,
+    "openwire": OpenWireSettings,
     "http": HttpSettings,
     "bulk": BulkSettings,
     "producer": ProducerSettings,

@@ -52,7 +52,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     """
     found = explain(file, environ, flags)
     values = {setting.key: setting.value for setting in found}
-    for key in ("stomp.address", "http.address", "bulk.address"):
+    for key in ("stomp.address", "openwire.address", "http.address", "bulk.address"):
         if not values["insecure"] and not _is_loopback(values[key]):
             raise InsecureAddress(
                 f"{key} = {values[key]} is not loopback, and no users are configured", key=key, address=values[key]

@@ -26,6 +26,7 @@ def main() -> int:
         "store.data": options.data,
         "store.sync": options.sync,
         "stomp.address": options.stomp,
+        "openwire.address": options.openwire,
     }
 
     def wrap(store: Store) -> Store:
@@ -49,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--store", metavar="URL", help="as of `quire broker start`")
     parser.add_argument("--data", metavar="DIRECTORY", help="as of `quire broker start`")
     parser.add_argument("--sync", metavar="WHEN", help="as the setting store.sync")
-    parser.add_argument("--stomp", metavar="HOST:PORT", help="as of `quire broker start`")
+    for protocol in ("stomp", "openwire"):
+        parser.add_argument(f"--{protocol}", metavar="HOST:PORT", help="as of `quire broker start`")
     return parser
 
 

@@ -13,7 +13,7 @@ import quire
 from quire.clock import SystemClock
 from quire.server.service import Service
 from quire.settings import Settings
-from quire.settings.keys import StompSettings, StoreSettings
+from quire.settings.keys import OpenWireSettings, StompSettings, StoreSettings
 from quire.store.base import Sync
 from quire.store.urls import store_for_url
 
@@ -121,7 +121,10 @@ async def _one_message(service: Service, producer: _Client, consumer: _Client, h
 
 
 async def _walks(directory: Path, tracer: Tracer) -> tuple[Walk, Walk]:
-    settings = Settings(store=StoreSettings(data=str(directory)), stomp=StompSettings(address="127.0.0.1:0"))
+    settings = Settings(
+        store=StoreSettings(data=str(directory)), stomp=StompSettings(address="127.0.0.1:0"),
+        openwire=OpenWireSettings(address="127.0.0.1:0"),
+    )  # fmt: skip
     store = store_for_url((directory / "store").as_uri().replace("file:", "lmdb:", 1), Sync.NEVER)
     service = Service(settings, store, clock=_SlowClock())
     await service.take_store(standby=False)

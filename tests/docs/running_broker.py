@@ -29,7 +29,7 @@ def running_broker(directory: Path) -> Iterator[RunningBroker]:
     """
     log_path = directory / "broker.log"
     command = [str(Path(sys.executable).parent / "quire"), "broker", "start", "--data", "data"]
-    command += ["--stomp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    command += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     with log_path.open("wb") as log, subprocess.Popen(command, cwd=directory, stdout=log, stderr=log) as process:
         try:
             yield _wait_until_it_listens(process, directory / "data" / "broker.json", log_path)

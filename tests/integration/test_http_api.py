@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 LIMIT = 30.0
 """How long a broker may take to start or to stop, in seconds."""
 
+ADDRESSES = ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+
 
 class Broker:
     """A broker process on free ports."""
@@ -30,7 +32,7 @@ class Broker:
     def __init__(self, data: Path) -> None:
         self.data = data
         program = "from quire.cli.main import main; main()"
-        arguments = ["broker", "start", "--data", str(data), "--stomp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        arguments = ["broker", "start", "--data", str(data), *ADDRESSES]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         with data.with_suffix(".log").open("wb") as log:
             command = [sys.executable, "-c", program, *arguments]

@@ -23,7 +23,8 @@ def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]
     file = tmp_path / "quire.toml"
     file.write_text("[policy]\nmemory_limit = 0\n")
     data = tmp_path / "data"
-    flags = ["--data", str(data), "--stomp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", str(file)]
+    flags = ["--data", str(data), "--config", str(file)]
+    flags += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "broker", "start", *flags], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     )

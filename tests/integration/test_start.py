@@ -45,7 +45,7 @@ def test_http_opens_first_and_stomp_answers_when_all_is_announced(tmp_path: Path
     async def main() -> list[str]:
         http = SlowHttp()
         free = {"address": "127.0.0.1:0"}
-        local = settings(store={"data": str(tmp_path)}, stomp=free, http=free)
+        local = settings(store={"data": str(tmp_path)}, stomp=free, openwire=free, http=free)
         service = Service(local, store_for_url("memory:", Sync.NEVER), http)
         await service.start(lambda: http.log.append("announced"))
         reader, writer = await asyncio.open_connection(*split_address(service.stomp_address))

@@ -90,7 +90,7 @@ class Core:
         self.limits = Limits(settings.broker)
         self.flow = ProducerFlow(clock, scheduler, settings.producer.hold_limit, self.is_over)
         self.stored_bytes = self.open_bytes = self.transaction_bytes = self.staged_bytes = self.partial_bytes = 0
-        self.partial_limit = settings.memory.limit + settings.stomp.max_body
+        self.partial_limit = settings.memory.limit + max(settings.stomp.max_body, settings.openwire.max_frame_size)
         self.open = Commit(1)
         self.committing: Commit | None = None
         self.commits_done = self.ended = 0

@@ -310,6 +310,17 @@ class LaneDispatch:
         self.commits.list()
         self.wake()
 
+    def give_back(self, messages: list[Message]) -> None:
+        """Take messages back that were given out and that no application has seen: nothing is counted or flagged."""
+        if self.ledger is not None:
+            self.ledger.came_back(messages)
+        self.dispatcher.groups.settled(messages)
+        for message in messages:
+            if message.expiration and not message.stored:
+                self.note_expiry(message.expiration)
+        self._redelivery.take_unseen(messages)
+        self.wake()
+
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries, with the open commit."""
         self.commits.note_delivery(message, state)

@@ -70,6 +70,12 @@ class Redelivery:
             self._queue.commits.note_delivery(message, state)
         self._return(messages)
 
+    def take_unseen(self, messages: list[Message]) -> None:
+        """Take messages back that no application has seen."""
+        for message in messages:
+            message.not_before = 0
+        self._return(messages)
+
     def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
         """The time before which a message that failed is not delivered again."""
         if delay_ms is None and (delays := self._queue.retry_delays) is not None:

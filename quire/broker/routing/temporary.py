@@ -7,6 +7,7 @@ connection itself may consume it. (ActiveMQ's rules and words.)
 
 import itertools
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 
 from quire.broker.core.commit import Commit
@@ -133,28 +134,51 @@ class Temporaries:
     def __init__(self, core: Core) -> None:
         self.queues: dict[str, TemporaryQueue] = {}
         self.topics: dict[str, TemporaryTopic] = {}
+        self._by_lane: dict[int, TemporaryQueue] = {}
         self.dropped = 0
         self._core = core
         self._run = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         core.limits.count_destinations(lambda: len(self.queues) + len(self.topics))
 
-    def create(self, kind: DestinationKind) -> Address:
-        """Make a temporary destination."""
+    def create(self, kind: DestinationKind, name: str = "") -> Address:
+        """Make a temporary destination.
+
+        Args:
+            name: the one that a client of OpenWire chose; without one the broker makes it up.
+        """
         self._core.limits.check_destinations()
         number = next(self._numbers)
-        name = f"{self._run}-{number}"
+        name = name or f"{self._run}-{number}"
         stored = StoredDestination(FIRST_LANE + number, kind, name, {}, (FIRST_LANE + number,))
         self._core.advisories.destination_created(Destination(kind, name), temporary=True)
         if kind is DestinationKind.QUEUE:
-            self.queues[name] = TemporaryQueue(self._core, stored, self)
+            self.queues[name] = self._by_lane[FIRST_LANE + number] = TemporaryQueue(self._core, stored, self)
         else:
             self.topics[name] = TemporaryTopic(self._core, stored, self)
         return Address(kind, name, Scope.REMOTE)
 
     def queue_of(self, lane: int) -> TemporaryQueue | None:
         """The temporary queue that a lane belongs to."""
-        return self.queues.get(f"{self._run}-{lane - FIRST_LANE}")
+        return self._by_lane.get(lane)
+
+    def find(self, address: Address) -> TemporaryQueue | TemporaryTopic:
+        """A temporary destination.
+
+        Raises:
+            InvalidDestination: it is gone, or was never there.
+        """
+        named: Mapping[str, TemporaryQueue | TemporaryTopic] = self.topics
+        if address.kind is DestinationKind.QUEUE:
+            named = self.queues
+        if (found := named.get(address.name)) is None:
+            text = f"the temporary destination {str(address)[:100]!r} does not exist"
+            raise InvalidDestination(text, destination=str(address)[:100])
+        return found
+
+    def all(self, kind: DestinationKind) -> list[Destination]:
+        """All temporary queues, or all temporary topics."""
+        return [Destination(kind, name) for name in (self.queues if kind is DestinationKind.QUEUE else self.topics)]
 
     def is_there(self, destination: TemporaryQueue | TemporaryTopic) -> bool:
         """Whether a temporary destination was not deleted."""
@@ -181,7 +205,7 @@ class Temporaries:
         core, queue = self._core, self.queues[address.name]
         for subscription in list(queue.subscriptions):
             subscription.leave_now()
-        del self.queues[address.name]
+        del self.queues[address.name], self._by_lane[queue.lanes[0].id]
         queue.is_deleted = True
         core.dispatch.forget(queue)
         core.charge_stored(-queue.bytes)

@@ -17,15 +17,25 @@ from quire.message import Message
 
 
 class Sending(Protocol):
-    """How a message is sent, as a session understood it: a STOMP ``Route`` say."""
+    """How a message is sent, as a session understood it: a STOMP ``Route`` say.
 
-    destination: str
-    target: "Target"
-    expiration: int
-    priority: int
-    persistent: bool
-    producer: str | None
-    producer_sequence: int
+    Attributes, all as ``HeldSend`` has them, and ``target``: what takes the message.
+    """
+
+    @property
+    def destination(self) -> str: ...
+    @property
+    def target(self) -> "Target": ...
+    @property
+    def expiration(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def persistent(self) -> bool: ...
+    @property
+    def producer(self) -> str | None: ...
+    @property
+    def producer_sequence(self) -> int: ...
 
 
 class HeldSend(NamedTuple):

@@ -79,6 +79,11 @@ class XaBranch:
         return self._transaction
 
     @property
+    def unprepared(self) -> Transaction | None:
+        """What was done in it, as long as it is not prepared."""
+        return self._transaction
+
+    @property
     def prepared(self) -> PreparedTransaction:
         """What was prepared; it must be."""
         assert self._prepared is not None
@@ -145,10 +150,17 @@ class XaBranch:
             self.prepared.commit()
             self._change(XaState.COMMITTING)
 
-    def roll_back(self) -> None:
-        """Roll it back; what was prepared with the open commit, and like a commit until it succeeds."""
+    def roll_back(self, *, redelivered_by_client: bool = False) -> None:
+        """Roll it back; what was prepared with the open commit, and like a commit until it succeeds.
+
+        Args:
+            redelivered_by_client: whether what was acknowledged in it, and not prepared, stays in flight, because the
+                client delivers it again itself.
+        """
         if not self.is_prepared:
-            if self._transaction is not None:
+            if self._transaction is not None and redelivered_by_client:
+                self._transaction.abandon()
+            elif self._transaction is not None:
                 self._transaction.roll_back()
             self._registry.remove(self)
         elif self._may_settle(XaState.ROLLING_BACK):

@@ -1,25 +1,12 @@
-"""A STOMP client's session as its consumers, transactions and heart-beats see it."""
+"""A STOMP client's session as its consumers and transactions see it."""
 
-from abc import abstractmethod
-
-from quire.broker.core.subscription import Session
 from quire.broker.routing.own_temporaries import OwnTemporaries
 from quire.protocols.stomp.versions import Version
+from quire.server.connected_session import ConnectedSession
 
 
-class ClientSession(Session):
+class ClientSession(ConnectedSession):
     """One client."""
 
     version: Version
-    client_id: str | None
     temporaries: OwnTemporaries
-    held: bool  # whether its input waits, for room or for its turn
-
-    @property
-    @abstractmethod
-    def unread(self) -> int:
-        """How many octets have come that are not read because reading is paused."""
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Have something written at the end of the turn."""

@@ -6,38 +6,28 @@ table of handlers.
 """
 
 from collections.abc import Callable
-from itertools import groupby
 
 from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.broker.routing.own_temporaries import OwnTemporaries
-from quire.errors import ConnectionTimeout, InvalidHeader, LimitExceeded, QuireError
+from quire.errors import ConnectionTimeout, InvalidHeader, QuireError
 from quire.message import Message
 from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
 from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
 from quire.protocols.stomp.frames import AckRun, Head
 from quire.protocols.stomp.states import State, check_required, next_state
 from quire.protocols.stomp.versions import Version, heart_beat, negotiate
+from quire.server.connected_session import OUTPUT_LIMIT
 from quire.server.connection import Connection
+from quire.server.heart_beat import HeartBeat
 from quire.server.stomp.acknowledgements import Acknowledgements
 from quire.server.stomp.client_session import ClientSession
-from quire.server.stomp.heart_beat import HeartBeat
 from quire.server.stomp.message_frames import marker
 from quire.server.stomp.stomp_consumers import PULL, StompConsumers
 from quire.server.stomp.stomp_rejection import read_rejection
 from quire.server.stomp.stomp_sends import StompSends
 from quire.server.stomp.stomp_transactions import StompTransactions
-
-OUTPUT_LIMIT = 256 * 1024
-"""With more output than this gathered, nothing more is dispatched to the connection until it is written."""
-
-INPUT_BUDGET = 0.01
-"""How long the frames of one connection are taken in one turn, in seconds. The time is looked at after each batch of
-the decoder's events, and after each frame that is more than a plain SEND or ACK."""
-
-LARGE = 1 << 20
-"""Pieces of output with more bytes than this are written by themselves."""
 
 GOODBYE_AGAIN = 0.1
 """After how many seconds a client that leaves while the store fails is looked at again."""
@@ -49,30 +39,21 @@ MIN_HEART_BEAT = 1000
 class StompSession(ClientSession):
     """One client."""
 
+    batch = BATCH
+
     def __init__(self, broker: Broker, connection: Connection) -> None:
         settings = broker.core.settings.stomp
-        self.name = connection.peer
+        self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
+        super().__init__(broker, connection, self._decoder)
         self.version = Version.V1_2
-        self.connected_at = broker.core.clock.now_ms()
         self.temporaries = OwnTemporaries(broker.routing.temporaries)
         self.consumers = StompConsumers(broker, self)
-        self.client_id: str | None = None
-        self.held = False
-        self._broker = broker
-        self._core = broker.core
-        self._connection = connection
-        self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
         self._state = State.CONNECTING
         self._table = self.consumers.table
         self._acknowledgements = Acknowledgements(self._table)
         self._transactions = StompTransactions(broker, self, self._table.rolled_back)
         self._sends = StompSends(broker, self, self._transactions)
-        self._output: list[bytes] = []
-        self._output_size = 0
-        self._waiting: list[Event] = []
-        self._partial = 0
         self._has_connected = False
-        self._heart_beat: HeartBeat | None = None
         self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
         consumers, transactions = self.consumers, self._transactions
         self._handlers: dict[bytes, Callable[[Head], None]] = {
@@ -83,60 +64,20 @@ class StompSession(ClientSession):
         }  # fmt: skip
 
     @property
-    def unread(self) -> int:
-        """How many octets have come that are not read because reading is paused."""
-        return self._connection.unread
+    def protocol(self) -> str:
+        """What it speaks, with the version."""
+        return f"stomp {self.version}"
+
+    @property
+    def subscriptions(self) -> dict[int, Subscription]:
+        """Its subscriptions of the core, by number."""
+        return self._table.subscriptions
 
     # Input.
 
-    def receive(self, data: bytes) -> None:
-        """Take what came over the connection."""
-        if self._heart_beat:
-            self._heart_beat.received()
-        self._decoder.receive(data)
-        if not self.held:
-            self._take_input()
-
-    def _take_input(self) -> None:
-        """Do what frames say until nothing is left, it has to wait, or the time of this turn is over."""
-        clock = self._core.clock
-        end = clock.monotonic() + INPUT_BUDGET
-        while True:
-            try:
-                events = self._waiting or self._decoder.next_events()
-            except QuireError as fault:
-                self.fail(fault)
-                return
-            if not events:
-                break
-            self._waiting = []
-            self._process(events, end)
-            if self.held or self._state is State.CLOSED:
-                return
-            if len(events) == BATCH and clock.monotonic() > end:
-                self._put_off([])
-                return
-        self._count_partial()
-
-    def _count_partial(self) -> None:
-        """Unfinished frames of all connections together are bounded, or many slow senders could fill the memory."""
-        core, buffered = self._core, self._decoder.buffered
-        grown, self._partial = buffered - self._partial, buffered
-        if grown and core.charge_partial(grown):
-            held, limit = core.partial_bytes, core.partial_limit
-            self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
-
-    def resume(self) -> None:
-        """Go on with the input that waited."""
-        self.held = False
-        self._connection.resume_reading("held")
-        self._take_input()
-
-    def _wait(self, events: list[Event]) -> None:
-        """Take no more input until ``resume``; these events come first then."""
-        self._waiting = events
-        self.held = True
-        self._connection.pause_reading("held")
+    def _next_input(self) -> list[Event]:
+        """The next events of the decoder."""
+        return self._decoder.next_events()
 
     # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
     def _process(self, events: list[Event], end: float) -> None:  # noqa: C901
@@ -199,16 +140,6 @@ class StompSession(ClientSession):
             return False
         return True
 
-    def _put_off(self, events: list[Event]) -> None:
-        """Go on with the input in the next turn: others are to have their turn too."""
-        self._wait(events)
-        self._core.steps.add(self._go_on, "input that was put off", stores=False)
-
-    def _go_on(self) -> bool:
-        if self.held:  # else the connection is gone
-            self.resume()
-        return False
-
     def _other(self, head: Head, receipt: bytes | None, body: bytes | bytearray, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""
         self._state = next_state(self._state, head.command)
@@ -234,12 +165,6 @@ class StompSession(ClientSession):
 
     # Output.
 
-    def write(self, data: bytes) -> None:
-        """Have something written at the end of the turn."""
-        self._output.append(data)
-        self._output_size += len(data)
-        self._core.unwritten(self)
-
     def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Write messages to a consumer."""
         self._output += self._table.consumers[subscription.number].frames(subscription, messages, extra)
@@ -250,7 +175,7 @@ class StompSession(ClientSession):
 
     def confirmed(self, receipts: list[bytes]) -> None:
         """Write receipts."""
-        if self._state is State.CLOSED:
+        if self.is_closed:
             return
         self.write(encode_receipts(receipts))
 
@@ -258,23 +183,9 @@ class StompSession(ClientSession):
         """Say that a pull ended without a message: a MESSAGE frame without one, marked by a header."""
         self.write(marker(subscription, b"pull:end\n", self.version))
 
-    def flush(self) -> None:
-        """Write what has gathered, in one write."""
-        output, self._output, size, self._output_size = self._output, [], self._output_size, 0
-        if size > LARGE:  # a large message is not copied once more
-            for is_large, pieces in groupby(output, lambda piece: len(piece) > LARGE):
-                for data in pieces if is_large else [b"".join(pieces)]:
-                    self._connection.write(data)
-        elif output:
-            self._connection.write(b"".join(output))
-        if not self.writable and self._connection.is_writable and self._state is not State.CLOSED:
-            self.output_drained()
-
-    def output_drained(self) -> None:
-        """The transport takes output again."""
-        self.writable = True
+    def _wake_consumers(self) -> None:
+        """The connection takes output again."""
         self.consumers.wake()
-        self._core.ask_turn()
 
     # A connection's life.
 
@@ -296,7 +207,8 @@ class StompSession(ClientSession):
         self._has_connected = True
         self._broker.advisories.connection_started(self, self.client_id)
         if can_send or wants:
-            self._heart_beat = HeartBeat(self._broker, self, wants / 1000, can_send / 1000)
+            patience = can_send / 1000 * self._core.settings.stomp.heart_beat_grace
+            self._heart_beat = HeartBeat(self._core, self, b"\n", wants / 1000, patience)
 
     def _connect_timed_out(self) -> None:
         seconds = self._core.settings.stomp.connect_timeout
@@ -309,7 +221,7 @@ class StompSession(ClientSession):
     def _goodbye(self) -> None:
         """Everything the client sent is durable, and its receipts are written; or it is tried again."""
         broker = self._broker
-        if broker.core.store_error is not None and self._state is not State.CLOSED:
+        if broker.core.store_error is not None and not self.is_closed:
             # Not at once: commits without anything to store end at once, and this would go on without end.
             broker.core.scheduler.call_later(GOODBYE_AGAIN, lambda: broker.core.after_commit(self._goodbye))
             return
@@ -318,7 +230,7 @@ class StompSession(ClientSession):
 
     def fail(self, error: QuireError, receipt: bytes | None = None) -> None:
         """Tell the client what went wrong and close."""
-        if self._state is not State.CLOSED:
+        if not self.is_closed:
             self.write(error_frame(error, self.version, receipt))
             self.flush()
             self._connection.close()
@@ -331,16 +243,9 @@ class StompSession(ClientSession):
 
     def closed(self) -> None:
         """The connection is gone, with or without a DISCONNECT before."""
-        self._core.connection_ended()
+        super().closed()
         self._state = State.CLOSED
-        self.writable = False
         self._connect_timer.cancel()
-        if self._heart_beat:
-            self._heart_beat.stop()
-        self._waiting = []
-        self.held = False
-        self._core.charge_partial(-self._partial)
-        self._partial = 0
         self._leave("the consumer's connection was lost", lost=True)
         if self._has_connected:
             self._has_connected = False

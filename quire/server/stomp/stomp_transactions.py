@@ -1,11 +1,9 @@
 """The local transactions of one STOMP connection, by name: BEGIN, COMMIT, ABORT."""
 
-from functools import partial
-
 from quire.broker.broker import Broker
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.broker.transactions.transaction import Transaction
-from quire.errors import LimitExceeded, StoreError, UnknownTransaction
+from quire.errors import LimitExceeded, UnknownTransaction
 from quire.protocols.stomp.frames import Head
 from quire.server.stomp.client_session import ClientSession
 
@@ -45,22 +43,7 @@ class StompTransactions:
 
     def must_gather(self, head: Head) -> bool:
         """Whether a COMMIT has to wait until what it is about is found: it is much, and found in steps."""
-        transaction = self.named(head.headers["transaction"])
-        if not transaction.gather():
-            return False
-        self._broker.core.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
-        return True
-
-    def _gather(self, transaction: Transaction) -> bool:
-        if not self._session.held:  # the connection is gone, and the transaction with it
-            return False
-        try:
-            if transaction.gather():
-                return True
-        except StoreError:  # the COMMIT, which tries it again, fails as others do
-            pass
-        self._session.resume()
-        return False
+        return self._session.must_gather(self.named(head.headers["transaction"]))
 
     def commit(self, head: Head) -> None:
         """A COMMIT frame."""

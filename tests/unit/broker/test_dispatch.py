@@ -1,7 +1,7 @@
 """Who gets which message: round robin, prefetch, priority, exclusive consumers, one order."""
 
 from quire.cursors.queue_cursor import PAGE_BYTES
-from quire.server.stomp.stomp_session import OUTPUT_LIMIT
+from quire.server.connected_session import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore
 from quire.testing.stepped import SteppedBroker

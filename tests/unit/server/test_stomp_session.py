@@ -3,7 +3,7 @@
 import pytest
 
 from quire.clock import ManualClock
-from quire.server.stomp.stomp_session import INPUT_BUDGET
+from quire.server.connected_session import INPUT_BUDGET
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, numbers, settings
 
@@ -164,7 +164,8 @@ UNFINISHED = b"SEND\ndestination:/queue/q\nreceipt:r\n\n" + b"x" * 1000
 
 def short_of_memory() -> SteppedBroker:
     """A broker that takes three unfinished frames, and not four."""
-    stepped = SteppedBroker(settings(memory={"limit": 1500}, stomp={"max_body": 2000}))
+    limited = settings(memory={"limit": 1500}, stomp={"max_body": 2000}, openwire={"max_frame_size": 2000})
+    stepped = SteppedBroker(limited)
     assert stepped.broker.core.partial_limit == 3500
     return stepped
 

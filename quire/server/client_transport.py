@@ -1,4 +1,4 @@
-"""The asyncio transport of STOMP: bytes in, bytes out, and when to stop reading."""
+"""The asyncio transport of a client: bytes in, bytes out, and when to stop reading."""
 
 import asyncio
 import fcntl
@@ -8,9 +8,8 @@ from typing import cast
 
 from quire.broker.broker import Broker
 from quire.errors import BrokerStopping, TooManyConnections
-from quire.protocols.stomp.encoder import error_frame
-from quire.protocols.stomp.versions import Version
-from quire.server.stomp.stomp_session import StompSession
+from quire.server.connected_session import ConnectedSession
+from quire.server.protocol_doors import ProtocolDoors
 
 WRITE_HIGH_WATER = 512 * 1024
 """With more output than this waiting in a connection, nothing is dispatched to it and nothing read from it."""
@@ -19,17 +18,24 @@ CLOSE_LIMIT = 5.0
 """How many seconds a closing connection may take to read what was written to it."""
 
 
-class StompTransport(asyncio.Protocol):
-    """One STOMP connection."""
+class ClientTransport(asyncio.Protocol):
+    """One connection of a client.
 
-    def __init__(self, broker: Broker, connections: "dict[StompTransport, StompSession]") -> None:
+    Args:
+        doors: the protocol that is spoken.
+        connections: all connections; this one enters itself.
+    """
+
+    def __init__(
+        self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, ConnectedSession]"
+    ) -> None:
         self.peer = ""
         self.is_writable = True
-        self._broker = broker
+        self._doors = doors
         self._core = broker.core
         self._connections = connections
         self._transport: asyncio.Transport
-        self._session: StompSession | None = None
+        self._session: ConnectedSession | None = None
         self._not_reading: set[str] = set()
         self._closing = False
 
@@ -43,14 +49,15 @@ class StompTransport(asyncio.Protocol):
             self.close()
             return
         self.peer = f"{peer[0]}:{peer[1]}"
-        limit = self._core.settings.stomp.max_connections
-        if len(self._connections) >= limit:
+        limit = self._doors.max_connections
+        if len(self._doors.open) >= limit:
             refusal = TooManyConnections(f"{limit} connections are open, which is the limit", limit=limit)
-            self._transport.write(error_frame(refusal, Version.V1_2, None))
+            self._transport.write(self._doors.refusal(refusal))
             self._transport.close()
             return
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
-        self._session = self._connections[self] = StompSession(self._broker, self)
+        self._doors.open.add(self)
+        self._session = self._connections[self] = self._doors.session(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -88,6 +95,7 @@ class StompTransport(asyncio.Protocol):
         """The connection is gone."""
         self._closing = True
         self._connections.pop(self, None)
+        self._doors.open.discard(self)
         if self._session:
             self._core.meter.begin()
             self._session.closed()

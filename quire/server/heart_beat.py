@@ -1,31 +1,50 @@
-"""Heart-beats of a connection, both ways (STOMP 1.2, "Heart-beating")."""
+"""Heart-beats of a connection, both ways (STOMP 1.2, "Heart-beating"; OpenWire's ``KeepAliveInfo``)."""
 
-from quire.broker.broker import Broker
-from quire.errors import ConnectionTimeout
+from typing import Protocol
+
+from quire.broker.core.core import Core
+from quire.errors import ConnectionTimeout, QuireError
 from quire.scheduler import Timer
-from quire.server.stomp.client_session import ClientSession
+
+
+class Beating(Protocol):
+    """A session, as its heart-beats see it."""
+
+    held: bool
+
+    @property
+    def unread(self) -> int:
+        """How many octets have come that are not read because reading is paused."""
+
+    def write(self, data: bytes) -> None:
+        """Have something written at the end of the turn."""
+
+    def fail(self, error: QuireError) -> None:
+        """Tell the client what went wrong and close."""
 
 
 class HeartBeat:
     """Sends beats and misses the other side's.
 
     Args:
+        beat: what is sent.
         send_every: seconds after which something must have been sent; 0 for never.
-        expect_every: seconds within which something must have come; 0 for never. The grace of the settings is added.
+        patience: seconds within which something must have come; 0 for never.
     """
 
-    def __init__(self, broker: Broker, session: ClientSession, send_every: float, expect_every: float) -> None:
-        self._scheduler = broker.core.scheduler
-        self._clock = broker.core.clock
+    def __init__(self, core: Core, session: Beating, beat: bytes, send_every: float, patience: float) -> None:
+        self._scheduler = core.scheduler
+        self._clock = core.clock
         self._session = session
-        self._patience = expect_every * broker.core.settings.stomp.heart_beat_grace
+        self._bytes = beat
+        self._patience = patience
         self._last_received = self._clock.monotonic()
         self._unread = 0
         self._timers: dict[str, Timer] = {}
         if send_every:
             self._send_every = send_every
             self._beat()
-        if expect_every:
+        if patience:
             self._listen()
 
     def received(self) -> None:
@@ -40,7 +59,7 @@ class HeartBeat:
 
     def _beat(self) -> None:
         self._timers["beat"] = self._scheduler.call_later(self._send_every, self._beat)
-        self._session.write(b"\n")
+        self._session.write(self._bytes)
 
     def _listen(self) -> None:
         unread = self._session.unread

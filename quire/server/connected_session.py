@@ -1,0 +1,213 @@
+"""What the sessions of all protocols have in common: when input is taken, and how output gathers."""
+
+from abc import abstractmethod
+from functools import partial
+from itertools import groupby
+from typing import Any, Protocol
+
+from quire.broker.broker import Broker
+from quire.broker.core.subscription import Session, Subscription
+from quire.broker.transactions.transaction import Transaction
+from quire.errors import LimitExceeded, QuireError, StoreError
+from quire.server.connection import Connection
+from quire.server.heart_beat import HeartBeat
+
+OUTPUT_LIMIT = 256 * 1024
+"""With more output than this gathered, nothing more is dispatched to the connection until it is written."""
+
+INPUT_BUDGET = 0.01
+"""How long the input of one connection is taken in one turn, in seconds. The time is looked at after each batch of the
+decoder, and after each piece of input that is more than a plain send or acknowledgement."""
+
+LARGE = 1 << 20
+"""Pieces of output with more bytes than this are written by themselves."""
+
+
+class Decoder(Protocol):
+    """What takes bytes apart, as a session sees it."""
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes of unfinished input it has."""
+
+    def receive(self, data: bytes) -> None:
+        """Take what came over the connection."""
+
+
+class ConnectedSession(Session):
+    """One client, connected by a socket.
+
+    Attributes:
+        protocol: what it speaks, with the version, for operators.
+        connected_at: since when, in milliseconds since the epoch.
+        client_id: the name it gave itself; None for none.
+        held: whether its input waits, for room or for its turn.
+    """
+
+    batch: int  # so many pieces of input at once are a full batch: there may be more
+
+    def __init__(self, broker: Broker, connection: Connection, decoder: Decoder) -> None:
+        self.name = connection.peer
+        self.connected_at = broker.core.clock.now_ms()
+        self.client_id: str | None = None
+        self.held = False
+        self.is_closed = False
+        self._broker = broker
+        self._core = broker.core
+        self._connection = connection
+        self._input = decoder
+        self._output: list[bytes] = []
+        self._output_size = 0
+        self._waiting: list[Any] = []
+        self._partial = 0
+        self._heart_beat: HeartBeat | None = None
+
+    @property
+    @abstractmethod
+    def protocol(self) -> str:
+        """What it speaks, with the version."""
+
+    @property
+    @abstractmethod
+    def subscriptions(self) -> dict[int, Subscription]:
+        """Its subscriptions of the core, by number."""
+
+    @property
+    def unread(self) -> int:
+        """How many octets have come that are not read because reading is paused."""
+        return self._connection.unread
+
+    # Input.
+
+    @abstractmethod
+    def _next_input(self) -> list[Any]:
+        """The next batch of what the decoder has; none if there is nothing whole."""
+
+    @abstractmethod
+    def _process(self, pieces: list[Any], end: float) -> None:
+        """Do what a batch says, until ``end`` on the monotonic clock."""
+
+    def receive(self, data: bytes) -> None:
+        """Take what came over the connection."""
+        if self._heart_beat:
+            self._heart_beat.received()
+        self._input.receive(data)
+        if not self.held:
+            self._take_input()
+
+    def _take_input(self) -> None:
+        """Do what the client says until nothing is left, it has to wait, or the time of this turn is over."""
+        clock = self._core.clock
+        end = clock.monotonic() + INPUT_BUDGET
+        while True:
+            try:
+                pieces = self._waiting or self._next_input()
+            except QuireError as fault:
+                self.fail(fault)
+                return
+            if not pieces:
+                break
+            self._waiting = []
+            self._process(pieces, end)
+            if self.held or self.is_closed:
+                return
+            if len(pieces) == self.batch and clock.monotonic() > end:
+                self._put_off([])
+                return
+        self._count_partial()
+
+    def _count_partial(self) -> None:
+        """Unfinished input of all connections together is bounded, or many slow senders could fill the memory."""
+        core, buffered = self._core, self._input.buffered
+        grown, self._partial = buffered - self._partial, buffered
+        if grown and core.charge_partial(grown):
+            held, limit = core.partial_bytes, core.partial_limit
+            self.fail(LimitExceeded(f"unfinished frames hold {held} bytes in all, the limit is {limit}", limit=limit))
+
+    def resume(self) -> None:
+        """Go on with the input that waited."""
+        self.held = False
+        self._connection.resume_reading("held")
+        self._take_input()
+
+    def _wait(self, pieces: list[Any]) -> None:
+        """Take no more input until ``resume``; these pieces come first then."""
+        self._waiting = pieces
+        self.held = True
+        self._connection.pause_reading("held")
+
+    def _put_off(self, pieces: list[Any]) -> None:
+        """Go on with the input in the next turn: others are to have their turn too."""
+        self._wait(pieces)
+        self._core.steps.add(self._go_on, "input that was put off", stores=False)
+
+    def _go_on(self) -> bool:
+        if self.held:  # else the connection is gone
+            self.resume()
+        return False
+
+    def must_gather(self, transaction: Transaction) -> bool:
+        """Whether the end of a transaction has to wait until what it is about is found: it is much, found in steps."""
+        if not transaction.gather():
+            return False
+        self._core.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
+        return True
+
+    def _gather(self, transaction: Transaction) -> bool:
+        if not self.held:  # the connection is gone, and the transaction with it
+            return False
+        try:
+            if transaction.gather():
+                return True
+        except StoreError:  # the commit, which tries it again, fails as others do
+            pass
+        self.resume()
+        return False
+
+    # Output.
+
+    def write(self, data: bytes) -> None:
+        """Have something written at the end of the turn."""
+        self._output.append(data)
+        self._output_size += len(data)
+        self._core.unwritten(self)
+
+    def flush(self) -> None:
+        """Write what has gathered, in one write."""
+        output, self._output, size, self._output_size = self._output, [], self._output_size, 0
+        if size > LARGE:  # a large message is not copied once more
+            for is_large, pieces in groupby(output, lambda piece: len(piece) > LARGE):
+                for data in pieces if is_large else [b"".join(pieces)]:
+                    self._connection.write(data)
+        elif output:
+            self._connection.write(b"".join(output))
+        if not self.writable and self._connection.is_writable and not self.is_closed:
+            self.output_drained()
+
+    def output_drained(self) -> None:
+        """The transport takes output again."""
+        self.writable = True
+        self._wake_consumers()
+        self._core.ask_turn()
+
+    @abstractmethod
+    def _wake_consumers(self) -> None:
+        """The connection takes output again: its consumers may be given messages."""
+
+    # Its end.
+
+    @abstractmethod
+    def stop(self, error: QuireError) -> None:
+        """The broker goes down: the consumers go in peace, and the client is told."""
+
+    def closed(self) -> None:
+        """The connection is gone, with or without a goodbye before."""
+        self._core.connection_ended()
+        self.is_closed = True
+        self.writable = False
+        if self._heart_beat:
+            self._heart_beat.stop()
+        self._waiting = []
+        self.held = False
+        self._core.charge_partial(-self._partial)
+        self._partial = 0

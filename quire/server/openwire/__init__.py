@@ -1,0 +1,1 @@
+"""OpenWire, the protocol of ActiveMQ's clients, on top of the broker."""

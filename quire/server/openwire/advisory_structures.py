@@ -1,0 +1,99 @@
+"""What advisories are about, as ActiveMQ's clients expect it: a structure in the message, made of its JSON body."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from quire.broker.advisories import PREFIX as ADVISORY
+from quire.protocols.openwire.commands import (
+    ConnectionInfo,
+    ConsumerInfo,
+    DestinationInfo,
+    DestinationOperation,
+    ProducerInfo,
+    RemoveInfo,
+)
+from quire.protocols.openwire.messages import ActiveMQMessage, Message
+from quire.protocols.openwire.structures import (
+    ActiveMQTempQueue,
+    ActiveMQTempTopic,
+    ConnectionId,
+    ConsumerId,
+    ProducerId,
+)
+from quire.protocols.openwire.wire_fields import Structure
+from quire.server.openwire.openwire_destinations import written_destination
+
+__all__ = ["ADVISORY", "with_structure"]
+
+
+def with_structure(message: Message, consumer: ConsumerId) -> Message:
+    """An advisory as a client of ActiveMQ expects it; what is none stays as it is."""
+    body = message.content
+    if message.type != "Advisory" or body is None:
+        return message
+    try:
+        facts = msgspec.json.decode(body[4:])
+    except msgspec.DecodeError:  # another client's message with the same type
+        return message
+    name = message.destination.physical_name.removeprefix(ADVISORY) if message.destination else ""
+    kind = name.partition(".")[0]
+    make = _STRUCTURES.get(kind)
+    told = ActiveMQMessage(
+        message_id=message.message_id, producer_id=message.producer_id, destination=message.destination,
+        type=message.type, timestamp=message.timestamp, priority=message.priority, target_consumer_id=consumer,
+        marshalled_properties=message.marshalled_properties,
+    )  # fmt: skip
+    told.data_structure = None if make is None else make(facts, kind)
+    return told
+
+
+def _destination(facts: dict[str, Any], kind: str) -> Structure:
+    destination = written_destination(facts["destination"])
+    operation = DestinationOperation.ADD if facts["event"] == "created" else DestinationOperation.REMOVE
+    owner = None
+    if kind in _TEMPORARY:
+        destination = _TEMPORARY[kind](destination.physical_name)
+        owner = ConnectionId(destination.physical_name.rpartition(":")[0])
+    return DestinationInfo(destination=destination, operation_type=operation, connection_id=owner)
+
+
+def _connection(facts: dict[str, Any], _: str) -> Structure:
+    id = ConnectionId(facts["connection"])
+    if facts["event"] == "stopped":
+        return RemoveInfo(object_id=id)
+    return ConnectionInfo(connection_id=id, client_id=facts["clientId"])
+
+
+def _consumer(facts: dict[str, Any], _: str) -> Structure:
+    connection, session, value = _parts(facts["subscription"], facts["connection"])
+    id = ConsumerId(connection, session, value)
+    if facts["event"] == "stopped":
+        return RemoveInfo(object_id=id)
+    return ConsumerInfo(
+        consumer_id=id, destination=written_destination(facts["destination"]), prefetch_size=facts["prefetch"],
+        selector=facts["selector"], priority=facts["priority"], exclusive=facts["exclusive"],
+    )  # fmt: skip
+
+
+def _producer(facts: dict[str, Any], _: str) -> Structure:
+    id = ProducerId(*_parts(facts["producer"], facts["connection"]))
+    if facts["event"] == "stopped":
+        return RemoveInfo(object_id=id)
+    return ProducerInfo(producer_id=id, destination=written_destination(facts["destination"]))
+
+
+def _parts(id: str, connection: str) -> tuple[str, int, int]:
+    """The parts of the id of a consumer or a producer; those of another protocol have one part."""
+    parts = id.rsplit(":", 2)
+    if len(parts) == 3 and parts[1].removeprefix("-").isdigit() and parts[2].isdigit():
+        return parts[0], int(parts[1]), int(parts[2])
+    return f"{connection}:{id}", -1, 1
+
+
+_TEMPORARY = {"TempQueue": ActiveMQTempQueue, "TempTopic": ActiveMQTempTopic}
+_STRUCTURES: dict[str, Callable[[dict[str, Any], str], Structure]] = {
+    "Queue": _destination, "Topic": _destination, "TempQueue": _destination, "TempTopic": _destination,
+    "Connection": _connection, "Consumer": _consumer, "Producer": _producer,
+}  # fmt: skip

@@ -1,0 +1,50 @@
+"""An OpenWire client's session as its consumers, sends and transactions see it."""
+
+from abc import abstractmethod
+
+from quire.errors import QuireError
+from quire.protocols.openwire.wire_fields import Structure
+from quire.protocols.openwire.wire_format import WireFormat
+from quire.server.connected_session import ConnectedSession
+from quire.server.openwire.openwire_errors import JAVAX
+
+
+class ClientSession(ConnectedSession):
+    """One client.
+
+    Attributes:
+        connection_id: the name that it gave its connection; empty before ``ConnectionInfo``.
+        is_fault_tolerant: whether it connects again by itself and repeats what was not answered.
+        package: the package in which it has the classes of JMS.
+        format: how frames look.
+    """
+
+    format: WireFormat
+
+    connection_id: str = ""
+    is_fault_tolerant: bool = False
+    package: str = JAVAX
+
+    @abstractmethod
+    def frame(self, command: Structure) -> bytes:
+        """A command as it goes over this connection."""
+
+    def send_command(self, command: Structure) -> None:
+        """Have a command written at the end of the turn."""
+        self.write(self.frame(command))
+
+    @abstractmethod
+    def report(self, error: QuireError) -> None:
+        """Tell the client of an error that answers no command of its own; the connection stays."""
+
+    @abstractmethod
+    def identified(self, connection_id: str) -> None:
+        """The client has said who it is. Another socket with the same id is its old one, and goes."""
+
+    @abstractmethod
+    def end_soon(self) -> None:
+        """Close, when the client has had the time to read why."""
+
+    @abstractmethod
+    def leave(self, cause: str, last_seen: int = -2) -> None:
+        """The client goes: its transactions, its consumers, what belongs to its connection."""

@@ -1,0 +1,263 @@
+"""Messages of OpenWire as content of the core, and back.
+
+The headers are those that ActiveMQ gives a STOMP client (``type``, ``correlation-id``, ``reply-to`` and so on), so that
+clients of both protocols read each other's messages. The body of a text message is UTF-8; that of any other kind is
+what OpenWire has, and comes with ``content-length``. The kind stands in ``amq-msg-type`` where that does not say it:
+
+- without both headers it is a text message; so it is with ``amq-msg-type:text``, and then its text is null if empty;
+- with ``content-length`` alone it is a bytes message.
+
+A compressed body stays compressed; ``content-encoding:deflate`` says so.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from quire.message import Message as Stored
+from quire.message import escape, unescape
+from quire.protocols.openwire import modified_utf8
+from quire.protocols.openwire.messages import (
+    ActiveMQBlobMessage,
+    ActiveMQBytesMessage,
+    ActiveMQMapMessage,
+    ActiveMQMessage,
+    ActiveMQObjectMessage,
+    ActiveMQStreamMessage,
+    ActiveMQTextMessage,
+    Message,
+)
+from quire.protocols.openwire.structures import ActiveMQDestination, MessageId, ProducerId
+from quire.server.openwire.openwire_destinations import destination_in, text_of
+from quire.server.openwire.property_lines import RAW, TYPES, PropertyReader, line, property_lines
+
+_KINDS: dict[type[Message], bytes] = {
+    ActiveMQMessage: b"message", ActiveMQTextMessage: b"text", ActiveMQBytesMessage: b"bytes",
+    ActiveMQMapMessage: b"map", ActiveMQStreamMessage: b"stream", ActiveMQObjectMessage: b"object",
+    ActiveMQBlobMessage: b"blob",
+}  # fmt: skip
+_CLASSES = {kind: message for message, kind in _KINDS.items()}
+
+PRODUCERS = 4096
+"""Of how many producers the text of the id is remembered."""
+
+
+# To the core.
+
+
+def content_of(message: Message) -> bytes:
+    """The content of a message that a client sends.
+
+    Raises:
+        ProtocolViolation: its properties or its body cannot be read.
+    """
+    assert message.message_id is not None
+    id = message.message_id
+    number = b"%d\ntimestamp:%d\n" % (id.producer_sequence_id, message.timestamp)
+    pieces = [_id_start(id.producer_id or ProducerId()), number]
+    append = pieces.append
+    if message.correlation_id is not None:
+        append(line(b"correlation-id", message.correlation_id))
+    if message.type is not None:
+        append(line(b"type", message.type))
+    if message.reply_to is not None:
+        append(_reply_to_line(message.reply_to))
+    if message.persistent:
+        append(b"persistent:true\n")
+    if message.group_id is not None:
+        append(line(b"JMSXGroupID", message.group_id) + b"JMSXGroupSeq:%d\n" % message.group_sequence)
+    if message.user_id is not None:
+        append(line(b"JMSXUserID", message.user_id))
+    body = _body(message, pieces)
+    if message.marshalled_properties:
+        append(property_lines(message.marshalled_properties))
+    append(b"\n")
+    append(body)
+    return b"".join(pieces)
+
+
+@lru_cache(PRODUCERS)
+def _id_start(producer: ProducerId) -> bytes:
+    return b"message-id:" + escape(f"{producer}:".encode())
+
+
+@lru_cache(PRODUCERS)
+def _reply_to_line(destination: ActiveMQDestination) -> bytes:
+    return line(b"reply-to", text_of(destination))
+
+
+def _body(message: Message, pieces: list[bytes]) -> bytes:
+    """The body; what says of which kind it is goes to the pieces."""
+    kind, body = type(message), message.content or b""
+    if message.compressed:
+        pieces.append(b"content-encoding:deflate\n")
+    elif kind is ActiveMQTextMessage:
+        if message.content is None:
+            pieces.append(b"amq-msg-type:text\n")
+            return b""
+        body = body[4:]
+        if not body.isascii():
+            body = modified_utf8.decode(body).encode()
+        if b"\0" not in body:
+            return body
+    pieces.append(b"content-length:%d\n" % len(body))
+    if kind is not ActiveMQBytesMessage:
+        pieces.append(b"amq-msg-type:%b\n" % _KINDS[kind])
+    if isinstance(message, ActiveMQBlobMessage):
+        pieces += [line(name, value) for name, value in _blob_headers(message).items() if value is not None]
+    return body
+
+
+def _blob_headers(message: ActiveMQBlobMessage) -> dict[bytes, str | None]:
+    deleted = "true" if message.deleted_by_broker else None
+    return {b"blob-url": message.remote_blob_url, b"blob-mime-type": message.mime_type, b"blob-deleted": deleted}
+
+
+# From the core.
+
+
+def message_of(stored: Stored, destination: ActiveMQDestination) -> Message:
+    """The message that a consumer of a destination is sent."""
+    content = stored.content
+    end = content.index(b"\n\n")
+    headers, properties = _headers(content[:end])
+    message = _of_kind(headers, content[end + 2 :])
+    message.message_id = _message_id(headers.get(b"message-id", b""))
+    message.message_id.broker_sequence_id = stored.sequence
+    message.producer_id = message.message_id.producer_id
+    message.destination = destination
+    message.persistent = stored.persistent
+    message.expiration, message.priority = stored.expiration, stored.priority
+    message.timestamp = _number(headers.get(b"timestamp", b"0"))
+    if stored.redelivered:
+        message.redelivery_counter = max(stored.deliveries, 1)
+    message.marshalled_properties = properties.marshalled()
+    _take_headers(message, headers)
+    return message
+
+
+def _headers(head: bytes) -> tuple[dict[bytes, bytes], PropertyReader]:
+    """The headers by name, and the properties."""
+    headers: dict[bytes, bytes] = {}
+    properties = PropertyReader()
+    for text in head.split(b"\n"):
+        name, _, value = text.partition(b":")
+        if b"\\" in text:
+            name, value = unescape(name), unescape(value)
+        if name == TYPES:
+            properties.has_types(value)
+        elif name == RAW:
+            properties.has_all(value)
+        elif name in HEADERS and not properties.has_type(name):
+            headers.setdefault(name, value)
+        else:
+            properties.add(name, value)
+    return headers, properties
+
+
+def _take_headers(message: Message, headers: dict[bytes, bytes]) -> None:
+    """What only some messages have."""
+    for name, value in headers.items():
+        if (take := HEADERS[name]) is not None:
+            take(message, value.decode("utf-8", "replace"))
+
+
+def _take_correlation_id(message: Message, text: str) -> None:
+    message.correlation_id = text
+
+
+def _take_type(message: Message, text: str) -> None:
+    message.type = text
+
+
+def _take_reply_to(message: Message, text: str) -> None:
+    message.reply_to = destination_in(text)
+
+
+def _take_original_destination(message: Message, text: str) -> None:
+    message.original_destination = destination_in(text)
+
+
+def _take_group(message: Message, text: str) -> None:
+    message.group_id = text
+
+
+def _take_group_sequence(message: Message, text: str) -> None:
+    message.group_sequence = _number(text.encode())
+
+
+def _take_user(message: Message, text: str) -> None:
+    message.user_id = text
+
+
+HEADERS: dict[bytes, Callable[[Message, str], None] | None] = {
+    b"message-id": None, b"timestamp": None, b"persistent": None, b"content-length": None, b"amq-msg-type": None,
+    b"content-encoding": None, b"blob-url": None, b"blob-mime-type": None, b"blob-deleted": None, b"expires": None,
+    b"priority": None, b"redelivered": None, b"destination": None,
+    b"correlation-id": _take_correlation_id, b"type": _take_type, b"reply-to": _take_reply_to,
+    b"original-destination": _take_original_destination, b"JMSXGroupID": _take_group,
+    b"JMSXGroupSeq": _take_group_sequence, b"JMSXUserID": _take_user,
+}  # fmt: skip
+"""What a header that is no property says; None if its record has that, or it says how the body is read."""
+
+
+def _of_kind(headers: dict[bytes, bytes], body: bytes) -> Message:
+    """A message of the kind that its headers say, with its body."""
+    kind = headers.get(b"amq-msg-type")
+    if b"content-encoding" in headers:
+        return _CLASSES.get(kind or b"bytes", ActiveMQBytesMessage)(content=body, compressed=True)
+    if kind is None:
+        kind = b"bytes" if b"content-length" in headers else b"text"
+        if kind == b"text":
+            return ActiveMQTextMessage(content=_text_content(body))
+    if kind == b"text":
+        return ActiveMQTextMessage(content=_text_content(body) if body else None)
+    if kind == b"blob":
+        return _blob(headers)
+    return _CLASSES.get(kind, ActiveMQBytesMessage)(content=body or None)
+
+
+def _blob(headers: dict[bytes, bytes]) -> ActiveMQBlobMessage:
+    url, mime_type = headers.get(b"blob-url"), headers.get(b"blob-mime-type")
+    return ActiveMQBlobMessage(
+        remote_blob_url=None if url is None else url.decode(),
+        mime_type=None if mime_type is None else mime_type.decode(),
+        deleted_by_broker=headers.get(b"blob-deleted") == b"true",
+    )
+
+
+def _text_content(body: bytes) -> bytes:
+    """The content of a text message. What is not UTF-8 comes as the characters that stand for it."""
+    if not body.isascii() or b"\0" in body:
+        body = modified_utf8.encode(body.decode("utf-8", "replace"))
+    return len(body).to_bytes(4, "big") + body
+
+
+def _message_id(text: bytes) -> MessageId:
+    """A message's id. One that no OpenWire client made keeps its text: its producer stands for the broker's run."""
+    start, _, number = text.rpartition(b":")
+    producer = producer_of(start)
+    if producer is not None and number.isdigit():
+        return MessageId(producer, int(number))
+    start, _, number = text.rpartition(b"-")
+    sequence = int(number) if number.isdigit() and len(number) < 19 else 0
+    return MessageId(_foreign_producer(start), sequence, text_view=text.decode("utf-8", "replace"))
+
+
+@lru_cache(PRODUCERS)
+def producer_of(text: bytes) -> ProducerId | None:
+    """The producer that the start of a message id names; None if an OpenWire client did not make it."""
+    try:
+        connection, session, value = text.decode("utf-8", "replace").rsplit(":", 2)
+        return ProducerId(connection, int(session), int(value))
+    except ValueError:  # another client's id
+        return None
+
+
+@lru_cache(PRODUCERS)
+def _foreign_producer(text: bytes) -> ProducerId:
+    return ProducerId(text.decode("utf-8", "replace"), -1, 1)
+
+
+def _number(text: bytes) -> int:
+    """A number of a header; 0 if it is none."""
+    return int(text) if len(text) < 19 and text.removeprefix(b"-").isdigit() else 0

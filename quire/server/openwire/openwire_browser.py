@@ -1,0 +1,31 @@
+"""Browsers of a queue, as OpenWire has them: consumers that are shown messages and take none."""
+
+from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.queues.queue_browser import Browser
+from quire.broker.routing.addresses import Address, Scope
+from quire.errors import InvalidDestination
+from quire.server.openwire.openwire_consumer import UNKNOWN, OpenWireConsumer
+
+
+class OpenWireBrowser(OpenWireConsumer):
+    """A browser. A dispatch without a message tells that everything was shown."""
+
+    def _subscription_to(self, address: Address) -> Subscription:
+        if address.scope is not Scope.COMMON:
+            text = f"{str(address)[:100]!r} is a temporary queue: it cannot be browsed"
+            raise InvalidDestination(text, destination=str(address)[:100])
+        browser = Browser(
+            self._broker.queue(address.name), self._session, id=self.id, number=self._table.next_number(),
+            ack=AckMode.INDIVIDUAL, ended=self._ended, prefetch=self.prefetch, selector=self._selector,
+        )  # fmt: skip
+        self._enter(browser.subscription)
+        self._broker.core.after_commit(browser.begin)  # by then everything is in the queue that was sent before
+        return browser.subscription
+
+    def _ended(self, damaged: int) -> None:
+        self._session.send_command(self.nothing())
+
+    def leave(self, cause: str, last_seen: int = UNKNOWN) -> None:
+        """It goes."""
+        self._table.remove(self._subscription)
+        self._subscription.source.remove(self._subscription, cause, lost=False)

@@ -1,0 +1,222 @@
+"""A consumer of one queue, topic, durable subscription or temporary destination, as OpenWire has it."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from quire.broker.acknowledgement import AckType, Pull
+from quire.broker.broker import Broker
+from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.queues.departure import Departure
+from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.routing.addresses import Address, Scope
+from quire.broker.topics.topic import Topic
+from quire.destination import DestinationKind
+from quire.errors import InvalidArgument, InvalidDestination
+from quire.message import Message
+from quire.protocols.openwire.commands import ConsumerInfo, MessageAck, MessageDispatch
+from quire.selectors import Selector, selector
+from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.dispatch_frames import DispatchFrames
+from quire.server.openwire.openwire_destinations import openwire_destination
+from quire.server.openwire.subscription_table import SubscriptionTable
+
+MAX_PREFETCH = 1_000_000
+"""The most messages a consumer may ask to have in flight."""
+
+UNKNOWN, NONE = -2, -1
+"""What a client says instead of the last message that its application has seen: it does not know, or there is none."""
+
+Range = tuple[Subscription, int | None, int, int | None]
+"""What an acknowledgement is about: messages of one subscription, from the first (None for the first in flight) to the
+last, and how many they are (None if that is not to be checked)."""
+
+
+class OpenWireConsumer:
+    """A consumer of one destination.
+
+    Args:
+        info: what the client asks for.
+        addresses: what it consumes.
+    """
+
+    def __init__(
+        self, broker: Broker, session: ClientSession, table: SubscriptionTable, info: ConsumerInfo,
+        addresses: tuple[Address, ...],
+    ) -> None:  # fmt: skip
+        self.info = info
+        self.id = str(info.consumer_id)
+        self.prefetch = min(max(info.prefetch_size, 0), MAX_PREFETCH)
+        self._broker = broker
+        self._session = session
+        self._table = table
+        self._addresses = addresses
+        self._selector: Selector | None = selector(info.selector) if info.selector and info.selector.strip() else None
+        self._pull: Pull | None = None
+        self._subscribe()
+
+    # It subscribes.
+
+    def _subscribe(self) -> None:
+        self._subscription = self._subscription_to(self._addresses[0])
+
+    def _subscription_to(self, address: Address) -> Subscription:
+        broker, name = self._broker, self.info.subscription_name
+        if address.scope is not Scope.COMMON:
+            return self._of_temporary(address)
+        if address.kind is DestinationKind.QUEUE:
+            return self._of_queue(broker.queue(address.name))
+        topic = broker.topic(address.name)
+        return self._of_topic(topic) if name is None else self._of_durable(name, topic)
+
+    def _of_queue(self, queue: LaneDispatch, kind: Callable[..., Subscription] = Subscription) -> Subscription:
+        info = self.info
+        subscription = kind(
+            self._session, queue, id=self.id, number=self._table.next_number(), ack=AckMode.INDIVIDUAL,
+            prefetch=self.prefetch,
+            priority=info.priority, exclusive=info.exclusive, selector=self._selector,
+        )  # fmt: skip
+        self._enter(subscription)
+        queue.add(subscription)
+        self._broker.advisories.consumer_started(subscription, len(queue.subscriptions))
+        return subscription
+
+    def _of_topic(self, topic: Topic, kind: Callable[..., Subscription] = Subscription) -> Subscription:
+        info = self.info
+        limit = info.maximum_pending_message_limit
+        subscription = topic.subscribe(
+            self._session, id=self.id, number=self._table.next_number(), ack=AckMode.INDIVIDUAL,
+            prefetch=self.prefetch,
+            selector=self._selector, no_local=info.no_local, priority=info.priority, retroactive=info.retroactive,
+            maximum_pending=limit if limit > 0 else None, kind=kind,
+        )  # fmt: skip
+        self._enter(subscription)
+        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        return subscription
+
+    def _of_durable(self, name: str, topic: Topic) -> Subscription:
+        info = self.info
+        subscription = self._broker.durables.subscribe(
+            self._session.client_id or "", name, topic, self._session, id=self.id, number=self._table.next_number(),
+            prefetch=self.prefetch, selector=self._selector, no_local=info.no_local, priority=info.priority,
+            retroactive=info.retroactive,
+        )  # fmt: skip
+        self._enter(subscription)
+        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        return subscription
+
+    def _of_temporary(self, address: Address) -> Subscription:
+        temporaries = self._broker.routing.temporaries
+        if not address.name.startswith(f"{self._session.connection_id}:"):
+            text = f"{str(address)[:100]!r} belongs to another connection: only that one may consume it"
+            raise InvalidDestination(text, destination=str(address)[:100])
+        source = temporaries.find(address)
+        if isinstance(source, Topic):
+            return self._of_topic(source)
+        return self._of_queue(source)
+
+    def _enter(self, subscription: Subscription) -> None:
+        destination = subscription.source.destination
+        scope = next((a.scope for a in self._addresses if a.name == destination.name), Scope.COMMON)
+        shown = openwire_destination(destination.kind, destination.name, scope)
+        assert self.info.consumer_id is not None
+        self._table.enter(subscription, DispatchFrames(self._session, self.info.consumer_id, shown))
+
+    # Its messages.
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """Its subscriptions of the core."""
+        return [self._subscription]
+
+    @property
+    def single(self) -> Subscription | None:
+        """Its subscription of the core; None if it has several."""
+        return self._subscription
+
+    def given(self, subscription: Subscription, messages: list[Message]) -> None:
+        """It is given messages."""
+
+    def ranges(self, ack: MessageAck, type: AckType, first: int | None) -> Iterator[Range]:
+        """What an acknowledgement is about.
+
+        Args:
+            first: the first message; None for the first that is in flight.
+        """
+        assert ack.last_message_id is not None
+        count = ack.message_count if type is AckType.STANDARD and first is not None else None
+        yield self._subscription, first, ack.last_message_id.broker_sequence_id, count
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """How many messages it may have in flight from now on."""
+        self.prefetch = self._subscription.prefetch = min(max(prefetch, 0), MAX_PREFETCH)
+        self.wake()
+
+    def wake(self) -> None:
+        """It may be given messages: the connection takes output again, or it has credit."""
+        self._subscription.source.wake()
+
+    def pull(self, timeout_ms: int) -> None:
+        """It asks for a message. One with a prefetch is given messages anyway."""
+        if not self.prefetch:
+            self._end_pull()
+            self._pull = Pull(self._broker.core, self._subscription, 1, max(timeout_ms, -1))
+
+    def _end_pull(self) -> None:
+        if self._pull is not None:
+            self._pull.cancel()
+
+    def nothing(self) -> MessageDispatch:
+        """A dispatch without a message: a pull found nothing, or a browser has shown everything."""
+        return MessageDispatch(consumer_id=self.info.consumer_id, destination=self.info.destination)
+
+    # Its end.
+
+    def leave(self, cause: str, last_seen: int = UNKNOWN) -> None:
+        """It goes. What it has of a queue or a durable subscription comes back in steps.
+
+        Args:
+            last_seen: the number of the last message that the application has seen, ``UNKNOWN`` or ``NONE``. Those
+                behind it come back as if they had not been given out.
+        """
+        self._end_pull()
+        subscription, source = self._subscription, self._subscription.source
+        self._table.remove(subscription)
+        if isinstance(source, LaneDispatch):
+            return_unseen(subscription, source, last_seen)
+            gone = partial(self._tell_gone, subscription)
+            Departure(self._broker.core, source, subscription, cause, gone, lost=False).begin()
+        else:
+            source.remove(subscription, cause, lost=False)
+            self._tell_gone(subscription)
+
+    def _tell_gone(self, subscription: Subscription) -> None:
+        destinations, destination = self._broker.destinations, subscription.source.destination
+        named: Any = destinations.queues if destination.kind is DestinationKind.QUEUE else destinations.topics
+        left = named.get(destination.name)
+        self._broker.advisories.consumer_stopped(subscription, len(left.subscriptions) if left else 0)
+
+
+def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: int) -> None:
+    """A consumer's messages that its application has not seen come back as if they had not been given out.
+
+    If the last one that it has seen is not in flight, it was acknowledged, and none of these was seen (ActiveMQ).
+    """
+    if last_seen == UNKNOWN:
+        return
+    sequences = list(subscription.in_flight)
+    seen = sequences.index(last_seen) + 1 if last_seen in subscription.in_flight else 0
+    if unseen := sequences[seen:]:
+        source.give_back(subscription.take(unseen))
+
+
+def check_single(info: ConsumerInfo, addresses: tuple[Address, ...]) -> None:
+    """See that what is asked for makes sense with these destinations."""
+    kinds = {address.kind for address in addresses}
+    wrong = ""
+    if info.subscription_name is not None and (kinds != {DestinationKind.TOPIC} or len(addresses) > 1):
+        wrong = "a durable subscription is to one topic"
+    elif info.browser and (kinds != {DestinationKind.QUEUE} or len(addresses) > 1):
+        wrong = "a browser shows one queue"
+    if wrong:
+        raise InvalidArgument(wrong, argument="destination")

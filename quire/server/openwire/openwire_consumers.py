@@ -1,0 +1,109 @@
+"""The consumers of one OpenWire connection."""
+
+from quire.broker.broker import Broker
+from quire.broker.core.subscription import Subscription
+from quire.destination import DestinationKind
+from quire.destination_pattern import Pattern
+from quire.errors import InvalidDestination, InvalidHeader, LimitExceeded, ProtocolViolation
+from quire.protocols.openwire.commands import ConsumerInfo, MessagePull
+from quire.protocols.openwire.structures import ConsumerId, SessionId
+from quire.server.openwire.advisory_replay import AdvisoryReplay
+from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.openwire_browser import OpenWireBrowser
+from quire.server.openwire.openwire_consumer import UNKNOWN, OpenWireConsumer, check_single
+from quire.server.openwire.openwire_destinations import addresses_of
+from quire.server.openwire.openwire_wildcard import OpenWireWildcard
+from quire.server.openwire.subscription_table import SubscriptionTable
+
+MAX_SELECTORS = 100_000
+"""How many characters the selectors of a connection may have together: each takes up to 200 bytes of memory."""
+
+MAX_CONSUMERS = 10_000
+"""How many consumers a connection may have."""
+
+
+class OpenWireConsumers:
+    """The consumers of a session."""
+
+    def __init__(self, broker: Broker, session: ClientSession) -> None:
+        self.table = SubscriptionTable()
+        self._broker = broker
+        self._session = session
+        self._by_id: dict[ConsumerId, OpenWireConsumer] = {}
+        self._of_subscription: dict[str, OpenWireConsumer] = {}
+        self._selectors = 0
+        self._replay = AdvisoryReplay(broker)
+
+    def find(self, id: ConsumerId | None) -> OpenWireConsumer | None:
+        """The consumer of an id; None if it is gone."""
+        return None if id is None else self._by_id.get(id)
+
+    def of(self, subscription: Subscription) -> OpenWireConsumer | None:
+        """The consumer that has a subscription of the core; None if it is gone."""
+        return self._of_subscription.get(subscription.id)
+
+    def only_subscription(self, id: ConsumerId | None) -> Subscription | None:
+        """The subscription of a consumer of one destination; None if it has several, or is gone."""
+        consumer = None if id is None else self._by_id.get(id)
+        return consumer.single if consumer is not None else None
+
+    def add(self, info: ConsumerInfo) -> None:
+        """A consumer comes. A failover client repeats those it has: then nothing changes."""
+        if info.consumer_id is None or info.destination is None:
+            raise ProtocolViolation("a consumer needs an id and a destination")
+        if info.consumer_id in self._by_id:
+            return
+        if len(self._by_id) >= MAX_CONSUMERS:
+            text = f"{MAX_CONSUMERS} consumers are the limit of a connection"
+            raise LimitExceeded(text, limit=MAX_CONSUMERS)
+        length = len(info.selector or "")
+        if self._selectors + length > MAX_SELECTORS:
+            text = f"the selectors of a connection may have {MAX_SELECTORS} characters together"
+            raise LimitExceeded(text, limit=MAX_SELECTORS)
+        addresses = addresses_of(info.destination)
+        check_single(info, addresses)
+        if info.subscription_name is not None and not self._session.client_id:
+            raise InvalidHeader("a durable subscription belongs to a client: set a client id", header="client-id")
+        is_single = len(addresses) == 1 and not Pattern(addresses[0].name).is_wildcard
+        if not is_single and info.subscription_name is not None:
+            text = f"{str(info.destination)[:100]!r}: a durable subscription is to one topic, named without wildcards"
+            raise InvalidDestination(text, destination=str(info.destination)[:100])
+        kind = OpenWireWildcard if not is_single else OpenWireBrowser if info.browser else OpenWireConsumer
+        consumer = kind(self._broker, self._session, self.table, info, addresses)
+        self._by_id[info.consumer_id] = self._of_subscription[consumer.id] = consumer
+        self._selectors += length
+        if addresses[0].kind is DestinationKind.TOPIC:
+            for subscription in consumer.subscriptions:
+                self._replay.begin(subscription)
+
+    def pull(self, pull: MessagePull) -> None:
+        """A consumer asks for a message."""
+        consumer = self.find(pull.consumer_id)
+        if consumer is not None:
+            consumer.pull(pull.timeout)
+
+    def remove(self, id: ConsumerId, cause: str, last_seen: int = UNKNOWN) -> None:
+        """A consumer goes; nothing happens if it has gone already."""
+        consumer = self._by_id.pop(id, None)
+        if consumer is not None:
+            del self._of_subscription[consumer.id]
+            self._selectors -= len(consumer.info.selector or "")
+            consumer.leave(cause, last_seen)
+
+    def remove_session(self, id: SessionId, last_seen: int) -> None:
+        """The consumers of a session go."""
+        own = [
+            known for known in self._by_id if (known.connection_id, known.session_id) == (id.connection_id, id.value)
+        ]
+        for known in own:
+            self.remove(known, "the session was closed", last_seen)
+
+    def leave(self, cause: str, last_seen: int = UNKNOWN) -> None:
+        """All consumers go."""
+        for id in list(self._by_id):
+            self.remove(id, cause, last_seen)
+
+    def wake(self) -> None:
+        """The connection takes output again: consumers may be given messages."""
+        for consumer in self._by_id.values():
+            consumer.wake()

@@ -1,0 +1,92 @@
+"""Destinations as OpenWire names them, and as the core does."""
+
+from functools import lru_cache
+
+from quire.broker.routing.addresses import Address, Scope, read_destination
+from quire.destination import Destination, DestinationKind
+from quire.errors import InvalidDestination
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQQueue,
+    ActiveMQTempQueue,
+    ActiveMQTempTopic,
+    ActiveMQTopic,
+)
+
+_KINDS: dict[type[ActiveMQDestination], tuple[DestinationKind, Scope]] = {
+    ActiveMQQueue: (DestinationKind.QUEUE, Scope.COMMON),
+    ActiveMQTopic: (DestinationKind.TOPIC, Scope.COMMON),
+    ActiveMQTempQueue: (DestinationKind.QUEUE, Scope.REMOTE),
+    ActiveMQTempTopic: (DestinationKind.TOPIC, Scope.REMOTE),
+}
+_CLASSES = {meaning: kind for kind, meaning in _KINDS.items()}
+_SCHEMES = {f"{kind.SCHEME}://": meaning for kind, meaning in _KINDS.items()}
+
+KNOWN = 10_000
+"""How many destinations are remembered with their addresses."""
+
+
+@lru_cache(KNOWN)
+def addresses_of(destination: ActiveMQDestination) -> tuple[Address, ...]:
+    """The parts of a destination: more than one of a composite (``A,B`` or ``A,topic://B``).
+
+    Raises:
+        InvalidDestination: it has no name, or is of no known kind.
+    """
+    names, _, _ = destination.physical_name.partition("?")  # options are the client's
+    own = _KINDS.get(type(destination))
+    parts = [part.strip() for part in names.split(",")]
+    if own is None or not all(parts):
+        raise InvalidDestination(f"{str(destination)[:100]!r} has no name", destination=str(destination)[:100])
+    return tuple(dict.fromkeys([_address(part, *own) for part in parts]))
+
+
+def _address(part: str, kind: DestinationKind, scope: Scope) -> Address:
+    for scheme, meaning in _SCHEMES.items():
+        if part.startswith(scheme):
+            return Address(meaning[0], part.removeprefix(scheme), meaning[1])
+    return Address(kind, part, scope)
+
+
+@lru_cache(KNOWN)
+def text_of(destination: ActiveMQDestination) -> str:
+    """A destination as the core's headers have it: ``/queue/A,/topic/B``. Raises what ``addresses_of`` does."""
+    return ",".join([str(address) for address in addresses_of(destination)])
+
+
+def openwire_destination(kind: DestinationKind, name: str, scope: Scope = Scope.COMMON) -> ActiveMQDestination:
+    """A destination of the core. A partition of a stream is shown as a topic: OpenWire has no streams."""
+    return _CLASSES.get((kind, scope), ActiveMQTopic)(name)
+
+
+@lru_cache(KNOWN)
+def destination_in(text: str) -> ActiveMQDestination | None:
+    """The destination that a header such as ``reply-to`` names; None if it names none."""
+    try:
+        addresses, _ = read_destination(text)
+    except InvalidDestination:
+        return None
+    first = addresses[0]
+    if len(addresses) == 1:
+        return openwire_destination(first.kind, first.name, first.scope)
+    parts = [openwire_destination(address.kind, address.name, address.scope) for address in addresses]
+    return type(parts[0])(",".join([str(part) for part in parts]))
+
+
+def written_destination(text: str) -> ActiveMQDestination:
+    """The destination that an advisory names: ``queue://orders``."""
+    kind, _, name = text.partition("://")
+    return openwire_destination(DestinationKind(kind), name)
+
+
+def plain(destination: ActiveMQDestination) -> Destination:
+    """The one destination of the core that is meant.
+
+    Raises:
+        InvalidDestination: it is several.
+    """
+    addresses = addresses_of(destination)
+    if len(addresses) != 1:
+        text = f"{str(destination)[:100]!r} names several destinations: name one"
+        raise InvalidDestination(text, destination=str(destination)[:100])
+    return Destination(addresses[0].kind, addresses[0].name)

@@ -1,0 +1,29 @@
+"""OpenWire as a transport sees it, and which connection has which id."""
+
+from quire.broker.broker import Broker
+from quire.errors import QuireError
+from quire.protocols.openwire.codec import Decoder, Encoder
+from quire.protocols.openwire.commands import ConnectionErrorCommand
+from quire.server.connection import Connection
+from quire.server.openwire.openwire_errors import JAVAX, throwable
+from quire.server.openwire.openwire_session import OpenWireSession
+from quire.server.protocol_doors import ProtocolDoors
+
+
+class OpenWireDoors(ProtocolDoors):
+    """The OpenWire clients of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.max_connections = broker.core.settings.openwire.max_connections
+        self._broker = broker
+        self._by_id: dict[str, OpenWireSession] = {}
+        Decoder(1), Encoder()  # their code is made with the first of them: not while a client waits
+
+    def session(self, connection: Connection) -> OpenWireSession:
+        """The session of a new connection."""
+        return OpenWireSession(self._broker, connection, self._by_id)
+
+    def refusal(self, error: QuireError) -> bytes:
+        """What a connection is told that is refused."""
+        return Encoder().encode(ConnectionErrorCommand(exception=throwable(error, JAVAX)))

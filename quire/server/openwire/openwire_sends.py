@@ -1,0 +1,134 @@
+"""The messages that one OpenWire connection sends."""
+
+from typing import NamedTuple
+
+from quire.broker.broker import Broker
+from quire.broker.core.flow import HoldCause
+from quire.broker.core.services import Target
+from quire.broker.routing.addresses import Scope
+from quire.broker.scheduling.timing import Timing
+from quire.errors import ProtocolViolation, TransactionTooLarge
+from quire.message import Message as Stored
+from quire.protocols.openwire.messages import Message
+from quire.protocols.openwire.structures import ActiveMQDestination, ProducerId
+from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.message_content import content_of
+from quire.server.openwire.openwire_destinations import addresses_of, text_of
+from quire.server.openwire.openwire_transactions import OpenWireTransactions
+
+SCHEDULED = b"AMQ_SCHEDULED_"
+"""How the names of properties begin that say that a message is sent later."""
+
+PLANS = 1000
+"""For how many destinations it is remembered how to send to them."""
+
+
+class Plan(NamedTuple):
+    """How to send to a destination.
+
+    Attributes:
+        text: the destination, as the core's headers have it.
+        is_temporary: whether it is one temporary destination; nothing that goes there is stored.
+    """
+
+    text: str
+    is_temporary: bool
+
+
+class Sending(NamedTuple):
+    """How a message is sent in a transaction."""
+
+    destination: str
+    target: Target
+    expiration: int
+    priority: int
+    persistent: bool
+    producer: str | None
+    producer_sequence: int
+
+
+class OpenWireSends:
+    """The sends of a session."""
+
+    def __init__(self, broker: Broker, session: ClientSession, transactions: OpenWireTransactions) -> None:
+        self._broker = broker
+        self._session = session
+        self._transactions = transactions
+        self._plans: dict[ActiveMQDestination, Plan] = {}
+        self._producers: dict[ProducerId, str] = {}
+
+    def send(self, message: Message, *, restricted: bool) -> bool:
+        """Take a message; False if it has to wait for room.
+
+        Args:
+            restricted: whether any send may have to wait now.
+        """
+        broker, destination = self._broker, message.destination
+        if destination is None or message.message_id is None:
+            raise ProtocolViolation("a message needs a destination and a message id")
+        plan = self._plans.get(destination) or self._plan(destination)
+        persistent = message.persistent and not plan.is_temporary
+        if restricted and self._must_wait(plan, message, stored=persistent):
+            return False
+        content = content_of(message)
+        target = self._target(plan.text, message, content)
+        priority = min(max(message.priority, 0), 9)
+        producer = self._numbered(message) if persistent and self._session.is_fault_tolerant else None
+        number = message.message_id.producer_sequence_id
+        if message.transaction_id is not None:
+            transaction = self._transactions.working(message.transaction_id)
+            sending = Sending(plan.text, target, message.expiration, priority, persistent, producer, number)
+            transaction.send(sending, content)
+            return True
+        broker.core.sent(self._session)  # with a duplicate too: what it repeats may be in a commit that fails
+        if producer is None or broker.producers.take(producer, number):
+            target.send(content, message.expiration, priority, persistent)
+        return True
+
+    def _plan(self, destination: ActiveMQDestination) -> Plan:
+        if len(self._plans) >= PLANS:
+            self._plans.clear()
+        addresses = addresses_of(destination)
+        plan = Plan(text_of(destination), len(addresses) == 1 and addresses[0].scope is Scope.REMOTE)
+        self._plans[destination] = plan
+        return plan
+
+    def _target(self, text: str, message: Message, content: bytes) -> Target:
+        routing = self._broker.routing
+        properties = message.marshalled_properties
+        if properties and SCHEDULED in properties:
+            timing = Timing.of(Stored(0, content).headers())
+            return routing.scheduled(text, timing, grouped=message.group_id is not None)
+        target = routing.target(text)
+        if message.group_id is not None:
+            target.expect_groups()
+        return target
+
+    def _numbered(self, message: Message) -> str:
+        """The text of the id of a producer whose repeated sends must be found."""
+        assert message.message_id is not None
+        producer = message.message_id.producer_id or ProducerId()
+        known = self._producers.get(producer)
+        if known is None:
+            if len(self._producers) >= PLANS:
+                self._producers.clear()
+            known = self._producers[producer] = str(producer)
+        return known
+
+    def _must_wait(self, plan: Plan, message: Message, *, stored: bool) -> bool:
+        """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
+        core = self._broker.core
+        properties = message.marshalled_properties
+        stored = stored or bool(properties and SCHEDULED in properties)
+        if stored and core.store_error is not None:
+            raise core.store_error
+        cause = core.hold_cause(stored=stored)
+        if cause is None:
+            return False
+        limit = core.settings.store.limit
+        if cause is HoldCause.STORE and message.transaction_id is not None and core.transaction_bytes >= limit:
+            # Consumers cannot make room, and this producer's commit would wait behind its send.
+            text = f"the open transactions hold {limit} bytes of messages, as many as the store may (store.limit)"
+            raise TransactionTooLarge(text, limit=limit)
+        core.flow.hold(self._session, cause, plan.text.removeprefix("/queue/"))
+        return True

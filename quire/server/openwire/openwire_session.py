@@ -1,0 +1,322 @@
+"""An OpenWire client's session: turns commands into calls of the core, and the core's answers into commands.
+
+The hot path is ``receive``, ``_process``, ``OpenWireSends.send``, ``OpenWireAcknowledgements.gather``, ``deliver``,
+``confirmed``. Everything else goes through the table of handlers.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from quire import __version__
+from quire.broker.broker import Broker
+from quire.broker.core.subscription import Subscription
+from quire.errors import ConnectionTimeout, ProtocolViolation, QuireError
+from quire.message import Message as Stored
+from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
+from quire.protocols.openwire.commands import (
+    BrokerInfo,
+    Command,
+    ConnectionErrorCommand,
+    ConsumerControl,
+    ExceptionResponse,
+    KeepAliveInfo,
+    MessageAck,
+    MessagePull,
+    ProducerAck,
+    Response,
+    ShutdownInfo,
+    TransactionInfo,
+    WireFormatInfo,
+)
+from quire.protocols.openwire.messages import Message
+from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
+from quire.protocols.openwire.structures import BrokerId, ConnectionId
+from quire.protocols.openwire.wire_fields import Structure
+from quire.protocols.openwire.wire_format import WireFormat
+from quire.server.connected_session import OUTPUT_LIMIT
+from quire.server.connection import Connection
+from quire.server.heart_beat import HeartBeat
+from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.connection_commands import ConnectionCommands
+from quire.server.openwire.openwire_acknowledgements import OpenWireAcknowledgements
+from quire.server.openwire.openwire_consumers import OpenWireConsumers
+from quire.server.openwire.openwire_errors import package_for, throwable
+from quire.server.openwire.openwire_sends import OpenWireSends
+from quire.server.openwire.openwire_transactions import OpenWireTransactions, is_xa
+
+GOODBYE_DELAY = 2.0
+"""For how many seconds a connection whose client id was refused stays open, so that the client reads why (ActiveMQ)."""
+
+_RESPONSE = struct.Struct(">iBi?i")
+_RESPONSE_SIZE = _RESPONSE.size - 4
+
+
+class OpenWireSession(ClientSession):
+    """One client.
+
+    Args:
+        by_id: the sessions of all clients, by the ids of their connections.
+    """
+
+    batch = BATCH
+
+    def __init__(self, broker: Broker, connection: Connection, by_id: "dict[str, OpenWireSession]") -> None:
+        settings = broker.core.settings.openwire
+        self._decoder = Decoder(settings.max_frame_size)
+        super().__init__(broker, connection, self._decoder)
+        self.format = WireFormat(
+            max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
+        )
+        self.consumers = OpenWireConsumers(broker, self)
+        self._encoder = Encoder()
+        self._by_id = by_id
+        self._transactions = OpenWireTransactions(broker, self)
+        self._sends = OpenWireSends(broker, self, self._transactions)
+        self._acknowledgements = OpenWireAcknowledgements(self, self.consumers, self._transactions)
+        self._commands = ConnectionCommands(broker, self, self.consumers)
+        self._receipts: list[bytes] = []
+        self._is_negotiated = False
+        self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
+        self._handlers: dict[type, Callable[[Any], Structure | None]] = {
+            **self._commands.handlers, WireFormatInfo: self._agree, KeepAliveInfo: self._keep_alive,
+            ShutdownInfo: self._shut_down, TransactionInfo: self._transactions.step, MessagePull: self._pull,
+        }  # fmt: skip
+        self.send_command(info_of(self.format, provider_name="Quire", provider_version=__version__))
+
+    @property
+    def protocol(self) -> str:
+        """What it speaks, with the version."""
+        return f"openwire {self.format.version}"
+
+    @property
+    def subscriptions(self) -> dict[int, Subscription]:
+        """Its subscriptions of the core, by number."""
+        return self.consumers.table.subscriptions
+
+    # Input.
+
+    def _next_input(self) -> list[Command]:
+        """The next commands of the decoder."""
+        return self._decoder.next_commands()
+
+    def _process(self, pieces: list[Command], end: float) -> None:
+        """Do what commands say."""
+        core, acknowledgements = self._core, self._acknowledgements
+        core.takes_sends_of(self)
+        try:
+            for index, command in enumerate(pieces):
+                if type(command) is MessageAck and acknowledgements.gather(command):
+                    continue
+                if not self._take(command):
+                    self._wait(pieces[index:])
+                    break
+                if self.is_closed:
+                    break
+                if not isinstance(command, Message) and core.clock.monotonic() > end and index + 1 < len(pieces):
+                    self._put_off(pieces[index + 1 :])
+                    break
+            acknowledgements.settle()
+        except Exception as defect:
+            self.fail(QuireError(f"the broker failed: {defect!r}"))
+            raise
+        finally:
+            core.takes_sends_of(None)
+            if self._receipts:
+                receipts, self._receipts = self._receipts, []
+                core.confirm(self, receipts)
+
+    def _take(self, command: Command) -> bool:
+        """Do what a command says; False if it has to wait."""
+        self._acknowledgements.settle()
+        try:
+            if isinstance(command, Message):
+                if not self._sends.send(command, restricted=self._core.is_restricted):
+                    return False
+                self._sent(command)
+            elif isinstance(command, MessageAck):
+                self._acknowledgements.take(command)
+                self._respond(command, None)
+            elif isinstance(command, TransactionInfo) and self._transactions.must_gather(command):
+                return False
+            else:
+                self._other(command)
+        except QuireError as error:
+            self._failed(command, error)
+        return True
+
+    def _other(self, command: Command) -> None:
+        handler = self._handlers.get(type(command))
+        if handler is None:
+            name = type(command).__name__
+            raise ProtocolViolation(f"the broker takes no {name}", command=name)
+        if not self.connection_id and type(command) not in self._commands.before_connection:
+            name = type(command).__name__
+            if type(command) not in (WireFormatInfo, KeepAliveInfo, ShutdownInfo):
+                raise ProtocolViolation(f"{name} may not come before ConnectionInfo", command=name)
+        response = handler(command)
+        if type(command) in self._commands.at_once:
+            if command.response_required:  # type: ignore[union-attr]
+                self.send_command(_answer(response, command))
+        elif type(command) is not KeepAliveInfo:
+            self._respond(command, response)
+
+    def _sent(self, message: Message) -> None:
+        """A message was taken: the producer hears of it when it is durable."""
+        if message.response_required:
+            self._receipts.append(_RESPONSE.pack(_RESPONSE_SIZE, Response.TYPE, 0, False, message.command_id))
+        elif message.producer_id is not None and (window := self._commands.window(message.producer_id)):
+            size = 1024 + len(message.marshalled_properties or b"") + len(message.content or b"")
+            self._receipts.append(self.frame(ProducerAck(producer_id=message.producer_id, size=min(size, window))))
+
+    def _respond(self, command: Any, response: Structure | None) -> None:
+        if command.response_required if hasattr(command, "response_required") else False:
+            self._receipts.append(self.frame(_answer(response, command)))
+
+    def _failed(self, command: Any, error: QuireError) -> None:
+        """A command failed: the client is told, and the transaction it is part of fails with it."""
+        thrown = throwable(error, self.package, xa=is_xa(command))
+        if getattr(command, "response_required", False):
+            self.send_command(ExceptionResponse(correlation_id=command.command_id, exception=thrown))
+            return
+        if (transaction := getattr(command, "transaction_id", None)) is not None:
+            self._transactions.failed(transaction, error)
+        self.report(error)
+
+    def report(self, error: QuireError) -> None:
+        """Tell the client of an error that answers no command of its own; the connection stays."""
+        id = ConnectionId(self.connection_id) if self.connection_id else None
+        self.send_command(ConnectionErrorCommand(exception=throwable(error, self.package), connection_id=id))
+
+    def _pull(self, pull: MessagePull) -> None:
+        self.consumers.pull(pull)
+
+    # Output.
+
+    def frame(self, command: Structure) -> bytes:
+        """A command as it goes over this connection."""
+        return self._encoder.encode(command)  # type: ignore[arg-type]
+
+    def deliver(self, subscription: Subscription, messages: list[Stored], extra: bytes = b"") -> None:
+        """Write messages to a consumer."""
+        consumer = self.consumers.of(subscription)
+        if consumer is not None:
+            consumer.given(subscription, messages)
+        frames = self.consumers.table.frames[subscription.number].frames(messages, is_first=bool(extra))
+        self._output += frames
+        self._output_size += sum([len(frame) for frame in frames])
+        self._core.unwritten(self)
+        if self._output_size > OUTPUT_LIMIT:
+            self.writable = False
+
+    def confirmed(self, receipts: list[bytes]) -> None:
+        """Write responses."""
+        if not self.is_closed:
+            self.write(b"".join(receipts))
+
+    def nothing_came(self, subscription: Subscription) -> None:
+        """Say that a pull ended without a message."""
+        if (consumer := self.consumers.of(subscription)) is not None:
+            self.send_command(consumer.nothing())
+
+    def _wake_consumers(self) -> None:
+        """The connection takes output again."""
+        self.consumers.wake()
+
+    # A connection's life.
+
+    def _agree(self, info: WireFormatInfo) -> None:
+        """The client says what it can do: both sides keep to what both can."""
+        if self._is_negotiated:
+            raise ProtocolViolation("WireFormatInfo came twice", command="WireFormatInfo")
+        self._is_negotiated = True
+        self.package = package_for(str(properties_of(info).get("ProviderVersion", "")))
+        self.format = WireFormat.agreed(self.format, format_of(info))
+        self._decoder.use(self.format)
+        self._encoder.use(self.format)
+        name = self._core.settings.broker.name
+        self.send_command(BrokerInfo(broker_id=BrokerId(name), broker_name=name))
+        if self.format.inactivity_ms:
+            seconds = self.format.inactivity_ms / 1000
+            self._heart_beat = HeartBeat(self._core, self, self.frame(KeepAliveInfo()), seconds / 3, seconds)
+
+    def _connect_timed_out(self) -> None:
+        seconds = self._core.settings.openwire.connect_timeout
+        self.fail(ConnectionTimeout(f"no ConnectionInfo within {seconds:g} s", seconds=seconds))
+
+    def identified(self, connection_id: str) -> None:
+        """The client has said who it is. Another socket with the same id is its old one, and goes."""
+        self._connect_timer.cancel()
+        if (old := self._by_id.get(connection_id)) is not None and old is not self:
+            old.replaced()
+        self.connection_id = connection_id
+        self._by_id[connection_id] = self
+
+    def replaced(self) -> None:
+        """The client has connected anew: this is its old socket."""
+        self.flush()
+        self._connection.close()
+        self.closed()
+
+    def end_soon(self) -> None:
+        """Close, when the client has had the time to read why."""
+        self._core.scheduler.call_later(GOODBYE_DELAY, self._connection.close)
+
+    def _keep_alive(self, info: KeepAliveInfo) -> None:
+        if info.response_required:
+            self.send_command(KeepAliveInfo())
+
+    def _shut_down(self, _: ShutdownInfo) -> None:
+        self._core.after_commit(self._goodbye)
+
+    def _goodbye(self) -> None:
+        """Everything the client sent is durable, or has failed, and its responses are written."""
+        if not self.is_closed:
+            self.flush()
+            self._connection.close()
+
+    def fail(self, error: QuireError) -> None:
+        """Tell the client what went wrong and close."""
+        if not self.is_closed:
+            self.report(error)
+            self.flush()
+            self._connection.close()
+            self.closed()
+
+    def end_consumer(self, subscription: Subscription, error: QuireError) -> None:
+        """End one consumer: the client closes it too."""
+        consumer = self.consumers.of(subscription)
+        if consumer is not None and consumer.info.consumer_id is not None:
+            self.report(error)
+            self.send_command(ConsumerControl(consumer_id=consumer.info.consumer_id, close=True))
+            self.consumers.remove(consumer.info.consumer_id, str(error))
+
+    def stop(self, error: QuireError) -> None:
+        """The broker goes down: the consumers go in peace, and the client is told."""
+        self.leave("the broker stopped")
+        self.fail(error)
+
+    def closed(self) -> None:
+        """The connection is gone, with or without a goodbye before."""
+        was_closed = self.is_closed
+        super().closed()
+        self._connect_timer.cancel()
+        self.leave("the consumer's connection was lost")
+        if self._by_id.get(self.connection_id) is self:
+            del self._by_id[self.connection_id]
+        if self.connection_id and not was_closed:
+            self._broker.advisories.connection_stopped(self, self.client_id)
+
+    def leave(self, cause: str, last_seen: int = -2) -> None:
+        """The client goes: its transactions, its consumers, what belongs to its connection."""
+        self._transactions.leave()
+        self.consumers.leave(cause, last_seen)
+        self._commands.leave()
+        self._core.flow.forget(self)
+
+
+def _answer(response: Structure | None, command: Any) -> Structure:
+    answer = Response() if response is None else response
+    assert isinstance(answer, Response)
+    answer.correlation_id = command.command_id
+    return answer

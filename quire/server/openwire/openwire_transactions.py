@@ -1,0 +1,191 @@
+"""The transactions of one OpenWire connection: local ones and XA branches."""
+
+from dataclasses import dataclass
+
+from quire.broker.broker import Broker
+from quire.broker.transactions.transaction import Transaction
+from quire.broker.transactions.xid import Xid
+from quire.errors import LimitExceeded, ProtocolViolation, QuireError, TransactionFailed, UnknownTransaction
+from quire.protocols.openwire.commands import (
+    DataArrayResponse,
+    IntegerResponse,
+    TransactionInfo,
+    TransactionType,
+)
+from quire.protocols.openwire.structures import LocalTransactionId, TransactionId, XATransactionId
+from quire.protocols.openwire.wire_fields import Structure
+from quire.server.openwire.client_session import ClientSession
+
+MAX_TRANSACTIONS = 1000
+"""How many local transactions a connection may have open."""
+
+PREPARED, READ_ONLY = 0, 3
+"""What answers a prepare (XA, section 4.3: XA_OK, XA_RDONLY)."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A transaction that is open, and the first error of what was sent or acknowledged in it."""
+
+    transaction: Transaction
+    failure: QuireError | None = None
+
+
+class OpenWireTransactions:
+    """The transactions of a session."""
+
+    def __init__(self, broker: Broker, session: ClientSession) -> None:
+        self._broker = broker
+        self._session = session
+        self._local: dict[LocalTransactionId, _Open] = {}
+        self._failed_branches: dict[XATransactionId, QuireError] = {}
+
+    # Work in them.
+
+    def working(self, id: TransactionId) -> Transaction:
+        """The open transaction of an id.
+
+        Raises:
+            UnknownTransaction: no local transaction has it.
+            UnknownXid: no branch has it.
+        """
+        if isinstance(id, XATransactionId):
+            return self._broker.xa.branch(_xid(id)).transaction
+        return self._open(id).transaction
+
+    def failed(self, id: TransactionId, error: QuireError) -> None:
+        """Something in a transaction failed whose client does not wait for it: its commit is to fail."""
+        if isinstance(id, XATransactionId):
+            self._failed_branches.setdefault(id, error)
+        elif isinstance(id, LocalTransactionId) and (known := self._local.get(id)) is not None:
+            known.failure = known.failure or error
+
+    def _open(self, id: TransactionId | None) -> _Open:
+        known = self._local.get(id) if isinstance(id, LocalTransactionId) else None
+        if known is None:
+            raise UnknownTransaction(f"the transaction {id} has not been started", transaction=str(id)[:60])
+        return known
+
+    # Their steps.
+
+    def must_gather(self, info: TransactionInfo) -> bool:
+        """Whether a step has to wait until what it is about is found: it is much, and found in steps."""
+        if info.type not in (TransactionType.COMMIT_ONE_PHASE, TransactionType.PREPARE):
+            return False
+        if isinstance(info.transaction_id, XATransactionId):
+            branch = self._broker.xa.branch(_xid(info.transaction_id))
+            return branch.unprepared is not None and self._session.must_gather(branch.unprepared)
+        return self._session.must_gather(self._open(info.transaction_id).transaction)
+
+    def step(self, info: TransactionInfo) -> Structure | None:
+        """A step of a transaction.
+
+        Returns:
+            The response, if it is more than that the step was done.
+
+        Raises:
+            QuireError: the step is not possible.
+        """
+        if info.type == TransactionType.RECOVER:
+            return DataArrayResponse(data=[_transaction_id(xid) for xid in self._broker.xa.recover()])
+        try:
+            type = TransactionType(info.type)
+        except ValueError:
+            text = f"{info.type} is no step of a transaction: 0 to 7"
+            raise ProtocolViolation(text, command="TransactionInfo") from None
+        if isinstance(info.transaction_id, XATransactionId):
+            return self._xa_step(type, info.transaction_id)
+        if isinstance(info.transaction_id, LocalTransactionId):
+            self._local_step(type, info.transaction_id)
+            return None
+        raise UnknownTransaction("the step of a transaction needs its id", transaction="")
+
+    def _local_step(self, type: TransactionType, id: LocalTransactionId) -> None:
+        if type is TransactionType.BEGIN:
+            self._begin(id)
+        elif type is TransactionType.COMMIT_ONE_PHASE:
+            self._commit(id)
+        elif type is TransactionType.ROLLBACK:  # the client delivers again what it has; here it stays in flight
+            self._open(id).transaction.abandon()
+            del self._local[id]
+        elif type is not TransactionType.END:
+            raise UnknownTransaction(f"{id} is a local transaction: it has no {type.name}", transaction=str(id)[:60])
+
+    def _begin(self, id: LocalTransactionId) -> None:
+        if id in self._local:  # a failover client repeats it
+            return
+        if len(self._local) >= MAX_TRANSACTIONS:
+            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
+        self._local[id] = _Open(self._broker.begin_transaction())
+
+    def _commit(self, id: LocalTransactionId) -> None:
+        known = self._open(id)
+        if known.failure is not None:
+            known.transaction.abandon()
+            del self._local[id]
+            raise _failed(id, known.failure)
+        try:
+            known.transaction.commit()
+        except QuireError:  # the client takes it for rolled back
+            known.transaction.abandon()
+            raise
+        finally:
+            del self._local[id]
+        self._broker.core.sent(self._session)
+
+    def _xa_step(self, type: TransactionType, id: XATransactionId) -> Structure | None:
+        xa, session, xid = self._broker.xa, self._session, _xid(id)
+        if type is TransactionType.BEGIN:
+            xa.start(xid, session)
+            return None
+        branch = xa.branch(xid)
+        if type is TransactionType.END:
+            branch.end()
+        elif type is TransactionType.PREPARE:
+            self._check_branch(id)
+            needs_outcome = branch.prepare()
+            self._broker.core.sent(session)
+            return IntegerResponse(result=PREPARED if needs_outcome else READ_ONLY)
+        elif type in (TransactionType.COMMIT_ONE_PHASE, TransactionType.COMMIT_TWO_PHASE):
+            self._check_branch(id)
+            branch.commit(one_phase=type is TransactionType.COMMIT_ONE_PHASE)
+            self._broker.core.sent(session)
+        elif type is TransactionType.ROLLBACK:
+            self._failed_branches.pop(id, None)
+            branch.roll_back(redelivered_by_client=True)
+        elif type is TransactionType.FORGET:
+            branch.forget()
+        return None
+
+    def _check_branch(self, id: XATransactionId) -> None:
+        """See that nothing in a branch has failed; else it is rolled back."""
+        if (failure := self._failed_branches.pop(id, None)) is not None:
+            self._broker.xa.branch(_xid(id)).roll_back(redelivered_by_client=True)
+            raise _failed(id, failure)
+
+    def leave(self) -> None:
+        """The connection ends: what was acknowledged in them is in flight as before."""
+        for known in self._local.values():
+            known.transaction.abandon()
+        self._local.clear()
+        self._broker.xa.lost(self._session)
+
+
+def is_xa(command: object) -> bool:
+    """Whether a command is a step of an XA transaction."""
+    if not isinstance(command, TransactionInfo):
+        return False
+    return isinstance(command.transaction_id, XATransactionId) or command.type == TransactionType.RECOVER
+
+
+def _failed(id: object, failure: QuireError) -> TransactionFailed:
+    text = f"the transaction {id} was rolled back, because something in it failed: {failure}"
+    return TransactionFailed(text, transaction=str(id)[:60], cause=failure.code)
+
+
+def _xid(id: XATransactionId) -> Xid:
+    return Xid(id.format_id, id.global_transaction_id, id.branch_qualifier)
+
+
+def _transaction_id(xid: Xid) -> XATransactionId:
+    return XATransactionId(xid.format_id, xid.global_id, xid.branch_id)

@@ -1,0 +1,117 @@
+"""The frames of plain messages, joined from pieces that were encoded once.
+
+Nearly all messages have an id that an OpenWire client made, a time stamp, plain properties and a body of bytes or ASCII
+text. The encoder writes the others; a test compares the two.
+"""
+
+import re
+from functools import lru_cache
+from struct import Struct
+
+from quire.message import Message, unescape
+from quire.protocols.openwire.commands import MessageDispatch
+from quire.protocols.openwire.loose_writer import LooseWriter
+from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
+from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId
+from quire.protocols.openwire.wire_fields import Structure
+from quire.server.openwire.message_content import HEADERS, producer_of
+from quire.server.openwire.property_lines import TYPES, property_types, written_value
+
+SINCE = 10
+"""The first version of OpenWire in which a dispatch looks like this."""
+
+KNOWN = 4096
+"""How many producers and types of properties are remembered."""
+
+_HEAD = re.compile(
+    rb"message-id:(ID[^\n]*)\\c(\d{1,18})\ntimestamp:(\d{1,18})\n(?:persistent:true\n)?(content-length:\d+\n)?"
+    rb"(?:" + TYPES + rb":([^\n]*)\n)?"
+)
+
+# Of a message, behind its destination: no transaction, no original destination, and the start of its id.
+_ID = b"\0\0\x01\x6e\0"
+# Its number, that of the broker, persistence, expiration, priority, time stamp, the size of its body; all else is null.
+_PARAMETERS = Struct(">qq7x?qbxqx?i")
+# Behind the properties: the count of deliveries, whether it is the first of its group, and the count of the dispatch.
+_END = Struct(">3xi29x?i")
+_SIZE = Struct(">i")
+_BODY = Struct(">?i")
+_PROPERTIES = Struct(">?ii")
+
+_writer = LooseWriter(SINCE, False, None)
+
+
+class PlainDispatch:
+    """Writes the plain messages of one subscription."""
+
+    __slots__ = ("_bytes_start", "_destination", "_text_start")
+
+    def __init__(self, consumer: ConsumerId, destination: ActiveMQDestination) -> None:
+        self._destination = _nested(destination) + _ID
+        start = bytes([MessageDispatch.TYPE, 0, 0, 0, 0, 0]) + _nested(consumer) + _nested(destination) + b"\x01"
+        self._bytes_start = start + bytes([ActiveMQBytesMessage.TYPE, 0, 0, 0, 0, 0])
+        self._text_start = start + bytes([ActiveMQTextMessage.TYPE, 0, 0, 0, 0, 0])
+
+    def frame(self, message: Message, *, is_first: bool) -> bytes | None:
+        """The frame of a message; None if it is not a plain one.
+
+        Args:
+            is_first: whether it is the first of its group for this consumer.
+        """
+        content = message.content
+        found = _HEAD.match(content)
+        if found is None:
+            return None
+        start, number, stamp, length, types = found.groups()
+        producer, at = _producer(start), found.end()
+        end = content.index(b"\n\n", at - 1)
+        properties = _properties(types or b"", content[at:end]) if end > at else b"\0"
+        if producer is None or properties is None:
+            return None
+        body = content[end + 2 :]
+        if length is not None:
+            kind = self._bytes_start
+        elif body.isascii() and b"\0" not in body:
+            kind, body = self._text_start, _SIZE.pack(len(body)) + body
+        else:
+            return None
+        count = max(message.deliveries, 1) if message.redelivered else 0
+        parameters = _PARAMETERS.pack(
+            int(number), message.sequence, message.persistent, message.expiration, message.priority, int(stamp), True,
+            len(body),
+        )  # fmt: skip
+        pieces = (
+            kind, producer, self._destination, producer, parameters, body, properties, _END.pack(count, is_first, count)
+        )  # fmt: skip
+        return b"".join((_SIZE.pack(sum(map(len, pieces))), *pieces))
+
+
+def _nested(structure: Structure) -> bytes:
+    return b"\x01" + _writer.write(structure)
+
+
+@lru_cache(KNOWN)
+def _producer(start: bytes) -> bytes | None:
+    """The producer in a message id, encoded; None if an OpenWire client did not make it."""
+    producer = producer_of(unescape(start))
+    return None if producer is None else _nested(producer)
+
+
+def _properties(types: bytes, lines: bytes) -> bytes | None:
+    """Properties, encoded; None if there is a header among them, or anything escaped."""
+    if b"\\" in lines or not lines.isascii():
+        return None
+    kinds = property_types(types)
+    pieces: list[bytes] = []
+    for line in lines.split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name in HEADERS and name not in kinds:
+            return None
+        pieces += (_name(name), written_value(kinds.get(name), value))
+    data = b"".join(pieces)
+    return _PROPERTIES.pack(True, len(data) + 4, len(pieces) >> 1) + data
+
+
+@lru_cache(KNOWN)
+def _name(name: bytes) -> bytes:
+    return len(name).to_bytes(2, "big") + name

@@ -1,0 +1,221 @@
+"""The properties of an OpenWire message as header lines of a message's content, and back.
+
+Each property is a line, as STOMP's clients and selectors know it. The Java types of those that are no strings stand in
+one more header, ``property-types:price=double,count=int``. It comes before the lines of the properties: a line behind
+it is a property even if its name is that of a header (``type`` say). What is neither text, number nor truth (nested
+maps and lists, bytes, null) has no line; then the whole map is in ``marshalled-properties``, in base64.
+"""
+
+import base64
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from urllib.parse import quote, unquote
+
+from quire.message import escape
+from quire.protocols.openwire import modified_utf8
+from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
+
+TYPES = b"property-types"
+"""The header that has the types of properties."""
+
+RAW = b"marshalled-properties"
+"""The header that has all properties as OpenWire writes them."""
+
+RESERVED = frozenset({
+    b"message-id", b"timestamp", b"correlation-id", b"type", b"reply-to", b"persistent", b"JMSXGroupID",
+    b"JMSXGroupSeq", b"JMSXUserID", b"original-destination", b"content-length", b"amq-msg-type",
+    b"content-encoding", b"blob-url", b"blob-mime-type", b"blob-deleted", b"destination", b"expires", b"priority",
+    b"redelivered", TYPES, RAW,
+})  # fmt: skip
+"""The names of headers that are no properties."""
+
+_NAMES = {
+    Tag.BOOLEAN: b"boolean", Tag.BYTE: b"byte", Tag.CHAR: b"char", Tag.SHORT: b"short", Tag.INT: b"int",
+    Tag.LONG: b"long", Tag.DOUBLE: b"double", Tag.FLOAT: b"float",
+}  # fmt: skip
+_NO_TEXT = frozenset({Tag.NULL, Tag.BYTES, Tag.MAP, Tag.LIST})
+_WHOLE = {
+    int(Tag.INT): (struct.Struct(">i"), b"int"), int(Tag.LONG): (struct.Struct(">q"), b"long"),
+    int(Tag.SHORT): (struct.Struct(">h"), b"short"), int(Tag.BYTE): (struct.Struct(">b"), b"byte"),
+}  # fmt: skip
+_STRING, _BOOLEAN, _BIG_STRING = int(Tag.STRING), int(Tag.BOOLEAN), int(Tag.BIG_STRING)
+
+LONGEST_STRING = 8191
+"""A string of more bytes is written as a big string (ActiveMQ's ``MarshallingSupport``)."""
+
+
+def property_lines(marshalled: bytes) -> bytes:
+    """The header lines of properties.
+
+    Raises:
+        ProtocolViolation: they are no map of primitives.
+    """
+    plain = _plain_lines(marshalled)
+    return _any_lines(marshalled) if plain is None else plain
+
+
+def _plain_lines(data: bytes) -> bytes | None:
+    """The lines of strings, whole numbers and truths with usual names; None if there is anything else."""
+    lines: list[bytes] = []
+    types: list[bytes] = []
+    position, size = 4, len(data)
+    try:
+        for _ in range(int.from_bytes(data[:4], "big", signed=True)):
+            end = position + 2 + int.from_bytes(data[position : position + 2], "big")
+            name, tag = data[position + 2 : end], data[end]
+            if not _is_usual(name):
+                return None
+            position = end + 1
+            if tag == _STRING:
+                end = position + 2 + int.from_bytes(data[position : position + 2], "big")
+                value = data[position + 2 : end]
+                if not value.isascii() or b"\0" in value:
+                    return None
+                lines.append(name + b":" + escape(value) + b"\n")
+                position = end
+            elif (whole := _WHOLE.get(tag)) is not None:
+                reader, type_name = whole
+                lines.append(b"%b:%d\n" % (name, reader.unpack_from(data, position)[0]))
+                types.append(name + b"=" + type_name)
+                position += reader.size
+            elif tag == _BOOLEAN:
+                lines.append(name + (b":true\n" if data[position] else b":false\n"))
+                types.append(name + b"=boolean")
+                position += 1
+            else:
+                return None
+    except (IndexError, struct.error):
+        return None
+    if position != size:
+        return None
+    if types:
+        lines.insert(0, TYPES + b":" + b",".join(types) + b"\n")
+    return b"".join(lines)
+
+
+def _is_usual(name: bytes) -> bool:
+    return name.replace(b"_", b"a").isalnum() and name not in RESERVED
+
+
+def _any_lines(marshalled: bytes) -> bytes:
+    lines: list[bytes] = []
+    types: list[str] = []
+    has_more = False
+    for name, typed in read_map(marshalled, typed=True).items():
+        if typed.tag in _NO_TEXT:
+            has_more = True
+            continue
+        key = name.encode("utf-8", "surrogatepass")
+        if typed.tag in _NAMES:
+            types.append(f"{quote(name, safe='')}={_NAMES[typed.tag].decode()}")
+        elif key in RESERVED:
+            types.append(f"{quote(name, safe='')}=string")
+        lines.append(escape(key) + b":" + escape(_text(typed).encode("utf-8", "surrogatepass")) + b"\n")
+    if has_more:
+        lines.insert(0, RAW + b":" + base64.b64encode(marshalled) + b"\n")
+    if types:
+        lines.insert(0, TYPES + b":" + ",".join(types).encode() + b"\n")
+    return b"".join(lines)
+
+
+def _text(typed: Typed) -> str:
+    if typed.tag is Tag.BOOLEAN:
+        return "true" if typed.value else "false"
+    return str(typed.value)
+
+
+class PropertyReader:
+    """Gathers the header lines of one message that are properties, and writes them as OpenWire does."""
+
+    __slots__ = ("_entries", "_raw", "_types")
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[bytes, bytes]] = []
+        self._types: Mapping[bytes, bytes] = {}
+        self._raw = b""
+
+    def has_types(self, text: bytes) -> None:
+        """The value of the header with the types."""
+        self._types = property_types(text)
+
+    def has_all(self, text: bytes) -> None:
+        """The value of the header with all properties."""
+        self._raw = base64.b64decode(text)
+
+    def has_type(self, name: bytes) -> bool:
+        """Whether a name is that of a property whose type is known."""
+        return name in self._types
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """A property's line, unescaped."""
+        self._entries.append((name, value))
+
+    def marshalled(self) -> bytes | None:
+        """The properties as OpenWire writes them; None without any."""
+        if self._raw:
+            return self._with_raw()
+        if not self._entries:
+            return None
+        pieces = [len(self._entries).to_bytes(4, "big")]
+        for name, value in self._entries:
+            key = _modified(name)
+            pieces += [len(key).to_bytes(2, "big"), key, written_value(self._types.get(name), value)]
+        return b"".join(pieces)
+
+    def _with_raw(self) -> bytes:
+        properties = read_map(self._raw, typed=True)
+        for name, value in self._entries:  # what was added since, the cause of a dead letter say
+            properties.setdefault(name.decode(), Typed(Tag.STRING, value.decode("utf-8", "replace")))
+        return write_map(properties)
+
+
+@lru_cache(1000)
+def property_types(text: bytes) -> Mapping[bytes, bytes]:
+    """The types of properties by their names, of the header that has them."""
+    types = {}
+    for entry in text.split(b",") if text else []:
+        name, _, kind = entry.partition(b"=")
+        types[unquote(name.decode()).encode() if b"%" in name else name] = kind
+    return types
+
+
+def written_value(kind: bytes | None, text: bytes) -> bytes:
+    """A property's value as OpenWire writes it, with its tag.
+
+    Args:
+        kind: its type; None for a string.
+    """
+    if kind is not None and (write := _WRITERS.get(kind)) is not None:
+        try:
+            return write(text)
+        except (ValueError, OverflowError, TypeError):  # the line was changed since: it is text now
+            pass
+    data = _modified(text)
+    if len(data) > LONGEST_STRING:
+        return b"\x0d" + len(data).to_bytes(4, "big") + data
+    return b"\x09" + len(data).to_bytes(2, "big") + data
+
+
+_WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"int": lambda text: b"\x05" + int(text).to_bytes(4, "big", signed=True),
+    b"long": lambda text: b"\x06" + int(text).to_bytes(8, "big", signed=True),
+    b"boolean": lambda text: b"\x01\x01" if text == b"true" else b"\x01\x00",
+    b"short": lambda text: b"\x04" + int(text).to_bytes(2, "big", signed=True),
+    b"byte": lambda text: b"\x02" + int(text).to_bytes(1, "big", signed=True),
+    b"double": lambda text: b"\x07" + struct.pack(">d", float(text)),
+    b"float": lambda text: b"\x08" + struct.pack(">f", float(text)),
+    b"char": lambda text: b"\x03" + ord(text.decode()).to_bytes(2, "big"),
+}
+
+
+def _modified(text: bytes) -> bytes:
+    """UTF-8 as Java writes it."""
+    if text.isascii() and b"\0" not in text:
+        return text
+    return modified_utf8.encode(text.decode("utf-8", "surrogatepass"))
+
+
+def line(name: bytes, text: str) -> bytes:
+    """A header line."""
+    return name + b":" + escape(text.encode("utf-8", "surrogatepass")) + b"\n"

@@ -1,0 +1,29 @@
+"""A protocol as a transport sees it: who takes its connections, and how many there may be."""
+
+from abc import ABC, abstractmethod
+
+from quire.errors import QuireError
+from quire.server.connected_session import ConnectedSession
+from quire.server.connection import Connection
+
+
+class ProtocolDoors(ABC):
+    """One protocol.
+
+    Attributes:
+        max_connections: how many connections it may have.
+        open: those it has.
+    """
+
+    max_connections: int
+
+    def __init__(self) -> None:
+        self.open: set[Connection] = set()
+
+    @abstractmethod
+    def session(self, connection: Connection) -> ConnectedSession:
+        """The session of a new connection."""
+
+    @abstractmethod
+    def refusal(self, error: QuireError) -> bytes:
+        """What a connection is told that is refused."""

@@ -1,0 +1,26 @@
+"""STOMP as a transport sees it."""
+
+from quire.broker.broker import Broker
+from quire.errors import QuireError
+from quire.protocols.stomp.encoder import error_frame
+from quire.protocols.stomp.versions import Version
+from quire.server.connection import Connection
+from quire.server.protocol_doors import ProtocolDoors
+from quire.server.stomp.stomp_session import StompSession
+
+
+class StompDoors(ProtocolDoors):
+    """The STOMP clients of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.max_connections = broker.core.settings.stomp.max_connections
+        self._broker = broker
+
+    def session(self, connection: Connection) -> StompSession:
+        """The session of a new connection."""
+        return StompSession(self._broker, connection)
+
+    def refusal(self, error: QuireError) -> bytes:
+        """What a connection is told that is refused."""
+        return error_frame(error, Version.V1_2, None)

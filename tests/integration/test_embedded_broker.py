@@ -1,0 +1,57 @@
+"""The broker inside a test's process, and the fixture that users of Quire have of it."""
+
+import socket
+
+import pytest
+
+from quire.client.connection import connect
+from quire.errors import InvalidSettings
+from quire.settings import split_address
+from quire.testing.embedded_broker import EmbeddedBroker
+
+pytest_plugins = ["pytester"]
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+
+def test_it_takes_and_gives_messages(quire_broker: EmbeddedBroker) -> None:
+    with connect(*split_address(quire_broker.stomp)) as connection:
+        connection.send("/queue/orders", b"one")
+        connection.subscribe("/queue/orders")
+        message = connection.receive(5)
+        assert message is not None
+        assert message.body == b"one"
+
+
+def test_it_has_settings_and_is_empty_each_time() -> None:
+    for _ in range(2):
+        with (
+            EmbeddedBroker({"policy.maximum_redeliveries": 0}) as broker,
+            connect(*split_address(broker.stomp)) as connection,
+        ):
+            connection.subscribe("/queue/orders")
+            assert connection.receive(0.05) is None
+            connection.send("/queue/orders", b"one")
+            message = connection.receive(5)
+            assert message is not None
+            connection.nack(message)
+            connection.subscribe("/queue/ActiveMQ.DLQ")
+            assert connection.receive(5) is not None
+
+
+def test_a_setting_that_is_none_is_an_error() -> None:
+    with pytest.raises(InvalidSettings, match=r"policy\.maximum_redeliveries"):
+        EmbeddedBroker({"policy.maximum_redelivery": 0})
+
+
+def test_its_ports_are_closed_behind_it(quire_broker: EmbeddedBroker) -> None:
+    with EmbeddedBroker() as other:
+        address = split_address(other.stomp)
+        assert other.url != quire_broker.url
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, 1)
+
+
+def test_users_find_the_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(quire_broker):\n    assert quire_broker.url.startswith('tcp://127.0.0.1:')\n")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
