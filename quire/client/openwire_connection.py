@@ -27,7 +27,14 @@ from quire.client.session import Session
 from quire.client.session_core import SessionCore
 from quire.client.wire_destinations import to_wire
 from quire.clock import Clock, SystemClock
-from quire.errors import BrokerUnreachable, IllegalState, InvalidArgument, QuireError
+from quire.errors import (
+    BrokerUnreachable,
+    IllegalState,
+    InvalidArgument,
+    InvalidDestination,
+    QuireError,
+    UnknownSubscription,
+)
 from quire.protocols.openwire.commands import (
     BrokerInfo,
     ConnectionErrorCommand,
@@ -212,7 +219,11 @@ class Connection:
     async def unsubscribe(self, name: str) -> None:
         """Of the session: delete a durable subscription."""
         info = RemoveSubscriptionInfo(connection_id=self._id, subscription_name=name, client_id=self.client_id)
-        await self._opened().request(info)
+        try:
+            await self._opened().request(info)
+        except InvalidDestination as error:
+            # So does ActiveMQ say it.
+            raise UnknownSubscription(str(error), **error.data) from error
 
     async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float) -> ReceivedMessage:
         """Of the session: send a request and wait for its answer."""

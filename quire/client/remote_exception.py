@@ -1,5 +1,6 @@
 """The exceptions of a broker, which OpenWire carries by the name of their class, as errors of Quire."""
 
+from quire.client.remote_error import error_classes
 from quire.errors import (
     AccessRefused,
     BrokerBusy,
@@ -47,13 +48,18 @@ def error_of(exception: Throwable | None) -> QuireError:
         exception: as the broker sent it.
 
     Returns:
-        An error of the type that fits the class; its ``data`` has the ``class_name``. A class that is not known gives
-        a ``RemoteError``.
+        An error of the type that Quire names in the text, or that fits the class; its ``data`` has the ``class_name``.
+        A class that is not known gives a ``RemoteError``.
     """
     if exception is None:
         return RemoteError("the broker refused the call and gave no reason")
     class_name = exception.class_name or ""
     text = exception.message or class_name
+    code, mark, rest = text.partition(": ")
+    for known in error_classes():
+        # Quire writes its code before the text.
+        if mark and known.code == code:
+            return known(rest, class_name=class_name)
     simple = class_name.rpartition(".")[2].rpartition("$")[2]
     kind = _ERRORS.get(simple, RemoteError)
     if kind is RemoteError and any(phrase in text.lower() for phrase in _IN_USE):

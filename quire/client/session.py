@@ -191,7 +191,7 @@ class Session:
         """Delete a durable subscription that has no consumer.
 
         Raises:
-            InvalidDestination: there is none of that name.
+            UnknownSubscription: there is none of that name.
             DestinationInUse: it has a consumer.
         """
         await self._owner.unsubscribe(name)

@@ -3,28 +3,25 @@
 import itertools
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from quire.testing.embedded_broker import EmbeddedBroker
 from tests.client.activemq_broker import activemq_broker, reason_to_skip
-
-OTHER = "QUIRE_CLIENT_TEST_URL"
-"""The variable with the URL of another broker that runs already and is to be tested too."""
 
 _NUMBERS = itertools.count(1)
 
 
-@pytest.fixture(scope="session", params=["activemq", *(["other"] if os.environ.get(OTHER) else [])])
+@pytest.fixture(scope="session", params=["quire", "activemq"])
 def broker_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a broker: each test runs against each of them."""
-    if request.param == "other":
-        yield os.environ[OTHER]
+    if request.param == "quire":
+        with EmbeddedBroker() as broker:
+            yield broker.url
         return
     if (reason := reason_to_skip()) is not None:
         pytest.skip(reason)
-    directory: Path = tmp_path_factory.mktemp("activemq")
-    with activemq_broker(directory) as url:
+    with activemq_broker(tmp_path_factory.mktemp("activemq")) as url:
         yield url
 
 

@@ -28,6 +28,7 @@ from quire.errors import (
     InvalidArgument,
     InvalidDestination,
     InvalidSelector,
+    UnknownSubscription,
 )
 
 pytestmark = pytest.mark.alone
@@ -335,7 +336,7 @@ def test_a_durable_subscription_keeps_messages(broker_url: str, name: str) -> No
             async with await session.consumer(topic, name="sub") as consumer:
                 assert [m.body for _ in range(2) if (m := await consumer.receive(5))] == ["0", "1"]
             await session.unsubscribe("sub")
-            with pytest.raises(InvalidDestination):
+            with pytest.raises(UnknownSubscription):
                 await session.unsubscribe("sub")
 
     asyncio.run(scenario())

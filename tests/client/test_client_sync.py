@@ -28,7 +28,7 @@ def test_messages_are_sent_received_browsed_and_acknowledged(broker_url: str, na
             second.acknowledge()
             assert consumer.receive(0.1) is None
     threads = [thread.name for thread in threading.enumerate()]
-    assert not any(thread.startswith("quire-") for thread in threads)
+    assert not any(thread.startswith(("quire-client", "quire-listener")) for thread in threads)
 
 
 def test_transactions_and_requests(broker_url: str, name: str) -> None:

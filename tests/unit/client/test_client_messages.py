@@ -122,7 +122,8 @@ def test_the_audit_may_be_off_and_passes_what_has_no_id() -> None:
     ("javax.jms.TransactionRolledBackException", "x", TransactionRolledBack),
     ("javax.jms.JMSException", "Destination still has an active subscription: q", DestinationInUse),
     ("javax.jms.JMSException", "Durable consumer is in use", DestinationInUse),
-    ("some.Other", "x", RemoteError), (None, None, RemoteError),
+    ("javax.jms.JMSException", "producer-held: over its limit", ProducerHeld),
+    ("javax.jms.JMSException", "nothing: x", RemoteError), ("some.Other", "x", RemoteError), (None, None, RemoteError),
 ])  # fmt: skip
 def test_exceptions_of_the_broker_are_errors(class_name: str | None, text: str | None, kind: type[Exception]) -> None:
     error = error_of(Throwable(class_name, text))
