@@ -21,6 +21,7 @@ class Browser:
     def __init__(self, begin: Callable[[], Awaitable[Consumer]]) -> None:
         self._begin = begin
         self._consumer: Consumer | None = None
+        self._is_done = False
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Itself."""
@@ -30,7 +31,7 @@ class Browser:
         """The next message."""
         if self._consumer is None:
             self._consumer = await self._begin()
-        message = None if self._consumer.is_closed else await self._consumer.browse()
+        message = None if self._is_done else await self._consumer.browse()
         if message is None:
             await self.close()
             raise StopAsyncIteration
@@ -38,6 +39,7 @@ class Browser:
 
     async def close(self) -> None:
         """Stop browsing."""
+        self._is_done = True
         if self._consumer is not None:
             await self._consumer.close()
 

@@ -15,7 +15,7 @@ from quire.client.received_message import ReceivedMessage
 from quire.client.session_core import SessionCore
 from quire.client.waiting_messages import WaitingMessages
 from quire.client.wire_destinations import from_wire
-from quire.errors import IllegalState, QuireError
+from quire.errors import BrokerUnreachable, IllegalState, QuireError
 from quire.protocols.openwire.commands import ConsumerControl, ConsumerInfo, MessageDispatch, MessagePull, RemoveInfo
 from quire.protocols.openwire.messages import Message
 
@@ -89,6 +89,7 @@ class Consumer:
         self._is_browsed = False
         self._receivers: deque[asyncio.Future[None]] = deque()
         self._is_answered = False
+        self._failure: QuireError | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
         self._start_ack_timer()
 
@@ -128,8 +129,11 @@ class Consumer:
             delivery = self._waiting.take()
             if delivery is not None:
                 return await self._deliver(delivery)
-            if self._is_browsed or not await self._woken(self._session.options.request_timeout / 1000 or None):
+            if self._is_browsed:
                 return None
+            limit = self._session.options.request_timeout / 1000
+            if not await self._woken(limit or None):
+                raise BrokerUnreachable(f"the broker did not go on with the browse within {limit:g} s")
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """The messages as they come, until the consumer is closed; each is taken as ``receive`` does."""
@@ -137,7 +141,7 @@ class Consumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message."""
-        if self.is_closed or (message := await self.receive()) is None:
+        if (self.is_closed and self._failure is None) or (message := await self.receive()) is None:
             raise StopAsyncIteration
         return message
 
@@ -358,6 +362,7 @@ class Consumer:
     def fail(self, error: QuireError) -> None:
         """The connection is lost for good: who waits gets the error."""
         self.is_closed = True
+        self._failure = error
         for receiver in list(self._receivers):
             if not receiver.done():
                 receiver.set_exception(error)
@@ -381,6 +386,8 @@ class Consumer:
             self._ack_timer = asyncio.get_running_loop().call_later(interval, flush)
 
     def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._session.check_open()
         if self.is_closed:
             raise IllegalState(f"the consumer of {self.destination} is closed")
-        self._session.check_open()

@@ -45,6 +45,8 @@ class LocalTransaction:
     async def _end(self, how: TransactionType) -> None:
         if self.id is None:
             return
+        # Sent to no socket, it would be taken for sent and unanswered when there is one again.
+        await self._channel.ready()
         info = self._info(how)
         self.id, self.is_lost = None, False
         await self._channel.request(info)

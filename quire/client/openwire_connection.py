@@ -180,15 +180,21 @@ class Connection:
         channel = self._channel
         if channel is None or channel.is_ended:
             return
+        if not channel.is_connected:
+            # Between two brokers nothing can be said to either; what is unanswered fails.
+            error = BrokerUnreachable("the connection was closed while no broker answered")
+            for session in list(self._sessions.values()):
+                session.failed(error)
+            await channel.close()
+            return
         for session in list(self._sessions.values()):
             try:
                 await session.close()
             except QuireError as error:
                 self.report(error)
+        removal = RemoveInfo(object_id=self._id, last_delivered_sequence_id=self._last_delivered)
         try:
-            if channel.is_connected:
-                removal = RemoveInfo(object_id=self._id, last_delivered_sequence_id=self._last_delivered)
-                await channel.request(removal, self._options.close_timeout / 1000)
+            await channel.request(removal, self._options.close_timeout / 1000)
         except QuireError as error:
             self.report(error)
         finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +29,7 @@ class Producer:
         destination: where its messages go; None if each send says so.
         defaults: what its messages have.
         window: how many messages ``submit`` may have unconfirmed.
+        removed: called when it is closed.
 
     Attributes:
         destination: where its messages go.
@@ -36,7 +37,7 @@ class Producer:
 
     def __init__(
         self, session: SessionCore, info: ProducerInfo, destination: ClientDestination | None, defaults: Outgoing,
-        window: int = WINDOW,
+        window: int, removed: Callable[[], object],
     ) -> None:  # fmt: skip
         if window < 1:
             raise InvalidArgument(f"the window is {window}: give 1 or more", argument="window")
@@ -46,6 +47,7 @@ class Producer:
         self._session = session
         self._defaults = defaults
         self._window = window
+        self._removed = removed
         self._limit = session.options.send_timeout / 1000 or None
         self._sequence = 0
         self._unconfirmed: deque[asyncio.Future[Response]] = deque()
@@ -139,6 +141,7 @@ class Producer:
             await self.flush()
         finally:
             self._is_closed = True
+            self._removed()
             self._session.post([RemoveInfo(object_id=self.id)])
 
     async def __aenter__(self) -> Self:

@@ -4,6 +4,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Protocol, Self
@@ -110,7 +111,7 @@ class Session:
             destination=None if destination is None else to_wire(destination),
             dispatch_async=options.dispatch_async, window_size=options.producer_window_size,
         )  # fmt: skip
-        producer = Producer(core, info, destination, defaults, window)
+        producer = Producer(core, info, destination, defaults, window, partial(self.producers.pop, number, None))
         self.producers[number] = producer
         core.post([info])
         return producer
@@ -275,12 +276,18 @@ class Session:
             consumer.rollback()
 
     async def close(self) -> None:
-        """Close it with its consumers and producers; an open transaction is rolled back."""
+        """Close it with its consumers and producers; an open transaction is rolled back.
+
+        Raises:
+            QuireError: of a message that was submitted and is not confirmed.
+        """
         if self._core.is_closed:
             return
         await self._listeners.stop()
         try:
-            if self._core.transaction.id is not None:
+            for producer in list(self.producers.values()):
+                await producer.flush()
+            if self._core.transaction.id is not None and self._core.error is None:
                 await self._core.transaction.rollback()
         finally:
             for consumer in list(self.consumers.values()):

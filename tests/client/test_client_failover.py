@@ -307,3 +307,66 @@ def test_a_send_that_is_not_answered_in_time_is_an_error(broker_url: str, name: 
             proxy.loses_answers = False
 
     asyncio.run(scenario())
+
+
+def test_a_browse_that_is_cut_off_is_an_error(broker_url: str, name: str) -> None:
+    async def scenario() -> None:
+        async with behind_proxy(broker_url, AckMode.AUTO) as (proxy, connection, session):
+            producer = session.producer(Queue(name))
+            for number in range(20):
+                await producer.send(str(number))
+            browser = session.browser(Queue(name))
+            assert (await anext(browser)).body == "0"
+            await reconnected(proxy, connection)
+            with pytest.raises(BrokerUnreachable):
+                await anext(browser)
+
+    asyncio.run(scenario())
+
+
+def test_a_commit_between_two_connections_waits_for_the_next(broker_url: str, name: str) -> None:
+    async def scenario() -> None:
+        async with behind_proxy(broker_url, AckMode.SESSION_TRANSACTED) as (proxy, connection, session):
+            await session.producer(Queue(name)).send("x")
+            proxy.refuses = True
+            proxy.drop()
+            await until(lambda: not connection.is_connected)
+            committing = asyncio.create_task(session.commit())
+            await asyncio.sleep(0.1)
+            proxy.refuses = False
+            await asyncio.wait_for(committing, 10)
+        assert await bodies(broker_url, Queue(name)) == ["x"]
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_closes_while_no_broker_answers(broker_url: str, name: str) -> None:
+    async def scenario() -> None:
+        async with Proxy(broker_url) as proxy:
+            connection = await connect(failover(proxy)).open()
+            session = connection.session(AckMode.SESSION_TRANSACTED)
+            await session.producer(Queue(name)).send("x")
+            proxy.refuses = True
+            proxy.drop()
+            await until(lambda: not connection.is_connected)
+            await asyncio.wait_for(connection.close(), 1)
+            with pytest.raises(BrokerUnreachable):
+                await session.commit()
+        assert await bodies(broker_url, Queue(name)) == []
+
+    asyncio.run(scenario())
+
+
+def test_what_was_submitted_and_not_confirmed_is_told_by_the_close(broker_url: str, name: str) -> None:
+    async def scenario() -> None:
+        async with Proxy(broker_url) as proxy, connect(proxy.url, on_error=lambda error: None) as connection:
+            session = connection.session()
+            producer = session.producer(Queue(name))
+            await producer.send("first")
+            proxy.loses_answers = True
+            await producer.submit("second")
+            proxy.drop()
+            with pytest.raises(BrokerUnreachable):
+                await session.close()
+
+    asyncio.run(scenario())
