@@ -49,6 +49,11 @@ class BrokerAddresses:
             self._next = None
         return found
 
+    def others(self) -> list[BrokerAddress]:
+        """Every broker but the present one."""
+        known = {str(address): address for address in [*self._own, *self._named]}
+        return [address for key, address in known.items() if key != str(self.current)]
+
     def update(self, uris: str) -> None:
         """The broker named the brokers of its cluster, joined by commas."""
         self._named = [address for uri in uris.split(",")[:MOST] if (address := self._read(uri)) is not None]

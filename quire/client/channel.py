@@ -10,6 +10,7 @@ from random import Random
 from typing import Protocol
 
 from quire import logs
+from quire.client.backup_links import BackupLinks
 from quire.client.broker_addresses import BrokerAddresses
 from quire.client.broker_url import BrokerAddress, BrokerUrl
 from quire.client.failover_options import FailoverOptions
@@ -82,6 +83,10 @@ class Channel:
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: QuireError | None = None
         self._is_connecting = False
+        self._backups = BackupLinks(
+            self.options.backup_pool_size, lambda owner, address: open_link(owner, address, tls, clock)
+        )
+        self._filling: asyncio.Task[None] | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -234,6 +239,10 @@ class Channel:
 
     async def _connected(self, first: bool = False) -> Link:
         """A socket to one of the brokers, tried in rounds with growing delays."""
+        if (backup := self._backups.take()) is not None:
+            link, self._addresses.current = backup
+            link.give_to(self)
+            return link
         limit = self.options.limit(first)
         for rounds in itertools.count(1):
             error: QuireError | None = None
@@ -274,6 +283,9 @@ class Channel:
         self._replaying = None
         self._link = link
         self._ready.set()
+        if self.options.backup and self._filling is None:
+            pause = self.options.delay_ms(10) / 1000
+            self._filling = self._start(self._backups.fill(self._addresses.others, pause))
         if self.options.priority_backup and not self._addresses.is_preferred():
             self._start(self._return_to_preferred())
 
@@ -354,7 +366,7 @@ class Channel:
 
     async def _return_to_preferred(self) -> None:
         while self._link is not None and not self._addresses.is_preferred():
-            await asyncio.sleep(self.options.delay_ms(5) / 1000)
+            await asyncio.sleep(self.options.delay_ms(10) / 1000)
             for address in self._addresses.preferred():
                 with contextlib.suppress(QuireError):
                     (await open_link(self, address, self._tls, self._clock)).abort()
@@ -363,10 +375,11 @@ class Channel:
                         self._leave(BrokerUnreachable("a preferred broker answers again"))
                     return
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
+    def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _end(self, error: QuireError) -> None:
         self._error = self._error or error
@@ -375,4 +388,5 @@ class Channel:
         for task in self._tasks:
             if task is not current:
                 task.cancel()
+        self._backups.close()
         self.unanswered.fail_all(error)

@@ -17,6 +17,8 @@ class FailoverOptions:
         startup_max_reconnect_attempts: the same for the first connection; -1: as ``max_reconnect_attempts``.
         timeout: after which time without a connection sends fail; -1: they wait.
         randomize: the brokers are tried in random order.
+        backup: keep sockets to other brokers open, so that connecting again takes no time.
+        backup_pool_size: how many of them.
         priority_backup: go back to a preferred broker as soon as it answers again.
         priority_uris: the preferred brokers, joined by commas; by default the first one of the URL.
         track_messages: keep messages that were sent without an answer, and send them again.
@@ -35,6 +37,8 @@ class FailoverOptions:
     startup_max_reconnect_attempts: int = -1
     timeout: int = -1
     randomize: bool = True
+    backup: bool = False
+    backup_pool_size: int = 1
     priority_backup: bool = False
     priority_uris: str = field(default="", metadata={"option": "priorityURIs"})
     track_messages: bool = False

@@ -60,6 +60,10 @@ class Link(asyncio.Protocol):
         """Wait until the format is agreed. From then on the owner is told what comes."""
         await asyncio.shield(self._agreed)
 
+    def give_to(self, owner: LinkOwner) -> None:
+        """Tell another owner from now on what comes."""
+        self._owner = owner
+
     def write(self, command: BaseCommand) -> None:
         """Send a command; all that are sent in one turn of the loop go in one write."""
         if not self._out:

@@ -1,15 +1,17 @@
 """A proxy between a client and a broker that can lose what it carries."""
 
 import asyncio
+import ssl
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Carries bytes to a broker; as a context manager it listens on a free port of loopback."""
+    """Carries bytes to a broker; as a context manager it listens on a free port of loopback, with TLS if asked to."""
 
-    def __init__(self, broker_url: str) -> None:
+    def __init__(self, broker_url: str, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         parts = urlsplit(broker_url)
         assert parts.hostname is not None
         assert parts.port is not None
@@ -25,7 +27,8 @@ class Proxy:
     def url(self) -> str:
         """Where it listens."""
         assert self._server is not None
-        return f"tcp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        scheme = "tcp" if self._tls is None else "ssl"
+        return f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def drop(self) -> None:
         """Cut all connections."""
@@ -33,7 +36,7 @@ class Proxy:
             writer.transport.abort()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(

@@ -1,6 +1,10 @@
 """The client against real brokers: messages, acknowledgements, redelivery, subscriptions, requests."""
 
 import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +34,7 @@ from quire.errors import (
     InvalidSelector,
     UnknownSubscription,
 )
+from tests.client.proxy import Proxy
 
 pytestmark = pytest.mark.alone
 
@@ -447,5 +452,31 @@ def test_a_window_of_bytes_holds_unconfirmed_sends(broker_url: str, name: str) -
             for number in range(50):
                 await asyncio.wait_for(producer.send(str(number)), 5)
             assert len(await drain(connection, Queue(name))) == 50
+
+    asyncio.run(scenario())
+
+
+def test_tls_is_spoken_and_checked(broker_url: str, name: str, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("the certificate needs openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(certificate, key)
+
+    async def scenario() -> None:
+        async with Proxy(broker_url, served) as proxy:
+            trusting = ssl.create_default_context(cafile=str(certificate))
+            async with connect(proxy.url, tls=trusting) as connection, connection.session() as session:
+                await session.producer(Queue(name)).send("secret")
+                message = await (await session.consumer(Queue(name))).receive(5)
+                assert message is not None
+                assert message.body == "secret"
+            with pytest.raises(BrokerUnreachable, match="certificate"):
+                await connect(proxy.url).open()
 
     asyncio.run(scenario())

@@ -274,6 +274,24 @@ def test_a_preferred_broker_is_taken_back(broker_url: str, name: str) -> None:
     asyncio.run(scenario())
 
 
+def test_a_backup_is_connected_before_it_is_needed(broker_url: str, name: str) -> None:
+    async def scenario() -> None:
+        async with Proxy(broker_url) as first, Proxy(broker_url) as second:
+            url = f"failover:({first.url},{second.url})?randomize=false&backup=true&maxReconnectDelay=50"
+            async with connect(url) as connection, connection.session() as session:
+                producer = session.producer(Queue(name))
+                await producer.send("1")
+                await until(lambda: second.connections == 1)
+                await asyncio.sleep(0.1)
+                first.refuses = second.refuses = True
+                first.drop()
+                await producer.send("2")
+                assert (connection.address, second.connections) == (second.url, 1)
+        assert await bodies(broker_url, Queue(name)) == ["1", "2"]
+
+    asyncio.run(scenario())
+
+
 def test_heart_beats_keep_an_idle_connection_and_find_a_dead_one(broker_url: str, name: str) -> None:
     options = "wireFormat.maxInactivityDuration=600&wireFormat.maxInactivityDurationInitalDelay=100"
 

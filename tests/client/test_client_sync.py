@@ -26,6 +26,12 @@ def test_messages_are_sent_received_browsed_and_acknowledged(broker_url: str, na
             assert second is not None
             assert (first.body, first.properties, second.body) == ("one", {"n": 1}, {"two": 2})
             second.acknowledge()
+            session.producer(Queue(name + ".on")).send(first)
+            assert first.priority == 4
+            with session.consumer(Queue(name + ".on")) as other:
+                passed_on = other.receive(5)
+                assert passed_on is not None
+                assert (passed_on.body, passed_on.properties) == ("one", {"n": 1})
             assert consumer.receive(0.1) is None
     threads = [thread.name for thread in threading.enumerate()]
     assert not any(thread.startswith(("quire-client", "quire-listener")) for thread in threads)

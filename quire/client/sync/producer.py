@@ -9,6 +9,7 @@ from quire.client.destinations import ClientDestination
 from quire.client.event_loop_thread import EventLoopThread
 from quire.client.message import Body, Message, PropertyValue
 from quire.client.producer import Producer as AsyncProducer
+from quire.client.sync.received_message import ReceivedMessage
 
 
 class SendOptions(TypedDict, total=False):
@@ -31,15 +32,17 @@ class Producer:
         self._loop = loop
         self._producer = producer
 
-    def send(self, body: Body | Message = None, **options: Unpack[SendOptions]) -> str:
+    def send(self, body: Body | Message | ReceivedMessage = None, **options: Unpack[SendOptions]) -> str:
         """Send a message, and wait until the broker has it; see ``quire.client.Producer.send``.
 
         Returns:
             The message's id.
         """
-        return self._loop.run(self._producer.send(body, **options))
+        return self._loop.run(self._producer.send(_plain(body), **options))
 
-    def submit(self, body: Body | Message = None, **options: Unpack[SendOptions]) -> "concurrent.futures.Future[None]":
+    def submit(
+        self, body: Body | Message | ReceivedMessage = None, **options: Unpack[SendOptions]
+    ) -> "concurrent.futures.Future[None]":
         """Send a message without waiting for its confirmation; see ``quire.client.Producer.submit``.
 
         Returns:
@@ -48,7 +51,7 @@ class Producer:
         confirmed: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         async def submitted() -> None:
-            answer = await self._producer.submit(body, **options)
+            answer = await self._producer.submit(_plain(body), **options)
             answer.add_done_callback(lambda done: _settle(confirmed, done.exception()))
 
         self._loop.run(submitted())
@@ -78,3 +81,7 @@ def _settle(confirmed: "concurrent.futures.Future[None]", error: BaseException |
         confirmed.set_result(None)
     else:
         confirmed.set_exception(error)
+
+
+def _plain(body: Body | Message | ReceivedMessage) -> Body | Message:
+    return body.to_send() if isinstance(body, ReceivedMessage) else body

@@ -4,6 +4,7 @@ from typing import Any
 
 from quire.client.destinations import ClientDestination
 from quire.client.event_loop_thread import EventLoopThread
+from quire.client.message import Message
 from quire.client.received_message import ReceivedMessage as AsyncReceivedMessage
 
 
@@ -54,6 +55,36 @@ class ReceivedMessage:
         return self.message.type
 
     @property
+    def group_id(self) -> str | None:
+        """Its message group."""
+        return self.message.group_id
+
+    @property
+    def group_sequence(self) -> int:
+        """Its place in the group."""
+        return self.message.group_sequence
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it outlives the broker."""
+        return self.message.persistent
+
+    @property
+    def priority(self) -> int:
+        """0 to 9."""
+        return self.message.priority
+
+    @property
+    def timestamp(self) -> int:
+        """When it was sent, in ms since 1970; 0 if it does not say."""
+        return self.message.timestamp
+
+    @property
+    def expiration(self) -> int:
+        """When it expires, in ms since 1970; 0: never."""
+        return self.message.expiration
+
+    @property
     def delivery_count(self) -> int:
         """How often it was delivered, this time included."""
         return self.message.delivery_count
@@ -62,3 +93,10 @@ class ReceivedMessage:
     def redelivered(self) -> bool:
         """Whether it may have been delivered before."""
         return self.message.redelivered
+
+    def to_send(self) -> Message:
+        """The message as one to send."""
+        return self.message.to_send()
+
+    def __repr__(self) -> str:
+        return repr(self.message)
