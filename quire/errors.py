@@ -37,8 +37,12 @@ ERRORS: dict[str, ErrorEntry] = {
         400, 2, False, "Correct the selector at the position that the text names.", _SELECTOR
     ),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
-    "illegal-state": ErrorEntry(409, 2, False, "Correct the order of the calls, as the text says.", "IllegalStateException"),
-    "access-refused": ErrorEntry(403, 4, False, "Give the right user and password, or ask for the access right.", "JMSSecurityException"),
+    "illegal-state": ErrorEntry(
+        409, 2, False, "Correct the order of the calls, as the text says.", "IllegalStateException"
+    ),
+    "access-refused": ErrorEntry(
+        403, 4, False, "Give the right user and password, or ask for the access right.", "JMSSecurityException"
+    ),
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
     "unknown-destination": ErrorEntry(
         404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues.", _DESTINATION
@@ -75,7 +79,7 @@ ERRORS: dict[str, ErrorEntry] = {
     ),
     "transaction-failed": ErrorEntry(409, 4, True, "Do it again in a new transaction.", _ROLLED_BACK, xa=100),
     "transaction-rolled-back": ErrorEntry(
-        409, 4, True, "Do the work of the transaction again, in a new one: it was not kept, or is in doubt.", _ROLLED_BACK
+        409, 4, True, "Do the work again in a new transaction: it was not kept, or is in doubt.", _ROLLED_BACK
     ),
     "wrong-transaction-state": ErrorEntry(
         409, 4, False, "The order of XA is start, work, end, prepare, one outcome.", xa=-6

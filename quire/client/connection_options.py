@@ -6,8 +6,8 @@ from quire.client.prefetch_policy import PrefetchPolicy
 from quire.client.redelivery_policy import RedeliveryPolicy
 
 WITHOUT_MEANING = (
-    "alwaysSessionAsync", "copyMessageOnSend", "maxInflatedDataSizeRatio", "maxThreadPoolSize",
-    "messagePrioritySupported", "nestedMapAndListEnabled", "objectMessageSerializationDefered",
+    "alwaysSessionAsync", "consumerFailoverRedeliveryWaitPeriod", "copyMessageOnSend", "maxInflatedDataSizeRatio",
+    "maxThreadPoolSize", "messagePrioritySupported", "nestedMapAndListEnabled", "objectMessageSerializationDefered",
     "optimizedMessageDispatch", "rmIdFromConnectionId", "statsEnabled", "strictCompliance", "trustAllPackages",
     "useDedicatedTaskRunner", "useVirtualThreadTaskRunner", "warnAboutUnstartedConnectionTimeout",
     "watchTopicAdvisories",
@@ -22,6 +22,7 @@ class ConnectionOptions:
     Attributes:
         client_id: whose durable subscriptions the connection may use; by default an id that is unique.
         client_id_prefix: what that id begins with.
+        connection_id_prefix: what the id of the connection begins with, and so those of its messages.
         user_name: the user.
         password: the user's password.
         prefetch_policy: how many messages each kind of consumer gets ahead.
@@ -53,6 +54,7 @@ class ConnectionOptions:
 
     client_id: str = field(default="", metadata={"option": "clientID"})
     client_id_prefix: str = field(default="", metadata={"option": "clientIDPrefix"})
+    connection_id_prefix: str = field(default="", metadata={"option": "connectionIDPrefix"})
     user_name: str = ""
     password: str = field(default="", repr=False)
     prefetch_policy: PrefetchPolicy = field(default_factory=PrefetchPolicy)

@@ -101,8 +101,8 @@ class Connection:
         self._clock = clock
         self._on_error = on_error
         self._random: Random = SystemRandom()
-        self._id = ConnectionId(connection_id(clock, self._options.client_id_prefix))
-        self.client_id = self._options.client_id or self._id.value
+        self._id = ConnectionId(connection_id(clock, self._options.connection_id_prefix))
+        self.client_id = self._options.client_id or connection_id(clock, self._options.client_id_prefix)
         self.broker_name = ""
         self.policies = RedeliveryPolicies(self._options.redelivery_policy, policies)
         self.may_optimize = self._options.optimize_acknowledge
