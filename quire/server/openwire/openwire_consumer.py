@@ -78,7 +78,7 @@ class OpenWireConsumer:
         )  # fmt: skip
         self._enter(subscription)
         queue.add(subscription)
-        self._broker.advisories.consumer_started(subscription, len(queue.subscriptions))
+        self._broker.advisories.consumer_started(subscription, queue.consumer_count)
         return subscription
 
     def _of_topic(self, topic: Topic, kind: Callable[..., Subscription] = Subscription) -> Subscription:
@@ -91,7 +91,7 @@ class OpenWireConsumer:
             maximum_pending=limit if limit > 0 else None, kind=kind,
         )  # fmt: skip
         self._enter(subscription)
-        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
 
     def _of_durable(self, name: str, topic: Topic) -> Subscription:
@@ -102,7 +102,7 @@ class OpenWireConsumer:
             retroactive=info.retroactive,
         )  # fmt: skip
         self._enter(subscription)
-        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
 
     def _of_temporary(self, address: Address) -> Subscription:
@@ -194,7 +194,7 @@ class OpenWireConsumer:
         destinations, destination = self._broker.destinations, subscription.source.destination
         named: Any = destinations.queues if destination.kind is DestinationKind.QUEUE else destinations.topics
         left = named.get(destination.name)
-        self._broker.advisories.consumer_stopped(subscription, len(left.subscriptions) if left else 0)
+        self._broker.advisories.consumer_stopped(subscription, left.consumer_count if left else 0)
 
 
 def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: int) -> None:
