@@ -264,6 +264,7 @@ class Channel:
         raise AssertionError("rounds are endless")
 
     async def _introduce(self, link: Link, info: ConnectionInfo) -> None:
+        _check_open(link)
         if self.options is not NO_FAILOVER:
             link.write(ConnectionControl(fault_tolerant=True))
         self._number(info)
@@ -273,6 +274,8 @@ class Channel:
         self._introduced = info.command_id
         link.write(info)
         await answer
+        # The socket may be lost in the same turn of the loop in which the answer came.
+        _check_open(link)
 
     def _fail_introduction(self, error: QuireError) -> None:
         waiting = self.unanswered.take(self._introduced)
@@ -390,3 +393,8 @@ class Channel:
                 task.cancel()
         self._backups.close()
         self.unanswered.fail_all(error)
+
+
+def _check_open(link: Link) -> None:
+    if not link.is_open:
+        raise BrokerUnreachable("the connection to the broker was lost as soon as it was made")

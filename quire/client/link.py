@@ -60,6 +60,11 @@ class Link(asyncio.Protocol):
         """Wait until the format is agreed. From then on the owner is told what comes."""
         await asyncio.shield(self._agreed)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the format is agreed, and the socket is not lost."""
+        return self._is_owned
+
     def give_to(self, owner: LinkOwner) -> None:
         """Tell another owner from now on what comes."""
         self._owner = owner
