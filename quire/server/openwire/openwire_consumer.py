@@ -94,12 +94,12 @@ class OpenWireConsumer:
         self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
 
-    def _of_durable(self, name: str, topic: Topic) -> Subscription:
+    def _of_durable(self, name: str, topic: Topic, kind: Callable[..., Subscription] = Subscription) -> Subscription:
         info = self.info
         subscription = self._broker.durables.subscribe(
             self._session.client_id or "", name, topic, self._session, id=self.id, number=self._table.next_number(),
             prefetch=self.prefetch, selector=self._selector, no_local=info.no_local, priority=info.priority,
-            retroactive=info.retroactive,
+            retroactive=info.retroactive, kind=kind,
         )  # fmt: skip
         self._enter(subscription)
         self._broker.advisories.consumer_started(subscription, topic.consumer_count)

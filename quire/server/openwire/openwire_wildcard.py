@@ -25,6 +25,11 @@ class OpenWireWildcard(OpenWireConsumer):
             if address.scope is not Scope.COMMON:
                 text = f"{str(address)[:100]!r} is a temporary destination: consume it alone"
                 raise InvalidDestination(text, destination=str(address)[:100])
+        if self.info.subscription_name is not None:
+            self._broker.durable_patterns.keep(
+                self._session.client_id or "", self.info.subscription_name, self._addresses[0].name,
+                selector=None if self._selector is None else self._selector.text, no_local=self.info.no_local,
+            )  # fmt: skip
         self._whole = WildcardSubscription(
             self._broker.core, self._broker.destinations, self._addresses, self.prefetch, self._made,
             self._session.report,
@@ -38,6 +43,9 @@ class OpenWireWildcard(OpenWireConsumer):
     def _made(self, destination: Destination, _: WildcardSubscription) -> ChildSubscription:
         if destination.kind is DestinationKind.QUEUE:
             made = self._of_queue(self._broker.queue(destination.name), self._child)
+        elif (name := self.info.subscription_name) is not None:
+            child = self._broker.durable_patterns.child(name, destination.name)
+            made = self._of_durable(child, self._broker.topic(destination.name), self._child)
         else:
             made = self._of_topic(self._broker.topic(destination.name), self._child)
         assert isinstance(made, ChildSubscription)
