@@ -77,9 +77,8 @@ ERRORS: dict[str, ErrorEntry] = {
     "transaction-timed-out": ErrorEntry(
         408, 4, True, "Commit sooner, or raise transaction.max_age.", _ROLLED_BACK, xa=106
     ),
-    "transaction-failed": ErrorEntry(409, 4, True, "Do it again in a new transaction.", _ROLLED_BACK, xa=100),
     "transaction-rolled-back": ErrorEntry(
-        409, 4, True, "Do the work again in a new transaction: it was not kept, or is in doubt.", _ROLLED_BACK
+        409, 4, True, "Do the work again in a new transaction: it was not kept, or is in doubt.", _ROLLED_BACK, xa=100
     ),
     "wrong-transaction-state": ErrorEntry(
         409, 4, False, "The order of XA is start, work, end, prepare, one outcome.", xa=-6
@@ -295,12 +294,6 @@ class TransactionRolledBack(QuireError):
     """A transaction was rolled back instead of committed, or the answer to its commit was lost."""
 
     code = "transaction-rolled-back"
-
-
-class TransactionFailed(QuireError):
-    """A send or an acknowledgement in a transaction failed, so that its commit rolled it back."""
-
-    code = "transaction-failed"
 
 
 class WrongTransactionState(QuireError):

@@ -49,7 +49,7 @@ def _known(kind: type[Any], path: tuple[str, ...] = (), prefix: str = "") -> Ite
             yield name, ((*path, item.name), hint)
 
 
-def _option_name(item: "Field[Any]") -> str:
+def _option_name(item: Field[Any]) -> str:
     first, *rest = item.name.split("_")
     return str(item.metadata.get("option", first + "".join(word.capitalize() for word in rest)))
 

@@ -124,7 +124,7 @@ def _any_lines(marshalled: bytes) -> bytes:
 
 
 def _text(typed: Typed) -> str:
-    if typed.tag is Tag.BOOLEAN:
+    if typed.tag == Tag.BOOLEAN:
         return "true" if typed.value else "false"
     return str(typed.value)
 
