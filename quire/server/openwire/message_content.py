@@ -182,7 +182,8 @@ def _take_group(message: Message, text: str) -> None:
 
 
 def _take_group_sequence(message: Message, text: str) -> None:
-    message.group_sequence = _number(text.encode())
+    number = _number(text.encode())
+    message.group_sequence = number if -(1 << 31) <= number < 1 << 31 else 0
 
 
 def _take_user(message: Message, text: str) -> None:

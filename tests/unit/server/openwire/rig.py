@@ -7,7 +7,6 @@ from quire.protocols.openwire.bodies import read_text, write_text
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import (
     AckType,
-    Command,
     ConnectionErrorCommand,
     ConnectionInfo,
     ConsumerInfo,
@@ -51,7 +50,7 @@ JAVA = WireFormat(tight=True, cache_size=1024, stack_traces=True)
 Q = ActiveMQQueue("q")
 T = ActiveMQTopic("t")
 
-K = TypeVar("K", bound=Command)
+K = TypeVar("K", bound=Structure)
 
 
 class OpenWireClient:
@@ -66,7 +65,7 @@ class OpenWireClient:
         self._encoder = Encoder()
         self._decoder = Decoder(100 * 2**20)
         self._unread = b""
-        self._commands: list[Command] = []
+        self._commands: list[Any] = []
         self._next_command = self._next_consumer = self._next_producer = 0
         self._sequences: dict[ProducerId, int] = {}
 
@@ -94,7 +93,11 @@ class OpenWireClient:
         self.connection.closed = True
         self.session.closed()
 
-    def received(self) -> list[Command]:
+    def is_open(self) -> bool:
+        """Whether the broker has not closed the connection."""
+        return not self.connection.closed
+
+    def received(self) -> list[Any]:
         """All commands that have come and were not taken."""
         self._decoder.receive(bytes(self.connection.output))
         self.connection.output.clear()
@@ -146,7 +149,7 @@ class OpenWireClient:
     def take(self, kind: type[K]) -> list[K]:
         """The commands of a class that have come since they were taken last; others wait for their own call."""
         commands = self.received()
-        taken = [command for command in commands if isinstance(command, kind)]
+        taken: list[K] = [command for command in commands if isinstance(command, kind)]
         self._commands = [command for command in commands if not isinstance(command, kind)]
         return taken
 

@@ -6,7 +6,7 @@ from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispat
 from quire.protocols.openwire.structures import ConsumerId, MessageId, ProducerId
 from quire.protocols.openwire.throwable import Throwable
 from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T, id_of, sequence_of
+from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, id_of, sequence_of
 
 
 def given(count: int, prefetch: int = 1000) -> tuple[Rig, OpenWireClient, list[MessageDispatch]]:

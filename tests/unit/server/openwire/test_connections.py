@@ -225,7 +225,7 @@ def test_a_client_that_says_goodbye_is_answered_and_then_closed() -> None:
     client.consumer()
     client.send("1")
     client.done(RemoveInfo(object_id=ConnectionId(client.id)))
-    assert not client.connection.closed
+    assert client.is_open()
     assert not rig.queue("q").subscriptions
     client.tell(ShutdownInfo())
     rig.run()
@@ -241,7 +241,7 @@ def test_what_was_sent_before_the_goodbye_is_durable_and_answered() -> None:
     message.response_required = True
     client.tell(message, ShutdownInfo())
     rig.turn()
-    assert not client.connection.closed
+    assert client.is_open()
     rig.run()
     assert client.connection.closed
     assert len(client.take(Response)) == 1

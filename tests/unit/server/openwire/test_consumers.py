@@ -1,5 +1,7 @@
 """Consumers: what they are given, how much, and what becomes of it when they go."""
 
+from typing import Any
+
 import pytest
 
 from quire.errors import LimitExceeded, SlowConsumer
@@ -195,7 +197,7 @@ def test_a_closed_consumer_pulls_no_more() -> None:
     [("unknown", [1, 1, 1]), ("none", [0, 0, 0]), ("first", [1, 0, 0]), ("second", [1, 1, 0]), ("last", [1, 1, 1])],
 )
 def test_what_the_application_has_seen_counts_as_delivered(seen: str, counts: list[int]) -> None:
-    rig, client = with_messages(3)
+    _, client = with_messages(3)
     consumer = client.consumer()
     numbers = [sequence_of(dispatch) for dispatch in client.take(MessageDispatch)]
     last = {"unknown": -2, "none": -1, "first": numbers[0], "second": numbers[1], "last": numbers[2]}[seen]
@@ -208,7 +210,7 @@ def test_what_the_application_has_seen_counts_as_delivered(seen: str, counts: li
 
 
 def test_of_a_message_that_was_acknowledged_nothing_behind_it_was_seen() -> None:
-    rig, client = with_messages(3)
+    _, client = with_messages(3)
     consumer = client.consumer()
     dispatches = client.take(MessageDispatch)
     client.acks(dispatches[:1])
@@ -224,7 +226,7 @@ def test_the_end_of_any_of_them_gives_messages_back_in_order(what: str) -> None:
     other = rig.client()
     other.consumer(prefetch=0)
     dispatches = client.take(MessageDispatch)
-    ended = {"consumer": consumer, "session": client.session_id, "connection": ConnectionId(client.id)}[what]
+    ended: Any = {"consumer": consumer, "session": client.session_id, "connection": ConnectionId(client.id)}[what]
     client.done(RemoveInfo(object_id=ended, last_delivered_sequence_id=sequence_of(dispatches[0])))
     rig.run()
     late = rig.client()
