@@ -239,6 +239,63 @@ def test_what_comes_back_can_be_encoded_for_every_version(message: Message, vers
     assert travelling(dispatch.message) | {"producer_id": None} == travelling(message) | {"producer_id": None}
 
 
+# What is rarely drawn, all of it.
+
+ODD_TEXTS = ["", "\0", "a\0b", "a\n\nb", "\r", ":", "\\", "\\n", "\u00e9", "\U0001f600", " a ", "x" * 9000]
+ODD_NAMES = ["", "\0", "a b", "a.b", "a=b,c", "%41", *ODD_TEXTS, *sorted(name.decode() for name in RESERVED)]
+ODD_VALUES = [
+    Typed(Tag.STRING, "1"), Typed(Tag.INT, 1), Typed(Tag.BOOLEAN, True), Typed(Tag.NULL, None),
+    Typed(Tag.BIG_STRING, None), Typed(Tag.MAP, {"a": Typed(Tag.BYTES, b"b")}), Typed(Tag.CHAR, "\0"),
+]  # fmt: skip
+
+
+def check_all(message: Message) -> None:
+    """A message comes back, the fast way writes the same as the encoder, and a STOMP client can read it."""
+    record = stored(message)
+    back = message_of(record, Q)
+    assert travelling(back) == travelling(message)
+    assert PlainDispatch(CONSUMER, Q).frame(record, is_first=False) in (None, encoded(back, 12))
+    check_stomp(record.content)
+
+
+@pytest.mark.parametrize("others", [{}, {"other": Typed(Tag.DOUBLE, 0.5), "more": Typed(Tag.STRING, "x")}])
+def test_odd_properties_come_back(others: dict[str, Typed]) -> None:
+    for name in ODD_NAMES:
+        for value in ODD_VALUES:
+            for kind in (ActiveMQTextMessage, ActiveMQBytesMessage):
+                message = of(kind, b"\0\0\0\1x")
+                message.marshalled_properties = write_map({name: value, **others})
+                check_all(message)
+
+
+def test_odd_texts_come_back() -> None:
+    for text in ODD_TEXTS:
+        message = of(ActiveMQTextMessage, write_text(text))
+        message.correlation_id = message.type = message.group_id = message.user_id = text
+        assert message.message_id is not None
+        message.message_id.producer_id = message.producer_id = ProducerId(text, 1, 1)
+        check_all(message)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, ActiveMQTextMessage])
+def test_a_body_may_be_absent(kind: type[Message]) -> None:
+    check_all(of(kind, None))
+
+
+def test_an_empty_body_of_bytes_is_none() -> None:
+    record = stored(of(ActiveMQBytesMessage, b""))
+    back = message_of(record, Q)
+    assert back.content is None
+    assert PlainDispatch(CONSUMER, Q).frame(record, is_first=False) in (None, encoded(back, 12))
+
+
+def of(kind: type[Message], content: bytes | None) -> Message:
+    producer = ProducerId("ID:1", 1, 1)
+    return kind(
+        message_id=MessageId(producer, 1), producer_id=producer, content=content, priority=4, destination=Q, timestamp=1
+    )
+
+
 # The fast way.
 
 
@@ -267,7 +324,11 @@ def test_plain_messages_go_the_fast_way(message: Message, state: tuple[int, bool
 @pytest.mark.slow
 @given(messages())
 def test_the_content_is_what_stomp_can_carry(message: Message) -> None:
-    content = content_of(message)
+    check_stomp(content_of(message))
+
+
+def check_stomp(content: bytes) -> None:
+    """A STOMP client reads all headers, and the body."""
     head = content[: content.index(b"\n\n")]
     assert b"\r" not in head
     assert all(":" in line for line in head.decode().split("\n"))

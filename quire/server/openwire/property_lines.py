@@ -3,8 +3,8 @@
 Each property is a line, as STOMP's clients and selectors know it. The Java types of those that are no strings stand in
 one more header, ``property-types:price=double,count=int``. It comes before the lines of the properties: a line behind
 it is a property even if its name is that of a header (``type`` say). What is neither text, number nor truth (nested
-maps and lists, bytes, null), or has no name or that of one of these two headers, has no line; then the whole map is
-in ``marshalled-properties``, in base64.
+maps and lists, bytes, null), or has no name or that of one of these two headers or of ``content-length``, has no
+line; then the whole map is in ``marshalled-properties``, in base64.
 """
 
 import base64
@@ -36,7 +36,7 @@ _NAMES = {
     Tag.BOOLEAN: b"boolean", Tag.BYTE: b"byte", Tag.CHAR: b"char", Tag.SHORT: b"short", Tag.INT: b"int",
     Tag.LONG: b"long", Tag.DOUBLE: b"double", Tag.FLOAT: b"float",
 }  # fmt: skip
-_NO_NAMES = frozenset({b"", TYPES, RAW})
+_NO_NAMES = frozenset({b"", b"content-length", TYPES, RAW})
 _NO_TEXT = frozenset({Tag.NULL, Tag.BYTES, Tag.MAP, Tag.LIST})
 _WHOLE = {
     int(Tag.INT): (struct.Struct(">i"), b"int"), int(Tag.LONG): (struct.Struct(">q"), b"long"),
