@@ -111,11 +111,13 @@ class OpenWireClient:
 
     def tell(self, *commands: Any) -> None:
         """Send commands without waiting for an answer, all of them at once."""
-        data = b""
+        self.feed(self.encoded(*commands))
+
+    def encoded(self, *commands: Any) -> bytes:
+        """Commands as they go over the connection, with their numbers."""
         for command in commands:
             self._number(command)
-            data += self._encoder.encode(command)
-        self.feed(data)
+        return b"".join([self._encoder.encode(command) for command in commands])
 
     def request(self, command: Any) -> int:
         """Send a command that wants a response; its number."""

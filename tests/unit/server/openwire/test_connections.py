@@ -67,6 +67,47 @@ def test_a_refused_client_has_time_to_read_why() -> None:
     assert second.connection.closed
 
 
+def test_a_client_id_has_a_limited_length() -> None:
+    rig = Rig()
+    rig.client(client_id="x" * 200)
+    second = rig.negotiated()
+    assert second.refused(second.connection_info("x" * 201))[0] == "InvalidClientIDException"
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="the session takes the refused connection for connected")
+def test_a_refused_client_can_do_nothing_more() -> None:
+    rig = Rig()
+    rig.client(client_id="same").send("1")
+    second = rig.negotiated()
+    second.refused(second.connection_info("same"))
+    for command in (SessionInfo(session_id=second.session_id), second.consumer_info(), second.message("2")):
+        assert second.refused(command)[1] == "protocol-violation"
+    assert rig.depth() == 1
+    assert not rig.queue("q").subscriptions
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="the session looks for ConnectionInfo before other commands alone")
+def test_messages_and_acknowledgements_may_not_come_before_the_connection() -> None:
+    rig = Rig()
+    client = rig.negotiated()
+    assert client.refused(client.message("1"))[1] == "protocol-violation"
+    assert rig.depth() == 0
+
+
+def test_a_refused_client_may_come_again_under_the_same_connection_id() -> None:
+    rig = Rig()
+    first = rig.client(client_id="same")
+    second = rig.negotiated("second")
+    second.refused(second.connection_info("same"))
+    first.vanish()
+    again = rig.client("second", client_id="same")
+    assert second.connection.closed
+    assert again.is_open()
+    rig.advance(GOODBYE_DELAY)
+    rig.run()
+    assert rig.by_id == {again.id: again.session}
+
+
 def test_a_client_id_is_free_again_when_its_connection_is_gone() -> None:
     rig = Rig()
     rig.client(client_id="same").vanish()

@@ -179,6 +179,31 @@ def test_a_pull_of_a_consumer_that_has_a_prefetch_or_is_gone_is_ignored() -> Non
     assert (client.messages(), client.errors()) == ([], [])
 
 
+def test_a_consumer_of_a_topic_and_a_durable_one_pull_too() -> None:
+    rig = Rig()
+    client = rig.client()
+    for fields in ({}, {"subscription_name": "s"}):
+        consumer = client.consumer(T, 0, **fields)
+        client.send("1", "2", destination=T)
+        assert client.messages() == []
+        pull(client, consumer, 0)
+        rig.run()
+        assert client.messages() == ["1"]
+        client.remove(consumer)
+
+
+def test_a_prefetch_that_is_raised_ends_a_pull() -> None:
+    rig, client = with_messages(0)
+    consumer = client.consumer(prefetch=0)
+    pull(client, consumer, 500)
+    client.tell(ConsumerControl(consumer_id=consumer, prefetch=5))
+    rig.advance(1)
+    rig.run()
+    assert client.messages() == []
+    client.send("1", "2")
+    assert client.messages() == ["1", "2"]
+
+
 def test_a_closed_consumer_pulls_no_more() -> None:
     rig, client = with_messages(0)
     consumer = client.consumer(prefetch=0)
@@ -397,6 +422,18 @@ def test_a_subscriber_that_wants_no_local_messages_is_not_given_its_own() -> Non
     client.send("own", destination=T)
     other.send("other", destination=T)
     assert client.messages() == ["other"]
+
+
+def test_a_slow_subscriber_of_a_topic_may_limit_what_waits_for_it() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(T, prefetch=1, maximum_pending_message_limit=2)
+    client.send(*map(str, range(6)), destination=T)
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["0"]
+    client.acks(dispatches)
+    (following,) = client.messages()
+    assert following == "4"
 
 
 @pytest.mark.parametrize("name", ["", " ", ",", "a,,b"])

@@ -223,3 +223,30 @@ def test_a_prepare_that_is_not_stored_rolls_the_branch_back() -> None:
     rig.advance(1)
     rig.run()
     assert recovered(rig.client()) == []
+
+
+def test_sends_in_branches_that_do_not_exist_are_refused_and_leave_nothing_behind() -> None:
+    rig = Rig()
+    client = rig.client()
+    for number in range(5):
+        unknown = XATransactionId(number, b"g" * (20 * number), b"b")
+        client.tell(client.message("1", transaction_id=unknown))
+    rig.run()
+    assert len(client.errors()) == 5
+    assert client.is_open()
+    begun(client, "2")
+    client.done(client.step(ONE, XID))
+    begun(client)
+    client.tell(client.message("1", ActiveMQQueue(","), transaction_id=XID))
+    rig.run()
+    assert client.session._transactions._failed_branches.keys() == {XID}
+
+
+def test_a_late_send_in_a_prepared_branch_is_refused_and_its_commit_stands() -> None:
+    rig = Rig()
+    client = prepared(rig)
+    client.tell(client.message("late", transaction_id=XID))
+    rig.run()
+    assert client.errors() == ["wrong-transaction-state"]
+    client.done(client.step(TWO, XID))
+    assert rig.depth() == 1
