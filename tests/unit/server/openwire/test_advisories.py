@@ -112,6 +112,14 @@ def test_a_producer_comes_and_goes() -> None:
     assert the(RemoveInfo, told(hears)).object_id == id
 
 
+def test_a_producer_that_is_announced_again_is_told_of_once() -> None:
+    rig = Rig()
+    hears, client = listener(rig, "Producer.Queue.q"), rig.client()
+    id = client.producer(Q)
+    client.done(ProducerInfo(producer_id=id, destination=Q))
+    assert len(told(hears)) == 1
+
+
 def test_the_producers_of_a_session_go_with_it() -> None:
     rig = Rig()
     hears, client = listener(rig, "Producer.Topic.t"), rig.client()

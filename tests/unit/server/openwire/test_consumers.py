@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quire.errors import LimitExceeded, SlowConsumer
-from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, MessagePull, RemoveInfo
+from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch, MessagePull, RemoveInfo
 from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId, ConsumerId
 from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.broker.harness import settings
@@ -204,6 +204,26 @@ def test_a_prefetch_that_is_raised_ends_a_pull() -> None:
     assert client.messages() == ["1", "2"]
 
 
+def test_a_pull_takes_the_place_of_the_one_before() -> None:
+    rig, client = with_messages(0)
+    consumer = client.consumer(prefetch=0)
+    pull(client, consumer, 500)
+    pull(client, consumer, 5000)
+    rig.advance(1)
+    rig.run()
+    assert client.messages() == []
+    client.send("1", "2")
+    assert client.messages() == ["1"]
+
+
+def test_a_timeout_below_minus_one_does_not_wait() -> None:
+    rig, client = with_messages(0)
+    consumer = client.consumer(prefetch=0)
+    pull(client, consumer, -7)
+    rig.run()
+    assert (client.messages(), client.errors()) == ([None], [])
+
+
 def test_a_closed_consumer_pulls_no_more() -> None:
     rig, client = with_messages(0)
     consumer = client.consumer(prefetch=0)
@@ -308,6 +328,23 @@ def test_a_browser_is_shown_everything_and_takes_nothing() -> None:
     assert rig.depth() == 3
 
 
+def test_a_browser_is_shown_what_was_sent_right_before_it() -> None:
+    rig, client = with_messages(0)
+    client.tell(client.message("1"), client.consumer_info(browser=True))
+    rig.run()
+    assert client.messages() == ["1", None]
+
+
+def test_consumers_that_go_leave_nothing_behind() -> None:
+    _, client = with_messages(2)
+    ids = [client.consumer(browser=True), client.consumer(), client.consumer(ActiveMQQueue(">")), client.consumer(T)]
+    assert len(client.session.subscriptions) == 4
+    for id in ids:
+        client.remove(id)
+    assert client.session.subscriptions == {}
+    assert client.session.consumers.table.frames == {}
+
+
 def test_a_browser_goes_on_when_messages_are_acknowledged() -> None:
     _, client = with_messages(5)
     client.consumer(browser=True, prefetch=2)
@@ -371,6 +408,33 @@ def test_a_range_of_a_consumer_of_several_queues_covers_what_was_given_between()
     client.acks(dispatches[4:])
     assert client.errors() == []
     assert (rig.depth("a.0"), rig.depth("a.1")) == (0, 0)
+
+
+def test_a_range_of_a_consumer_of_several_queues_is_the_last_so_many() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for name in ("a.x", "a.x", "a.y", "a.x"):
+        client.send(name, destination=ActiveMQQueue(name))
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[1:])
+    assert client.errors() == []
+    assert (rig.depth("a.x"), rig.depth("a.y")) == (1, 0)
+    client.acks(dispatches[:1])
+    assert client.errors() == []
+    assert rig.depth("a.x") == 0
+
+
+def test_an_individual_acknowledgement_of_a_consumer_of_several_queues_is_about_one() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for name in ("a.x", "a.y"):
+        client.send("1", "2", destination=ActiveMQQueue(name))
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[3:], AckType.INDIVIDUAL, count=0)
+    assert client.errors() == []
+    assert (rig.depth("a.x"), rig.depth("a.y")) == (2, 1)
 
 
 def test_a_consumer_of_several_queues_that_has_seen_nothing_gives_all_back_uncounted() -> None:

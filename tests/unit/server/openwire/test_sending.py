@@ -397,6 +397,31 @@ def test_a_producer_that_is_held_too_long_is_told_and_closed() -> None:
     assert client.connection.closed
 
 
+def test_a_held_producer_that_goes_away_is_forgotten() -> None:
+    rig = full()
+    client = rig.client()
+    client.request(client.message("2"))
+    rig.run()
+    assert rig.broker.core.flow.holds
+    client.vanish()
+    assert not rig.broker.core.flow.holds
+
+
+def test_what_is_not_stored_needs_no_room_in_the_store_and_what_is_scheduled_does() -> None:
+    rig = full()
+    client, sender, late = rig.client(), rig.client(), rig.client()
+    temporary = client.temporary()
+    client.consumer(temporary)
+    sender.send("1", destination=temporary)
+    sender.send("2", persistent=False)
+    assert client.messages() == ["1"]
+    delay = properties(AMQ_SCHEDULED_DELAY=Typed(Tag.LONG, 5000))
+    late.request(late.message("3", persistent=False, marshalled_properties=delay))
+    rig.run()
+    assert late.take(Response) == []
+    assert late.session.held
+
+
 def test_a_held_producer_is_not_taken_for_dead() -> None:
     rig = Rig(settings(store={"limit": 3000}, producer={"hold_limit": 300.0}))
     rig.client("first").send("x" * 3000)
@@ -469,16 +494,13 @@ def test_sends_are_refused_while_the_store_takes_no_writes() -> None:
     rig.turn()
     rig.commit(StoreFull("no space left"))
     rig.run_turns()
-    other = rig.socket()
-    other.negotiate()
-    other.tell(other.connection_info())
-    rig.run_turns()
-    other.request(other.message("2"))
-    rig.run_turns()
-    assert other.errors() == ["store-full"] or rig.depth() == 0
+    other = rig.client()
+    assert other.refused(other.message("2")) == ("ResourceAllocationException", "store-full")
+    assert other.is_open()
     rig.advance(1)
     rig.run()
-    rig.client().send("3")
+    other.send("3")
+    assert rig.depth() == 1
 
 
 def test_a_read_that_fails_does_not_end_the_broker() -> None:

@@ -117,6 +117,18 @@ def test_one_with_consumers_is_not_removed() -> None:
     assert not rig.broker.routing.temporaries.queues
 
 
+def test_one_whose_consumer_is_about_to_go_is_removed() -> None:
+    rig = Rig()
+    client = rig.client()
+    temporary = client.temporary()
+    consumer = client.consumer(temporary, 10_000)
+    client.tell(*[client.message(str(number), temporary) for number in range(3000)])
+    rig.run()
+    assert len(client.take(MessageDispatch)) == 3000
+    client.tell(RemoveInfo(object_id=consumer))
+    client.done(removal(temporary))
+
+
 def test_sends_to_one_that_is_gone_are_dropped() -> None:
     rig = Rig()
     client, other = rig.client(), rig.client()

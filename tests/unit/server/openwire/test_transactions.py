@@ -95,7 +95,9 @@ def test_a_client_that_goes_leaves_nothing_of_its_transactions() -> None:
     id = client.begin()
     client.acks(dispatches, transaction=id)
     in_one(client, id, "new")
+    assert rig.broker.core.transaction_bytes > 0
     client.vanish()
+    assert rig.broker.core.transaction_bytes == 0
     other = rig.client()
     other.consumer()
     again = other.take(MessageDispatch)
@@ -183,7 +185,7 @@ def test_a_send_that_failed_fails_the_commit_of_its_transaction() -> None:
     rig.run()
     assert client.errors() == ["invalid-destination"]
     assert client.refused(client.step(COMMIT, id)) == ("TransactionRolledBackException", "transaction-failed")
-    assert rig.depth() == 0
+    assert rig.depth() == rig.broker.core.transaction_bytes == 0
     assert client.refused(client.step(COMMIT, id))[1] == "unknown-transaction"
 
 

@@ -173,7 +173,8 @@ def test_an_identifier_that_is_too_long_is_refused() -> None:
     assert xa_error(client, BEGIN, XATransactionId(1, b"g" * 65, b"b")) == "-3"  # XAER_RMERR
 
 
-def test_a_send_that_failed_fails_its_branch() -> None:
+@pytest.mark.parametrize("type", [PREPARE, ONE])
+def test_a_send_that_failed_fails_its_branch(type: TransactionType) -> None:
     rig = Rig()
     client = rig.client()
     begun(client, "1")
@@ -181,7 +182,7 @@ def test_a_send_that_failed_fails_its_branch() -> None:
     rig.run()
     assert client.errors() == ["invalid-destination"]
     client.done(client.step(END, XID))
-    assert xa_error(client, PREPARE) == "100"  # XA_RBROLLBACK
+    assert xa_error(client, type) == "100"  # XA_RBROLLBACK
     assert xa_error(client, TWO) == "-4"
     assert rig.depth() == 0
 
