@@ -189,8 +189,8 @@ def test_a_message_of_another_client_that_only_looks_like_an_advisory_stays_what
         "no json", '"text"', "[]", "{}", "{" * 100, '{"event": 1}', '{"destination": "x://y"}', '{"clientId": 5}',
         '{"destination": "queue://q", "prefetch": 2147483648}', '{"destination": "queue://q", "priority": 200}',
         '{"destination": "queue://q", "subscription": "a:99999999999999999999:1"}',
-        '{"destination": "queue://q", "producer": "a:-:1"}', '{"destination": "queue://%s"}' % ("x" * 40_000),
-        '{"connection": "%s", "destination": "queue://q"}' % ("\U0001f600" * 8000),
+        '{"destination": "queue://q", "producer": "a:-:1"}', '{"destination": "queue://%s"}' % ("x" * 70_000),
+        '{"connection": "%s", "destination": "queue://q"}' % ("\U0001f600" * 12_000),
     ],
     ids=lambda text: text[:40],
 )  # fmt: skip

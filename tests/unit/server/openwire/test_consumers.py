@@ -6,7 +6,13 @@ import pytest
 
 from quire.errors import LimitExceeded, SlowConsumer
 from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch, MessagePull, RemoveInfo
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId, ConsumerId
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQQueue,
+    ActiveMQTopic,
+    ConnectionId,
+    ConsumerId,
+)
 from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T, counters, sequence_of, texts
@@ -460,6 +466,56 @@ def test_a_consumer_of_several_queues_cannot_pull_until_it_has_a_prefetch() -> N
     client.tell(ConsumerControl(consumer_id=consumer, prefetch=1))
     rig.run()
     assert client.messages() == ["x"]
+
+
+@pytest.mark.parametrize("kind", [ActiveMQQueue, ActiveMQTopic])
+def test_a_consumer_that_cannot_have_all_its_destinations_has_none(kind: type[ActiveMQDestination]) -> None:
+    rig = Rig(settings(broker={"max_destinations": 2}))
+    client = rig.client()
+    refusal = client.refused(client.consumer_info(kind("a,b,c")))
+    assert refusal == ("ResourceAllocationException", "too-many-destinations")
+    rig.run()
+    assert client.session.subscriptions == {}
+    named: Any = rig.broker.destinations.queues if kind is ActiveMQQueue else rig.broker.destinations.topics
+    assert [found.subscriptions for found in named.values()] == [[], []]
+    client.consumer(kind("a"))
+    client.consumer(kind("a,b"))
+    client.consumer(kind("a.>"))
+
+
+def test_a_connection_consumes_a_limited_number_of_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 2)
+    client = Rig().client()
+    refusal = ("ResourceAllocationException", "limit-exceeded")
+    assert client.refused(client.consumer_info(ActiveMQQueue("a,b,c"))) == refusal
+    client.consumer(ActiveMQQueue("a,b"))
+    assert client.refused(client.consumer_info(ActiveMQQueue("c"))) == refusal
+
+
+def test_destinations_that_come_beyond_the_limit_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 2)
+    rig = Rig()
+    client, sender = rig.client(), rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for number in range(3):
+        sender.send(str(number), destination=ActiveMQQueue(f"a.{number}"))
+    assert client.messages() == ["0", "1"]
+    assert "limit-exceeded" in client.errors()
+    assert client.is_open()
+
+
+def test_an_acknowledgement_of_a_consumer_of_several_queues_names_the_queue() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    client.send("1", destination=ActiveMQQueue("a.x"))
+    dispatches = client.take(MessageDispatch)
+    for wrong in (ActiveMQQueue("a.y"), None):
+        assert client.refused(client.ack(dispatches, destination=wrong))[1] == "unknown-message"
+    several = client.ack(dispatches, destination=ActiveMQQueue("a.x,a.y"))
+    assert client.refused(several)[1] == "invalid-destination"
+    client.done(client.ack(dispatches))
+    assert rig.depth("a.x") == 0
 
 
 def test_a_composite_is_sent_to_all_its_parts() -> None:

@@ -14,7 +14,7 @@ from quire.protocols.openwire.messages import (
     Message,
 )
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTempQueue, ActiveMQTopic
+from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTempQueue, ActiveMQTopic
 from quire.testing.stepped import Frame, SteppedClient
 from tests.unit.broker.harness import consumer
 from tests.unit.broker.subscribing import subscribe
@@ -141,6 +141,19 @@ def test_the_headers_of_stomp_are_those_of_jms() -> None:
     assert message.marshalled_properties is None
     assert message.timestamp > 0
     assert (dispatch.destination, message.destination) == (Q, Q)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/queue/a,/queue/b", ActiveMQQueue("queue://a,queue://b")),
+        ("/topic/a,/queue/b", ActiveMQTopic("topic://a,queue://b")),
+        ("/nowhere/a", None),
+        ("", None),
+    ],
+)
+def test_a_reply_may_go_to_several_or_nowhere(text: str, shown: ActiveMQDestination | None) -> None:
+    assert message_in(to_openwire(b"x", {"reply-to": text})).reply_to == shown
 
 
 def test_a_message_that_is_not_persistent_says_so() -> None:

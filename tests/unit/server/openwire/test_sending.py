@@ -397,6 +397,28 @@ def test_a_producer_that_is_held_too_long_is_told_and_closed() -> None:
     assert client.connection.closed
 
 
+def test_a_transaction_that_fills_the_store_by_itself_is_refused() -> None:
+    rig = Rig(settings(store={"limit": 3000}, transaction={"max_size": 10**6}))
+    client = rig.client()
+    id = client.begin()
+    client.tell(*[client.message("x" * 2000, transaction_id=id) for _ in range(3)])
+    rig.run()
+    assert client.errors() == ["transaction-too-large"]
+    assert client.refused(client.step(TransactionType.COMMIT_ONE_PHASE, id))[0] == "TransactionRolledBackException"
+    client.send("1")
+
+
+def test_more_destinations_and_producers_than_are_remembered_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openwire.openwire_sends.PLANS", 2)
+    rig = Rig()
+    client = fault_tolerant(rig)
+    for _ in range(2):
+        for number in range(5):
+            producer = ProducerId(client.id, 1, number)
+            client.send("x", sequence=1, producer=producer, destination=ActiveMQQueue(f"q{number}"))
+    assert [rig.depth(f"q{number}") for number in range(5)] == [1] * 5
+
+
 def test_a_held_producer_that_goes_away_is_forgotten() -> None:
     rig = full()
     client = rig.client()
