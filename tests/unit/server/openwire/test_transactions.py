@@ -122,6 +122,18 @@ def test_a_consumer_that_is_closed_in_a_transaction_has_its_acknowledgements_com
     assert rig.depth() == 0
 
 
+def test_what_was_acknowledged_and_is_given_back_as_unseen_is_done_with_the_commit_too() -> None:
+    rig, client, dispatches = given(3)
+    id = client.begin()
+    client.acks(dispatches[:2], transaction=id)
+    client.remove(dispatches[0].consumer_id, -1)
+    client.done(client.step(COMMIT, id))
+    assert client.errors() == []
+    assert rig.depth() == 1
+    client.consumer()
+    assert client.messages() == ["2"]
+
+
 def test_a_begin_may_be_repeated() -> None:
     rig = Rig()
     client = rig.client()
