@@ -57,7 +57,7 @@ DESTINATIONS = st.builds(
 IDS = st.builds(
     MessageId,
     st.builds(ProducerId, TEXT | st.just("ID:host-1"), st.integers(-1, 2**63 - 1), st.integers(0, 2**63 - 1)),
-    st.integers(0, 2**63 - 1),
+    st.integers(-(2**63), 2**63 - 1),
 )
 
 

@@ -237,7 +237,7 @@ def _message_id(text: bytes) -> MessageId:
     """A message's id. One that no OpenWire client made keeps its text: its producer stands for the broker's run."""
     start, _, number = text.rpartition(b":")
     producer = producer_of(start)
-    if producer is not None and number.isdigit():
+    if producer is not None and number.removeprefix(b"-").isdigit():
         return MessageId(producer, int(number))
     start, _, number = text.rpartition(b"-")
     sequence = int(number) if number.isdigit() and len(number) < 19 else 0

@@ -146,8 +146,8 @@ def test_the_headers_of_stomp_are_those_of_jms() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("/queue/a,/queue/b", ActiveMQQueue("queue://a,queue://b")),
-        ("/topic/a,/queue/b", ActiveMQTopic("topic://a,queue://b")),
+        ("/queue/a,/queue/b", ActiveMQQueue("a,b")),
+        ("/topic/a,/queue/b", ActiveMQTopic("a,queue://b")),
         ("/nowhere/a", None),
         ("", None),
     ],

@@ -14,12 +14,12 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, Message
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import ActiveMQQueue, ProducerId
+from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, MessageId, ProducerId
 from quire.server.connected_session import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore, Point, io_error
 from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, sequence_of, texts
+from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, id_of, sequence_of, texts
 
 
 def fault_tolerant(rig: Rig, name: str = "") -> OpenWireClient:
@@ -135,6 +135,15 @@ def test_a_repeated_send_is_answered_only_when_the_first_one_is_durable() -> Non
     assert client.take(Response) == []
     rig.run()
     assert len(client.take(Response)) == 2
+    assert rig.depth() == 1
+
+
+@pytest.mark.xfail(raises=StoreError, reason="the id of a producer is not checked before it is a key of the store")
+def test_a_producer_whose_id_no_store_can_keep_is_refused() -> None:
+    rig = Rig()
+    client, other = fault_tolerant(rig), rig.client()
+    assert client.refused(client.message("1", producer=ProducerId("a\0b", 1, 1)))[1] == "invalid-header"
+    other.send("2")
     assert rig.depth() == 1
 
 
@@ -296,6 +305,24 @@ def test_properties_that_cannot_be_read_are_refused() -> None:
     client = Rig().client()
     assert client.refused(client.message("1", marshalled_properties=b"\0\0\0\5"))[1] == "protocol-violation"
     client.send("2")
+
+
+def test_texts_and_ids_may_be_as_long_as_openwire_has_them() -> None:
+    client = Rig().client()
+    client.consumer()
+    long = "x" * 65_000
+    producer = ProducerId("y" * 65_535, 1, 1)
+    client.send("1", correlation_id=long, type=long, group_id=long, user_id="\0" * 32_000, producer=producer)
+    negative = client.message("2")
+    negative.message_id = MessageId(producer, -1)
+    client.done(negative)
+    many = ActiveMQQueue(",".join([f"topic://{number}" for number in range(4500)]))
+    client.send("3", reply_to=many)
+    client.send("4", reply_to=ActiveMQTopic(",".join([f"queue://{number},{number}" for number in range(3500)])))
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["1", "2", "3", "4"]
+    assert [sequence_of(dispatch) for dispatch in dispatches] == sorted(map(sequence_of, dispatches))
+    assert id_of(dispatches[1]).producer_sequence_id == -1
 
 
 # Groups.

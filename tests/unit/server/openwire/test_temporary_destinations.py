@@ -129,6 +129,13 @@ def test_one_whose_consumer_is_about_to_go_is_removed() -> None:
     client.done(removal(temporary))
 
 
+@pytest.mark.parametrize("rest", ["x" * 500, "a\nb", "a\0b"])
+def test_a_name_that_no_destination_may_have_is_refused(rest: str) -> None:
+    client = Rig().client()
+    info = DestinationInfo(destination=ActiveMQTempQueue(f"{client.id}:{rest}"), operation_type=ADD)
+    assert client.refused(info) == ("InvalidDestinationException", "invalid-destination")
+
+
 def test_sends_to_one_that_is_gone_are_dropped() -> None:
     rig = Rig()
     client, other = rig.client(), rig.client()
