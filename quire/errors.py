@@ -37,6 +37,12 @@ ERRORS: dict[str, ErrorEntry] = {
         400, 2, False, "Correct the selector at the position that the text names.", _SELECTOR
     ),
     "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
+    "illegal-state": ErrorEntry(
+        409, 2, False, "Correct the order of the calls, as the text says.", "IllegalStateException"
+    ),
+    "access-refused": ErrorEntry(
+        403, 4, False, "Give the right user and password, or ask for the access right.", "JMSSecurityException"
+    ),
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
     "unknown-destination": ErrorEntry(
         404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues.", _DESTINATION
@@ -71,7 +77,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "transaction-timed-out": ErrorEntry(
         408, 4, True, "Commit sooner, or raise transaction.max_age.", _ROLLED_BACK, xa=106
     ),
-    "transaction-failed": ErrorEntry(409, 4, True, "Do it again in a new transaction.", _ROLLED_BACK, xa=100),
+    "transaction-rolled-back": ErrorEntry(
+        409, 4, True, "Do the work again in a new transaction: it was not kept, or is in doubt.", _ROLLED_BACK, xa=100
+    ),
     "wrong-transaction-state": ErrorEntry(
         409, 4, False, "The order of XA is start, work, end, prepare, one outcome.", xa=-6
     ),
@@ -160,6 +168,18 @@ class InvalidArgument(QuireError):
     """An argument is invalid."""
 
     code = "invalid-argument"
+
+
+class IllegalState(QuireError):
+    """A call is not allowed in the present state of the object, after its close say."""
+
+    code = "illegal-state"
+
+
+class AccessRefused(QuireError):
+    """The broker refused the user, or an action of the user."""
+
+    code = "access-refused"
 
 
 class InvalidSettings(QuireError):
@@ -270,10 +290,10 @@ class TransactionTimedOut(QuireError):
     code = "transaction-timed-out"
 
 
-class TransactionFailed(QuireError):
-    """A send or an acknowledgement in a transaction failed, so that its commit rolled it back."""
+class TransactionRolledBack(QuireError):
+    """A transaction was rolled back instead of committed, or the answer to its commit was lost."""
 
-    code = "transaction-failed"
+    code = "transaction-rolled-back"
 
 
 class WrongTransactionState(QuireError):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, Node and a STOMP client for it,
-# curl for the examples of the pages. Where one cannot be had, this says so and goes on: the tests that need it are skipped and
-# say why, the examples that need curl fail.
+# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, a JDK and Maven for the Java
+# clients, Node and a STOMP client for it, curl for the examples of the pages. Where one cannot be had, this says so and goes
+# on: the tests that need it are skipped and say why, the examples that need curl fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -17,6 +17,17 @@ fi
 command -v curl >/dev/null || apt_install curl || echo "Going on without curl: the pages that use it cannot be tested here."
 
 scripts/setup-java.sh
+
+has_jdk() {
+    local version
+    version=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p') || return 1
+    [ -n "$version" ] && [ "$version" -ge 17 ]
+}
+
+if ! has_jdk && ! { apt_install default-jdk-headless && has_jdk; } && ! apt_install openjdk-17-jdk-headless; then
+    echo "Going on without a JDK 17 or newer: no Java client is tested here."
+fi
+command -v mvn >/dev/null || apt_install maven || echo "Going on without Maven: no Java client is tested here."
 
 has_node() {
     command -v node >/dev/null && command -v npm >/dev/null

@@ -55,16 +55,40 @@ def acknowledge(
         UnknownMessage: an end of the range is not in flight.
         InvalidArgument: the range is not what the client says, or a POISON one is in a transaction.
     """
+    sequences = acknowledged(subscription, type, first, last, count if transaction is None else None)
+    acknowledge_these(subscription, type, sequences, transaction=transaction, cause=cause)
+
+
+def acknowledged(
+    subscription: Subscription, type: AckType, first: int | None, last: int, count: int | None
+) -> list[int]:  # fmt: skip
+    """The messages that an acknowledgement is about; arguments and errors are those of ``acknowledge``."""
+    if type is AckType.DELIVERED:
+        return _range(subscription, first if first in subscription.in_flight else None, last)
+    sequences = _one(first, last) if type is AckType.INDIVIDUAL else _range(subscription, first, last)
+    _check_count(sequences, count)
+    return sequences
+
+
+def acknowledge_these(
+    subscription: Subscription, type: AckType, sequences: list[int], *, transaction: Transaction | None = None,
+    cause: str = "the client could not process it",
+) -> None:  # fmt: skip
+    """As ``acknowledge``, of messages that are known, in the order the client had them.
+
+    Of a DELIVERED range some may be done with: the client tells of deliveries in lots. They take no credit any more.
+    """
     if type is AckType.POISON and transaction is not None:
         raise InvalidArgument("POISON cannot be part of a transaction: send it outside of it", argument="type")
+    for sequence in (sequences[0], sequences[-1]):
+        if sequence not in subscription.in_flight:
+            raise UnknownMessage(f"message {sequence} is not in flight on {subscription.id!r}", sequence=sequence)
     if type is AckType.DELIVERED:
-        _extend(subscription, first, last)
+        if subscription.source.policy.use_prefetch_extension:
+            subscription.extend(sequences)
+    elif type is AckType.REDELIVERED:  # it stays in flight; the client counts, until it gives it back
         return
-    sequences = _one(first, last) if type is AckType.INDIVIDUAL else _range(subscription, first, last)
-    _check(subscription, sequences, count if transaction is None else None)
-    if type is AckType.REDELIVERED:  # it stays in flight; the client counts, until it gives it back
-        return
-    if transaction is not None and type is not AckType.EXPIRED:
+    elif transaction is not None and type is not AckType.EXPIRED:
         transaction.acknowledge(subscription, sequences)
     else:
         _settle(subscription, type, sequences, cause)
@@ -105,22 +129,11 @@ def _range(subscription: Subscription, first: int | None, last: int) -> list[int
     return covered[covered.index(first) :] if first in covered else [first, last]
 
 
-def _check(subscription: Subscription, sequences: list[int], count: int | None) -> None:
-    """See that the ends of a range are in flight, and that it has as many messages as the client says."""
-    for sequence in (sequences[0], sequences[-1]):
-        if sequence not in subscription.in_flight:
-            raise UnknownMessage(f"message {sequence} is not in flight on {subscription.id!r}", sequence=sequence)
+def _check_count(sequences: list[int], count: int | None) -> None:
+    """See that a range has as many messages as the client says."""
     if count is not None and count != len(sequences):
         text = f"{sequences[0]} to {sequences[-1]} are {len(sequences)} messages, and the client sent {count}"
         raise InvalidArgument(text, argument="count", found=len(sequences))
-
-
-def _extend(subscription: Subscription, first: int | None, last: int) -> None:
-    """Messages take no credit any more. Some of the range may be done with: the client tells of deliveries in lots."""
-    sequences = _range(subscription, first if first in subscription.in_flight else None, last)
-    _check(subscription, sequences, None)
-    if subscription.source.policy.use_prefetch_extension:
-        subscription.extend(sequences)
 
 
 class Pull:

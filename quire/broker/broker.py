@@ -20,6 +20,7 @@ from quire.broker.slow_consumers import SlowConsumers
 from quire.broker.store_failure import StoreFailure
 from quire.broker.streams.groups.groups import Groups
 from quire.broker.streams.stream import Stream
+from quire.broker.topics.durable_patterns import DurablePatterns
 from quire.broker.topics.durables import Durables
 from quire.broker.topics.topic import Topic
 from quire.broker.transactions.transaction import Transaction
@@ -45,6 +46,7 @@ class Broker:
         turns: runs turns and commits.
         destinations: all there are.
         durables: the durable subscriptions.
+        durable_patterns: those to all topics that match a pattern.
         groups: the consumer groups of streams.
         ledger: says what becomes of messages, where a policy asks for it.
         advisories: tells of what happens, on topics.
@@ -75,9 +77,14 @@ class Broker:
         self.schedule = Schedule(core, self.destinations.create_internal, lambda name: self.routing.target(name))
         self.routing = Routing(core, self.destinations, self.schedule)
         self.durables = Durables(core, self.destinations.topics)
+        self.durable_patterns = DurablePatterns(
+            core, self.durables, lambda: list(self.destinations.topics), self.destinations.topic,
+            self.destinations.watch,
+        )  # fmt: skip
         self.groups = Groups(core, self.destinations)
         self.destinations.load()
         self.durables.load()
+        self.durable_patterns.load()
         self.groups.load()
         self.producers.load()
         Expiry(core, ExpiredMessages(core, self.destinations, self.routing.temporaries)).start()

@@ -40,7 +40,7 @@ class Destinations:
         streams: by name.
         partitions: how many all streams have together.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
-        created: called with each new destination.
+        created: called with each new destination, by who wants to know.
     """
 
     def __init__(self, core: Core) -> None:
@@ -49,7 +49,7 @@ class Destinations:
         self.streams: dict[str, Stream] = {}
         self.partitions = 0
         self.version = 0
-        self.created: list[Callable[[Destination], None]] = []
+        self.created: dict[object, Callable[[Destination], None]] = {}
         self._core = core
         self._next_id = 1
         self._names: dict[DestinationKind, list[str]] = {}
@@ -283,10 +283,17 @@ class Destinations:
         self._core.charge_stored(stream.stored_bytes)
         return stream
 
+    def watch(self, owner: object, call: Callable[[Destination], None] | None) -> None:
+        """Make a call with each new destination from now on; None ends that."""
+        if call is None:
+            self.created.pop(owner, None)
+        else:
+            self.created[owner] = call
+
     def _announce(self, destination: Destination) -> None:
         self.version += 1
         self._core.advisories.destination_created(destination)
-        for call in self.created:
+        for call in list(self.created.values()):
             call(destination)
 
     def remove_stored(self, stored: StoredDestination, count: int) -> None:

@@ -345,6 +345,11 @@ class LaneDispatch:
 
     # Consumers come and go.
 
+    @property
+    def consumer_count(self) -> int:
+        """How many consumers are there."""
+        return len(self.subscriptions)
+
     def add(self, subscription: Subscription) -> None:
         """A consumer comes."""
         self.subscriptions.append(subscription)

@@ -41,7 +41,7 @@ class VirtualTopics:
             self._queues = {}
             for name in self._destinations.queues:
                 self._note(Destination(DestinationKind.QUEUE, name))
-            self._destinations.created.append(self._note)
+            self._destinations.watch(self, self._note)
         known = self._queues.get(topic, {})
         for name in [name for name in known if name not in self._destinations.queues]:
             del known[name]

@@ -66,7 +66,8 @@ class WildcardSubscription(SharedPrefetch):
         """
         for pattern in self._topic_wildcards():
             self._core.advisories.watch(pattern)
-        self._destinations.created.append(self._created)
+        if any([pattern.is_wildcard for _, pattern in self._patterns]):
+            self._destinations.watch(self, self._created)
         self._coming = self._matching()
         if self._come():
             self._core.steps.add(self._come_on, "a subscription to many destinations", stores=False)
@@ -148,7 +149,7 @@ class WildcardSubscription(SharedPrefetch):
         self._is_over = True
         self._cause = cause
         self._end_child = partial(self._end_one, cause, gone, lost=lost)
-        self._destinations.created.remove(self._created)
+        self._destinations.watch(self, None)
         for pattern in self._topic_wildcards():
             self._core.advisories.unwatch(pattern)
         for child in self.children.values():

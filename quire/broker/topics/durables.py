@@ -1,7 +1,7 @@
 """The durable subscriptions of a broker: found by client id and name, made, removed, ended if offline for too long."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -103,7 +103,7 @@ class Durables:
         known = self.find(client_id, name)
         text = None if selector is None else selector.text
         if known is not None:
-            self._check_free(known)
+            self.check_free(known)
             definition = known.definition
             if known.topic is topic and (definition.selector, definition.no_local) == (text, no_local):
                 return known
@@ -123,7 +123,8 @@ class Durables:
     def subscribe(
         self, client_id: str, name: str, topic: Topic, session: Session, *, id: str, number: int = 0,
         ack: AckMode = AckMode.INDIVIDUAL, prefetch: int = 100, selector: Selector | None = None,
-        no_local: bool = False, priority: int = 0, retroactive: bool = False, kind: type[Subscription] = Subscription,
+        no_local: bool = False, priority: int = 0, retroactive: bool = False,
+        kind: Callable[..., Subscription] = Subscription,
     ) -> Subscription:  # fmt: skip
         """The consumer of a durable subscription comes. ``create`` says what its arguments change.
 
@@ -140,7 +141,12 @@ class Durables:
         durable.add(subscription)
         return subscription
 
-    def _check_free(self, durable: DurableSubscription) -> None:
+    def check_free(self, durable: DurableSubscription) -> None:
+        """See that a subscription has no consumer.
+
+        Raises:
+            DestinationInUse: it has one.
+        """
         for subscription in list(durable.subscriptions):
             subscription.leave_now()
         if durable.subscriptions:
@@ -161,7 +167,7 @@ class Durables:
             UnknownSubscription: there is none.
         """
         durable = self.existing(client_id, name)
-        self._check_free(durable)
+        self.check_free(durable)
         self.drop(durable)
 
     def drop(self, durable: DurableSubscription) -> None:

@@ -95,7 +95,8 @@ class Topic:
         self._next_sequence = max([s.next_sequence for s in states])
         self.filled_to = self.announced = self._next_sequence - 1
         self._plain: dict[TopicSubscription, None] = {}
-        self._notes_senders = self._counts_changed = False
+        self._counts_changed = False
+        self._no_local = 0  # how many subscriptions do not want what their own session sends
         self._open = TopicPart(self)
         self.kept = KeptMessages(self, counts.first_kept, counts.kept, counts.kept_bytes)
         self._holders: list[Holder] = [self.kept]
@@ -159,7 +160,7 @@ class Topic:
         part.appends.append(message)
         if self.ledger is not None:
             self.ledger.sent(self.core.sender)
-        if self._notes_senders:
+        if self._no_local:
             part.senders[message.sequence] = self.core.sender
         self.core.charge_open(message.size)
         if not part.listed:
@@ -300,6 +301,11 @@ class Topic:
         return plain + [subscription for durable in self.durables for subscription in durable.subscriptions]
 
     @property
+    def consumer_count(self) -> int:
+        """How many consumers are there."""
+        return len(self._plain) + sum([len(durable.subscriptions) for durable in self.durables])
+
+    @property
     def is_subscribed(self) -> bool:
         """Whether anybody gets what is sent."""
         return bool(self._plain or self.durables)
@@ -336,7 +342,7 @@ class Topic:
             session, source, id=id, number=number, ack=ack, prefetch=prefetch, priority=priority, selector=selector
         )
         self._plain[source] = None
-        self.senders_changed()
+        self._no_local += no_local
         source.attach(subscription)
         return subscription
 
@@ -352,12 +358,7 @@ class Topic:
     def leave(self, source: TopicSubscription) -> None:
         """A plain subscription has ended."""
         del self._plain[source]
-        self.senders_changed()
-
-    def senders_changed(self) -> None:
-        """Note who sends a message, if there is a subscription that wants to know."""
-        wishes = [source.no_local for source in self._plain] + [durable.no_local for durable in self.durables]
-        self._notes_senders = any(wishes)
+        self._no_local -= source.no_local
 
     def add_durable(self, durable: DurableSubscription) -> None:
         """A durable subscription is there from now on, whether anybody consumes it or not."""
@@ -365,13 +366,13 @@ class Topic:
         self._holders.append(durable)
         self._next_sequence = max(self._next_sequence, durable.finished.highest + 1)
         self.filled_to, self.announced = [max(s, durable.finished.highest) for s in (self.filled_to, self.announced)]
-        self.senders_changed()
+        self._no_local += durable.no_local
 
     def remove_durable(self, durable: DurableSubscription) -> None:
         """A durable subscription is removed."""
         self.durables.remove(durable)
         self._holders.remove(durable)
-        self.senders_changed()
+        self._no_local -= durable.no_local
 
     def _end_recovery(self, recovery: Recovery) -> None:
         """A retroactive consumer has what was kept, or is gone: what was held for it may go."""

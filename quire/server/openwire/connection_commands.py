@@ -141,7 +141,11 @@ class ConnectionCommands:
 
     def _remove_subscription(self, info: RemoveSubscriptionInfo) -> None:
         client = info.client_id or self._session.client_id or ""
-        self._broker.durables.remove(client, info.subscription_name or "")
+        name = info.subscription_name or ""
+        if self._broker.durable_patterns.is_there(client, name):
+            self._broker.durable_patterns.remove(client, name)
+        else:
+            self._broker.durables.remove(client, name)
 
     # Destinations.
 

@@ -4,7 +4,7 @@ The client names a message by the number that the broker gave it (``MessageId.br
 lane. Acknowledgements of single messages that follow each other are settled together.
 """
 
-from quire.broker.acknowledgement import AckType, acknowledge
+from quire.broker.acknowledgement import AckType, acknowledge_these
 from quire.broker.core.subscription import Subscription
 from quire.errors import InvalidArgument, ProtocolViolation, QuireError, UnknownMessage
 from quire.protocols.openwire.commands import MessageAck
@@ -83,5 +83,5 @@ class OpenWireAcknowledgements:
         cause = "the client could not process it"
         if ack.poison_cause is not None:
             cause = f"{ack.poison_cause.class_name}: {ack.poison_cause.message}"
-        for subscription, start, end, count in consumer.ranges(ack, type, first):
-            acknowledge(subscription, type, start, end, count=count, transaction=transaction, cause=cause)
+        for subscription, sequences in consumer.covered(ack, type, first):
+            acknowledge_these(subscription, type, sequences, transaction=transaction, cause=cause)

@@ -1,10 +1,10 @@
 """A consumer of one queue, topic, durable subscription or temporary destination, as OpenWire has it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from quire.broker.acknowledgement import AckType, Pull
+from quire.broker.acknowledgement import AckType, Pull, acknowledged
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.departure import Departure
@@ -27,9 +27,8 @@ MAX_PREFETCH = 1_000_000
 UNKNOWN, NONE = -2, -1
 """What a client says instead of the last message that its application has seen: it does not know, or there is none."""
 
-Range = tuple[Subscription, int | None, int, int | None]
-"""What an acknowledgement is about: messages of one subscription, from the first (None for the first in flight) to the
-last, and how many they are (None if that is not to be checked)."""
+Covered = list[tuple[Subscription, list[int]]]
+"""What an acknowledgement is about: messages, by subscription."""
 
 
 class OpenWireConsumer:
@@ -53,6 +52,7 @@ class OpenWireConsumer:
         self._addresses = addresses
         self._selector: Selector | None = selector(info.selector) if info.selector and info.selector.strip() else None
         self._pull: Pull | None = None
+        self._had_before: dict[int, None] = {}
         self._subscribe()
 
     # It subscribes.
@@ -78,7 +78,7 @@ class OpenWireConsumer:
         )  # fmt: skip
         self._enter(subscription)
         queue.add(subscription)
-        self._broker.advisories.consumer_started(subscription, len(queue.subscriptions))
+        self._broker.advisories.consumer_started(subscription, queue.consumer_count)
         return subscription
 
     def _of_topic(self, topic: Topic, kind: Callable[..., Subscription] = Subscription) -> Subscription:
@@ -91,18 +91,18 @@ class OpenWireConsumer:
             maximum_pending=limit if limit > 0 else None, kind=kind,
         )  # fmt: skip
         self._enter(subscription)
-        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
 
-    def _of_durable(self, name: str, topic: Topic) -> Subscription:
+    def _of_durable(self, name: str, topic: Topic, kind: Callable[..., Subscription] = Subscription) -> Subscription:
         info = self.info
         subscription = self._broker.durables.subscribe(
             self._session.client_id or "", name, topic, self._session, id=self.id, number=self._table.next_number(),
             prefetch=self.prefetch, selector=self._selector, no_local=info.no_local, priority=info.priority,
-            retroactive=info.retroactive,
+            retroactive=info.retroactive, kind=kind,
         )  # fmt: skip
         self._enter(subscription)
-        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
 
     def _of_temporary(self, address: Address) -> Subscription:
@@ -137,15 +137,32 @@ class OpenWireConsumer:
     def given(self, subscription: Subscription, messages: list[Message]) -> None:
         """It is given messages."""
 
-    def ranges(self, ack: MessageAck, type: AckType, first: int | None) -> Iterator[Range]:
-        """What an acknowledgement is about.
+    def covered(self, ack: MessageAck, type: AckType, first: int | None) -> Covered:
+        """What an acknowledgement is about: one message, or a range in the order in which the client had them.
+
+        A client that has failed over says of each message that its application had before that it has it again. It
+        has these before all others, in whatever order they came now.
 
         Args:
             first: the first message; None for the first that is in flight.
+
+        Raises:
+            UnknownMessage: an end of the range is not in flight.
+            InvalidArgument: the range is not what the client says.
         """
         assert ack.last_message_id is not None
+        subscription, last = self._subscription, ack.last_message_id.broker_sequence_id
+        if type is AckType.DELIVERED and first is None and ack.message_count == 1:
+            self._had_before[last] = None
+            return [(subscription, [last])]
+        if first in self._had_before and type is not AckType.INDIVIDUAL:
+            self._had_before = {s: None for s in self._had_before if s in subscription.in_flight}
+            others = [] if last in self._had_before else subscription.up_to(last)
+            both = [*self._had_before, *[sequence for sequence in others if sequence not in self._had_before]]
+            return [(subscription, both or [last])]
         count = ack.message_count if type is AckType.STANDARD and first is not None else None
-        yield self._subscription, first, ack.last_message_id.broker_sequence_id, count
+        transacted = ack.transaction_id is not None
+        return [(subscription, acknowledged(subscription, type, first, last, None if transacted else count))]
 
     def set_prefetch(self, prefetch: int) -> None:
         """How many messages it may have in flight from now on."""
@@ -196,7 +213,7 @@ class OpenWireConsumer:
         destinations, destination = self._broker.destinations, subscription.source.destination
         named: Any = destinations.queues if destination.kind is DestinationKind.QUEUE else destinations.topics
         left = named.get(destination.name)
-        self._broker.advisories.consumer_stopped(subscription, len(left.subscriptions) if left else 0)
+        self._broker.advisories.consumer_stopped(subscription, left.consumer_count if left else 0)
 
 
 def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: int) -> None:

@@ -4,7 +4,7 @@ from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
-from quire.errors import InvalidDestination, InvalidHeader, LimitExceeded, ProtocolViolation
+from quire.errors import InvalidHeader, LimitExceeded, ProtocolViolation
 from quire.protocols.openwire.commands import ConsumerInfo, MessagePull
 from quire.protocols.openwire.structures import ConsumerId, SessionId
 from quire.server.openwire.advisory_replay import AdvisoryReplay
@@ -65,9 +65,6 @@ class OpenWireConsumers:
         if info.subscription_name is not None and not self._session.client_id:
             raise InvalidHeader("a durable subscription belongs to a client: set a client id", header="client-id")
         is_single = len(addresses) == 1 and not Pattern(addresses[0].name).is_wildcard
-        if not is_single and info.subscription_name is not None:
-            text = f"{str(info.destination)[:100]!r}: a durable subscription is to one topic, named without wildcards"
-            raise InvalidDestination(text, destination=str(info.destination)[:100])
         kind = OpenWireWildcard if not is_single else OpenWireBrowser if info.browser else OpenWireConsumer
         consumer = kind(self._broker, self._session, self.table, info, addresses)
         self._by_id[info.consumer_id] = self._of_subscription[consumer.id] = consumer

@@ -1,9 +1,12 @@
 """OpenWire as a transport sees it, and which connection has which id."""
 
+from quire import __version__
 from quire.broker.broker import Broker
 from quire.errors import QuireError
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import ConnectionErrorCommand
+from quire.protocols.openwire.negotiation import info_of
+from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connection import Connection
 from quire.server.openwire.openwire_errors import JAVAX, throwable
 from quire.server.openwire.openwire_session import OpenWireSession
@@ -18,11 +21,16 @@ class OpenWireDoors(ProtocolDoors):
         self.max_connections = broker.core.settings.openwire.max_connections
         self._broker = broker
         self._by_id: dict[str, OpenWireSession] = {}
-        Decoder(1), Encoder()  # their code is made with the first of them: not while a client waits
+        settings = broker.core.settings.openwire
+        self._format = WireFormat(
+            max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
+        )
+        self._greeting = Encoder().encode(info_of(self._format, provider_name="Quire", provider_version=__version__))
+        Decoder(1)  # the code of decoders is made with the first one: not while a client waits
 
     def session(self, connection: Connection) -> OpenWireSession:
         """The session of a new connection."""
-        return OpenWireSession(self._broker, connection, self._by_id)
+        return OpenWireSession(self._broker, connection, self._format, self._greeting, self._by_id)
 
     def refusal(self, error: QuireError) -> bytes:
         """What a connection is told that is refused."""

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.errors import ConnectionTimeout, ProtocolViolation, QuireError
@@ -30,7 +29,7 @@ from quire.protocols.openwire.commands import (
     WireFormatInfo,
 )
 from quire.protocols.openwire.messages import Message
-from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
+from quire.protocols.openwire.negotiation import format_of, properties_of
 from quire.protocols.openwire.structures import BrokerId, ConnectionId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
@@ -48,6 +47,12 @@ from quire.server.openwire.openwire_transactions import OpenWireTransactions, is
 GOODBYE_DELAY = 2.0
 """For how many seconds a connection whose client id was refused stays open, so that the client reads why (ActiveMQ)."""
 
+PASSES = frozenset({MessageAck, MessagePull, KeepAliveInfo, ConsumerControl})
+"""What may pass a send of the same connection that waits for room."""
+
+MOST_WAITING = 64
+"""With more commands than this behind such a send, nothing is read from the connection."""
+
 _RESPONSE = struct.Struct(">iBi?i")
 _RESPONSE_SIZE = _RESPONSE.size - 4
 
@@ -56,18 +61,21 @@ class OpenWireSession(ClientSession):
     """One client.
 
     Args:
+        format: what the broker can do.
+        greeting: the frame that says so.
         by_id: the sessions of all clients, by the ids of their connections.
     """
 
     batch = BATCH
 
-    def __init__(self, broker: Broker, connection: Connection, by_id: "dict[str, OpenWireSession]") -> None:
+    def __init__(
+        self, broker: Broker, connection: Connection, format: WireFormat, greeting: bytes,
+        by_id: "dict[str, OpenWireSession]",
+    ) -> None:  # fmt: skip
         settings = broker.core.settings.openwire
         self._decoder = Decoder(settings.max_frame_size)
         super().__init__(broker, connection, self._decoder)
-        self.format = WireFormat(
-            max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
-        )
+        self.format = format
         self.consumers = OpenWireConsumers(broker, self)
         self._encoder = Encoder()
         self._by_id = by_id
@@ -76,13 +84,13 @@ class OpenWireSession(ClientSession):
         self._acknowledgements = OpenWireAcknowledgements(self, self.consumers, self._transactions)
         self._commands = ConnectionCommands(broker, self, self.consumers)
         self._receipts: list[bytes] = []
-        self._is_negotiated = False
+        self._is_negotiated = self._is_restricted = False
         self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
         self._handlers: dict[type, Callable[[Any], Structure | None]] = {
             **self._commands.handlers, WireFormatInfo: self._agree, KeepAliveInfo: self._keep_alive,
             ShutdownInfo: self._shut_down, TransactionInfo: self._transactions.step, MessagePull: self._pull,
         }  # fmt: skip
-        self.send_command(info_of(self.format, provider_name="Quire", provider_version=__version__))
+        self.write(greeting)
 
     @property
     def protocol(self) -> str:
@@ -104,6 +112,7 @@ class OpenWireSession(ClientSession):
         """Do what commands say."""
         core, acknowledgements = self._core, self._acknowledgements
         core.takes_sends_of(self)
+        self._is_restricted = core.is_restricted
         try:
             for index, command in enumerate(pieces):
                 if type(command) is MessageAck and acknowledgements.gather(command):
@@ -122,16 +131,48 @@ class OpenWireSession(ClientSession):
             raise
         finally:
             core.takes_sends_of(None)
-            if self._receipts:
-                receipts, self._receipts = self._receipts, []
-                core.confirm(self, receipts)
+            self._confirm()
+
+    def receive(self, data: bytes) -> None:
+        """Take what came over the connection."""
+        super().receive(data)
+        while self in self._core.flow.holds and len(self._waiting) <= MOST_WAITING:
+            try:
+                pieces = self._decoder.next_commands()
+            except QuireError as fault:
+                self.fail(fault)
+                return
+            if not pieces:
+                return
+            self._take_beside(pieces)
+
+    def _wait(self, pieces: list[Command]) -> None:
+        """Take no more input until ``resume``. If a send waits for room, acknowledgements are taken: they make it."""
+        super()._wait(pieces)
+        if self in self._core.flow.holds:
+            self._connection.resume_reading("held")
+            self._waiting = pieces[:1]
+            self._take_beside(pieces[1:])
+
+    def _take_beside(self, pieces: list[Command]) -> None:
+        """Take what may pass a send that waits; all else waits behind it, and after a while nothing is read."""
+        for command in pieces:
+            is_own = getattr(command, "transaction_id", None) is None
+            if is_own and type(command) in PASSES:
+                self._take(command)
+            else:
+                self._waiting.append(command)
+        self._acknowledgements.settle()
+        if len(self._waiting) > MOST_WAITING:
+            self._connection.pause_reading("held")
+        self._confirm()
 
     def _take(self, command: Command) -> bool:
         """Do what a command says; False if it has to wait."""
         self._acknowledgements.settle()
         try:
             if isinstance(command, Message):
-                if not self._sends.send(command, restricted=self._core.is_restricted):
+                if not self._sends.send(command, restricted=self._is_restricted):
                     return False
                 self._sent(command)
             elif isinstance(command, MessageAck):
@@ -160,6 +201,12 @@ class OpenWireSession(ClientSession):
                 self.send_command(_answer(response, command))
         elif type(command) is not KeepAliveInfo:
             self._respond(command, response)
+
+    def _confirm(self) -> None:
+        """Have the responses of what was taken written when it is durable."""
+        if self._receipts:
+            receipts, self._receipts = self._receipts, []
+            self._core.confirm(self, receipts)
 
     def _sent(self, message: Message) -> None:
         """A message was taken: the producer hears of it when it is durable."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from quire.broker.broker import Broker
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.xid import Xid
-from quire.errors import LimitExceeded, ProtocolViolation, QuireError, TransactionFailed, UnknownTransaction
+from quire.errors import LimitExceeded, ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
     IntegerResponse,
@@ -186,9 +186,9 @@ def is_xa(command: object) -> bool:
     return isinstance(command.transaction_id, XATransactionId) or command.type == TransactionType.RECOVER
 
 
-def _failed(id: object, failure: QuireError) -> TransactionFailed:
+def _failed(id: object, failure: QuireError) -> TransactionRolledBack:
     text = f"the transaction {id} was rolled back, because something in it failed: {failure}"
-    return TransactionFailed(text, transaction=str(id)[:60], cause=failure.code)
+    return TransactionRolledBack(text, transaction=str(id)[:60], cause=failure.code)
 
 
 def _xid(id: XATransactionId) -> Xid:

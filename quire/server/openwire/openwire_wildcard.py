@@ -1,6 +1,5 @@
 """Consumers of several destinations, as OpenWire has them: of all that match wildcards, or of a list (``A,B``)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from quire.broker.acknowledgement import AckType
@@ -13,7 +12,14 @@ from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument, InvalidDestination, QuireError, UnknownMessage
 from quire.message import Message
 from quire.protocols.openwire.commands import MessageAck
-from quire.server.openwire.openwire_consumer import MAX_PREFETCH, NONE, UNKNOWN, OpenWireConsumer, Range, return_unseen
+from quire.server.openwire.openwire_consumer import (
+    MAX_PREFETCH,
+    NONE,
+    UNKNOWN,
+    Covered,
+    OpenWireConsumer,
+    return_unseen,
+)
 from quire.server.openwire.openwire_destinations import plain
 
 
@@ -25,6 +31,11 @@ class OpenWireWildcard(OpenWireConsumer):
             if address.scope is not Scope.COMMON:
                 text = f"{str(address)[:100]!r} is a temporary destination: consume it alone"
                 raise InvalidDestination(text, destination=str(address)[:100])
+        if self.info.subscription_name is not None:
+            self._broker.durable_patterns.keep(
+                self._session.client_id or "", self.info.subscription_name, self._addresses[0].name,
+                selector=None if self._selector is None else self._selector.text, no_local=self.info.no_local,
+            )  # fmt: skip
         self._whole = WildcardSubscription(
             self._broker.core, self._broker.destinations, self._addresses, self.prefetch, self._made,
             self._session.report,
@@ -38,6 +49,9 @@ class OpenWireWildcard(OpenWireConsumer):
     def _made(self, destination: Destination, _: WildcardSubscription) -> ChildSubscription:
         if destination.kind is DestinationKind.QUEUE:
             made = self._of_queue(self._broker.queue(destination.name), self._child)
+        elif (name := self.info.subscription_name) is not None:
+            child = self._broker.durable_patterns.child(name, destination.name)
+            made = self._of_durable(child, self._broker.topic(destination.name), self._child)
         else:
             made = self._of_topic(self._broker.topic(destination.name), self._child)
         assert isinstance(made, ChildSubscription)
@@ -62,7 +76,7 @@ class OpenWireWildcard(OpenWireConsumer):
         """It is given messages; they take of the prefetch of all parts."""
         self._whole.given(subscription, messages)
 
-    def ranges(self, ack: MessageAck, type: AckType, first: int | None) -> Iterator[Range]:
+    def covered(self, ack: MessageAck, type: AckType, first: int | None) -> Covered:
         """What an acknowledgement is about: a range covers what any part was given in between."""
         assert ack.last_message_id is not None
         last = ack.last_message_id.broker_sequence_id
@@ -70,16 +84,14 @@ class OpenWireWildcard(OpenWireConsumer):
         if child is None or last not in child.in_flight:
             raise UnknownMessage(f"message {last} is not in flight on {self.id}", sequence=last)
         if type is AckType.INDIVIDUAL or ack.message_count == 1:
-            yield child, last, last, None
-            return
-        left = ack.message_count
+            return [(child, [last])]
         covered = self._whole.up_to(child, last)
-        for part, sequences in covered if sum([len(s) for _, s in covered]) <= left else self._last(covered, left):
-            yield part, sequences[0], sequences[-1], None
+        is_all = sum([len(sequences) for _, sequences in covered]) <= ack.message_count
+        return covered if is_all else self._last(covered, ack.message_count)
 
-    def _last(self, covered: list[tuple[Subscription, list[int]]], count: int) -> list[tuple[Subscription, list[int]]]:
+    def _last(self, covered: Covered, count: int) -> Covered:
         """The last so many of what was given out."""
-        wanted: list[tuple[Subscription, list[int]]] = []
+        wanted: Covered = []
         for part, sequences in reversed(covered):
             if count <= 0:
                 break

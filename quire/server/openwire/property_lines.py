@@ -39,10 +39,13 @@ _NAMES = {
 _NO_NAMES = frozenset({b"", b"content-length", TYPES, RAW})
 _NO_TEXT = frozenset({Tag.NULL, Tag.BYTES, Tag.MAP, Tag.LIST})
 _WHOLE = {
-    int(Tag.INT): (struct.Struct(">i"), b"int"), int(Tag.LONG): (struct.Struct(">q"), b"long"),
-    int(Tag.SHORT): (struct.Struct(">h"), b"short"), int(Tag.BYTE): (struct.Struct(">b"), b"byte"),
-}  # fmt: skip
+    int(tag): (struct.Struct(code).unpack_from, struct.calcsize(code), b"=" + _NAMES[tag])
+    for tag, code in ((Tag.INT, ">i"), (Tag.LONG, ">q"), (Tag.SHORT, ">h"), (Tag.BYTE, ">b"))
+}
 _STRING, _BOOLEAN, _BIG_STRING = int(Tag.STRING), int(Tag.BOOLEAN), int(Tag.BIG_STRING)
+
+KNOWN = 4096
+"""How many names and types of properties are remembered."""
 
 LONGEST_STRING = 8191
 """A string of more bytes is written as a big string (ActiveMQ's ``MarshallingSupport``)."""
@@ -60,28 +63,28 @@ def property_lines(marshalled: bytes) -> bytes:
 
 def _plain_lines(data: bytes) -> bytes | None:
     """The lines of strings, whole numbers and truths with usual names; None if there is anything else."""
-    lines: list[bytes] = []
+    lines = [b""]
     types: list[bytes] = []
     position, size = 4, len(data)
     try:
         for _ in range(int.from_bytes(data[:4], "big", signed=True)):
-            end = position + 2 + int.from_bytes(data[position : position + 2], "big")
+            end = position + 2 + (data[position] << 8 | data[position + 1])
             name, tag = data[position + 2 : end], data[end]
             if not _is_usual(name):
                 return None
             position = end + 1
             if tag == _STRING:
-                end = position + 2 + int.from_bytes(data[position : position + 2], "big")
+                end = position + 2 + (data[position] << 8 | data[position + 1])
                 value = data[position + 2 : end]
                 if not value.isascii() or b"\0" in value:
                     return None
                 lines.append(name + b":" + escape(value) + b"\n")
                 position = end
             elif (whole := _WHOLE.get(tag)) is not None:
-                reader, type_name = whole
-                lines.append(b"%b:%d\n" % (name, reader.unpack_from(data, position)[0]))
-                types.append(name + b"=" + type_name)
-                position += reader.size
+                number, length, type_name = whole
+                lines.append(b"%b:%d\n" % (name, number(data, position)[0]))
+                types.append(name + type_name)
+                position += length
             elif tag == _BOOLEAN:
                 lines.append(name + (b":true\n" if data[position] else b":false\n"))
                 types.append(name + b"=boolean")
@@ -93,10 +96,11 @@ def _plain_lines(data: bytes) -> bytes | None:
     if position != size:
         return None
     if types:
-        lines.insert(0, TYPES + b":" + b",".join(types) + b"\n")
+        lines[0] = TYPES + b":" + b",".join(types) + b"\n"
     return b"".join(lines)
 
 
+@lru_cache(KNOWN)
 def _is_usual(name: bytes) -> bool:
     return name.replace(b"_", b"a").isalnum() and name not in RESERVED
 
@@ -176,7 +180,7 @@ class PropertyReader:
         return write_map(self._all)
 
 
-@lru_cache(1000)
+@lru_cache(KNOWN)
 def property_types(text: bytes) -> Mapping[bytes, bytes]:
     """The types of properties by their names, of the header that has them."""
     types = {}

@@ -40,7 +40,7 @@ class CommonConsumer(StompConsumer):
         )  # fmt: skip
         self._enter(subscription, destination)
         queue.add(subscription)
-        self._broker.advisories.consumer_started(subscription, len(queue.subscriptions))
+        self._broker.advisories.consumer_started(subscription, queue.consumer_count)
         return subscription
 
     def _of_topic(
@@ -54,7 +54,7 @@ class CommonConsumer(StompConsumer):
             retroactive=request.retroactive, maximum_pending=request.maximum_pending, kind=kind,
         )  # fmt: skip
         self._enter(subscription, destination)
-        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
 
     def _number(self) -> int:
@@ -72,7 +72,7 @@ class CommonConsumer(StompConsumer):
         destinations, destination = self._broker.destinations, subscription.source.destination
         named = destinations.queues if destination.kind is DestinationKind.QUEUE else destinations.topics
         left = named.get(destination.name)
-        self._broker.advisories.consumer_stopped(subscription, len(left.subscriptions) if left else 0)
+        self._broker.advisories.consumer_stopped(subscription, left.consumer_count if left else 0)
 
     # Its messages.
 

@@ -43,7 +43,7 @@ class SingleConsumer(CommonConsumer):
             retroactive=request.retroactive,
         )  # fmt: skip
         self._enter(subscription, str(address))
-        self._broker.advisories.consumer_started(subscription, len(topic.subscriptions))
+        self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
 
     def _of_temporary(self, address: Address) -> Subscription:

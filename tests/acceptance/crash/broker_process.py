@@ -42,19 +42,19 @@ class BrokerProcess:
         """Start it as a user does.
 
         Args:
-            *flags: of ``quire broker start``.
+            *flags: of ``quire broker start``; they override those that it has anyway.
         """
-        self._run([*_QUIRE, "broker", "start", "--http", "127.0.0.1:0", *flags])
+        self._run([*_QUIRE, "broker", "start", "--http", "127.0.0.1:0"], *flags)
 
     def start_with_fault(self, fault: str, point: str, nth: int, times: int = 1) -> None:
         """Start one that fails; see ``quire.testing.crash``."""
         plan = ["--fault", fault, "--point", point, "--nth", str(nth), "--times", str(times)]
         self._run([sys.executable, "-m", "quire.testing.crash", *plan])
 
-    def _run(self, command: list[str]) -> None:
+    def _run(self, command: list[str], *flags: str) -> None:
         common = ["--store", self.url, "--data", str(self.data), "--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0"]
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen([*command, *common], stdout=log, stderr=log, env=self._environment)
+            self._process = subprocess.Popen([*command, *common, *flags], stdout=log, stderr=log, env=self._environment)
 
     @property
     def process(self) -> subprocess.Popen[bytes]:

@@ -209,7 +209,7 @@ def test_a_wildcard_subscription_hears_of_topics_that_were_not_there() -> None:
         if pattern.matches(destination.name):
             heard.subscribe(destination.name)
 
-    created.append(subscribe)
+    created[heard] = subscribe
     for _ in range(2):
         advisories.watch(pattern)
     about_messages(stepped)

@@ -285,6 +285,6 @@ def test_a_new_topic_is_announced_before_anything_is_sent_to_it() -> None:
     def created(destination: Destination) -> None:
         receiver.subscribe(destination.name)
 
-    stepped.broker.destinations.created.append(created)
+    stepped.broker.destinations.created[None] = created
     publish(stepped, "1", topic="new")
     assert receiver.bodies() == [b"1"]

@@ -303,7 +303,7 @@ def test_what_cannot_be_subscribed_to_is_refused_and_leaves_no_consumer(
     stepped.run()
     assert client.errors() == [code]
     assert stepped.queue("a").subscriptions == []
-    assert stepped.broker.destinations.created == []
+    assert stepped.broker.destinations.created == {}
 
 
 def test_more_queues_than_a_connection_may_consume_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

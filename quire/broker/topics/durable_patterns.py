@@ -1,0 +1,150 @@
+"""Durable subscriptions to all topics that match a pattern: one for each topic, made as topics come.
+
+The pattern is a mark of its own: topics that come while the client is away, or after a restart, are subscribed to
+before their first message.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from quire.broker.core.core import Core
+from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.durables import Durables
+from quire.broker.topics.topic import Topic
+from quire.destination import Destination, DestinationKind
+from quire.destination_pattern import Pattern
+from quire.selectors import selector
+from quire.store.marks import walk_marks
+
+MARKS = "sub/p/"
+"""What the keys of the marks begin with that have the patterns."""
+
+RESERVED = "ActiveMQ.Advisory."
+"""How the names of topics begin that no pattern of a durable subscription means: what they tell is of the moment."""
+
+
+class PatternDefinition(msgspec.Struct, array_like=True, frozen=True):
+    """What a durable subscription to a pattern is.
+
+    Attributes:
+        client_id: whose it is.
+        name: what the client calls it.
+        pattern: which topics it is to.
+        selector: which messages it wants; None for all.
+        no_local: whether it does not want what its own connection sends.
+    """
+
+    client_id: str
+    name: str
+    pattern: str
+    selector: str | None
+    no_local: bool
+
+
+class DurablePatterns:
+    """All durable subscriptions to patterns.
+
+    Args:
+        topics: says which topics there are.
+        topic: the topic of a name.
+        watch: has the second one called with each new destination, in the name of the first; None ends that.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        durables: Durables,
+        topics: Callable[[], list[str]],
+        topic: Callable[[str], Topic],
+        watch: Callable[[object, Callable[[Destination], None] | None], None],
+    ) -> None:
+        self._core = core
+        self._durables = durables
+        self._topics = topics
+        self._topic = topic
+        self._watch = watch
+        self._by_key: dict[tuple[str, str], tuple[int, PatternDefinition, Pattern]] = {}
+        self._next_number = 1
+
+    def load(self) -> None:
+        """Take what the store has; the topics and their durable subscriptions are there already."""
+        with self._core.store.snapshot() as reader:
+            for key, value in walk_marks(reader, MARKS):
+                number = int(key.removeprefix(MARKS))
+                self._next_number = max(self._next_number, number + 1)
+                definition = msgspec.msgpack.decode(value, type=PatternDefinition)
+                self._enter(number, definition)
+
+    def _enter(self, number: int, definition: PatternDefinition) -> None:
+        key = (definition.client_id, definition.name)
+        self._by_key[key] = number, definition, Pattern(definition.pattern)
+        self._watch(self, self._destination_created)
+
+    def is_there(self, client_id: str, name: str) -> bool:
+        """Whether a client has such a subscription of a name."""
+        return (client_id, name) in self._by_key
+
+    def keep(self, client_id: str, name: str, pattern: str, *, selector: str | None, no_local: bool) -> None:
+        """A consumer of such a subscription comes: it is made, or made anew if it wants something else.
+
+        Raises:
+            DestinationInUse: it has a consumer.
+            LimitExceeded: there are too many durable subscriptions.
+        """
+        definition = PatternDefinition(client_id, name, pattern, selector, no_local)
+        known = self._by_key.get((client_id, name))
+        if known is not None and known[1] == definition:
+            return
+        if known is not None:
+            self.remove(client_id, name)
+        elif self._durables.find(client_id, name) is not None:
+            self._durables.remove(client_id, name)
+        self._core.set_mark(f"{MARKS}{self._next_number}", msgspec.msgpack.encode(definition))
+        self._enter(self._next_number, definition)
+        self._next_number += 1
+        for topic in self._topics():
+            self._created(self._by_key[client_id, name], topic)
+
+    def child(self, name: str, topic: str) -> str:
+        """The name of the durable subscription to one of the topics."""
+        return f"{name}:{topic}"
+
+    def _destination_created(self, destination: Destination) -> None:
+        """A destination has come."""
+        if destination.kind is DestinationKind.TOPIC:
+            for entry in list(self._by_key.values()):
+                self._created(entry, destination.name)
+
+    def _created(self, entry: tuple[int, PatternDefinition, Pattern], topic: str) -> None:
+        _, definition, pattern = entry
+        if pattern.matches(topic) and not topic.startswith(RESERVED):
+            wanted = None if definition.selector is None else selector(definition.selector)
+            self._durables.create(
+                definition.client_id, self.child(definition.name, topic), self._topic(topic), selector=wanted,
+                no_local=definition.no_local,
+            )  # fmt: skip
+
+    def remove(self, client_id: str, name: str) -> None:
+        """Remove such a subscription, with what waits for it.
+
+        Raises:
+            DestinationInUse: it has a consumer.
+        """
+        number, definition, _ = self._by_key[client_id, name]
+        children = list(self._children(definition))
+        for durable in children:
+            self._durables.check_free(durable)
+        for durable in children:
+            self._durables.drop(durable)
+        del self._by_key[client_id, name]
+        if not self._by_key:
+            self._watch(self, None)
+        self._core.set_mark(f"{MARKS}{number}", None)
+
+    def _children(self, definition: PatternDefinition) -> Iterator[DurableSubscription]:
+        start = f"{definition.name}:"
+        for durable in self._durables:
+            client, name = durable.key
+            if client == definition.client_id and name == start + durable.topic.destination.name:
+                yield durable

@@ -1,0 +1,393 @@
+"""The consumer: what the broker dispatches waits here until the application takes it."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from quire.client.ack_mode import AckMode
+from quire.client.acknowledging import Acknowledging
+from quire.client.delivery import Delivery
+from quire.client.destinations import ClientDestination
+from quire.client.received_message import ReceivedMessage
+from quire.client.session_core import SessionCore
+from quire.client.waiting_messages import WaitingMessages
+from quire.client.wire_destinations import from_wire
+from quire.errors import BrokerUnreachable, IllegalState, QuireError
+from quire.protocols.openwire.commands import ConsumerControl, ConsumerInfo, MessageDispatch, MessagePull, RemoveInfo
+from quire.protocols.openwire.messages import Message
+
+Listener = Callable[[ReceivedMessage], Awaitable[None]]
+"""What a session calls with each message, one after the other."""
+
+PULL_GRACE = 5.0
+"""How many seconds longer than its time-out a pull waits for the broker's answer."""
+
+TURN = 0.01
+"""After how many seconds of messages that were there already ``receive`` lets the event loop do other work."""
+
+
+class ConsumerOwner(Protocol):
+    """What a consumer asks of its session."""
+
+    async def acknowledge(self) -> None:
+        """Acknowledge everything that the session delivered."""
+
+    def check_no_listener(self) -> None:
+        """Raise an error if the session has a listener."""
+
+    def close_after_transaction(self, consumer: "Consumer") -> None:
+        """Close the consumer when the transaction ends."""
+
+    def removed(self, consumer: "Consumer") -> None:
+        """The consumer is closed."""
+
+    def wake_listeners(self) -> None:
+        """There may be a message for a listener."""
+
+    def listener_failed(self, consumer: "Consumer", error: Exception) -> None:
+        """A listener raised an error."""
+
+
+class Consumer:
+    """A consumer of a session; ``session.consumer(...)`` makes one. As a context manager it closes itself.
+
+    Args:
+        session: the parts that the session shares.
+        owner: the session.
+        info: as the broker was told.
+        acks: the state of its acknowledgements.
+        listener: called with each message; None if the application calls ``receive``.
+
+    Attributes:
+        info: as the broker was told.
+        destination: what it consumes.
+        is_closed: whether it was closed, by the application or by the broker.
+    """
+
+    def __init__(
+        self, session: SessionCore, owner: ConsumerOwner, info: ConsumerInfo, acks: Acknowledging,
+        listener: Listener | None = None,
+    ) -> None:  # fmt: skip
+        assert info.destination is not None
+        self.info = info
+        self.destination: ClientDestination = from_wire(info.destination)
+        self.acks = acks
+        self.listener = listener
+        self.is_closed = False
+        self._session = session
+        self._owner = owner
+        self._acknowledge = {AckMode.CLIENT: self._acknowledge_all, AckMode.INDIVIDUAL: self._acknowledge_one}.get(
+            session.mode
+        )
+        self._turn_began = session.clock.monotonic()
+        self._topic_place = str(info.consumer_id) if self.destination.is_topic else None
+        blocks = not session.options.non_blocking_redelivery
+        self._waiting = WaitingMessages(blocks, asyncio.get_running_loop().call_later, self._wake)
+        self._is_browsed = False
+        self._receivers: deque[asyncio.Future[None]] = deque()
+        self._is_answered = False
+        self._failure: QuireError | None = None
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._start_ack_timer()
+
+    async def receive(self, timeout: float | None = None) -> ReceivedMessage | None:
+        """Take the next message.
+
+        Args:
+            timeout: how long to wait for one, in seconds; 0: take one that is there; None: without a limit.
+
+        Returns:
+            The message; None when the time is over, or when the consumer is closed meanwhile.
+
+        Raises:
+            IllegalState: the consumer is closed, or a consumer of the session has a listener.
+            QuireError: the connection is lost.
+        """
+        self._owner.check_no_listener()
+        self._check_open()
+        deadline = None if timeout is None else self._session.clock.monotonic() + timeout
+        while not self.is_closed:
+            delivery = self._waiting.take()
+            if delivery is None:
+                is_asked = self.acks.settings.prefetch == 0 and not self._waiting.is_paused
+                if not await (self._ask(timeout, deadline) if is_asked else self._wait(deadline)):
+                    return None
+            elif self._is_dropped(delivery):
+                # A pull that brought it goes on for what is left of the time.
+                timeout = self._left(deadline)
+            else:
+                return await self._deliver(delivery)
+        return None
+
+    async def browse(self) -> ReceivedMessage | None:
+        """Take the next message of a browse; None at its end."""
+        while True:
+            self._check_open()
+            delivery = self._waiting.take()
+            if delivery is not None:
+                return await self._deliver(delivery)
+            if self._is_browsed:
+                return None
+            limit = self._session.options.request_timeout / 1000
+            if not await self._woken(limit or None):
+                raise BrokerUnreachable(f"the broker did not go on with the browse within {limit:g} s")
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """The messages as they come, until the consumer is closed; each is taken as ``receive`` does."""
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message."""
+        if (self.is_closed and self._failure is None) or (message := await self.receive()) is None:
+            raise StopAsyncIteration
+        return message
+
+    async def close(self) -> None:
+        """Close it; within a transaction that it took part in, that is done when the transaction ends."""
+        if not self.is_closed and self.acks.delivered and self._session.transaction.id is not None:
+            self._owner.close_after_transaction(self)
+        else:
+            self.close_now()
+
+    async def __aenter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    def close_now(self) -> None:
+        """Send what waits to be acknowledged, and tell the broker; nothing is awaited."""
+        if self.is_closed:
+            return
+        if not self._session.is_transacted:
+            self._session.post(self.acks.outstanding())
+        self.end()
+        self._session.post([RemoveInfo(object_id=self.info.consumer_id,
+                                       last_delivered_sequence_id=self.acks.last_delivered)])  # fmt: skip
+
+    def end(self) -> None:
+        """The consumer is no more: what it holds may come again to another one."""
+        self.is_closed = True
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+        self._forget()
+        self._session.last_delivered = max(self._session.last_delivered, self.acks.last_delivered)
+        self._owner.removed(self)
+        self._wake_all()
+
+    def dispatched(self, dispatch: MessageDispatch) -> None:
+        """The broker gave a message, or said that there is none."""
+        message = dispatch.message
+        if message is None:
+            self.nothing_there()
+            return
+        delivery = Delivery(dispatch, message)
+        if not self.info.browser and self._session.audit.is_duplicate(self._place(message), message):
+            cause = f"Suppressing duplicate delivery on connection, consumer {self.info.consumer_id}"
+            self._session.post(self.acks.poison(delivery, cause))
+            if self.acks.settings.prefetch == 0:
+                self._wake_all()
+            return
+        self._is_answered = True
+        self._waiting.add(delivery)
+        self._wake()
+
+    def nothing_there(self) -> None:
+        """The answer to a pull that found nothing, or the end of a browse."""
+        self._is_answered = True
+        self._is_browsed = self.info.browser
+        self._wake_all()
+
+    def controlled(self, control: ConsumerControl) -> None:
+        """The broker changes the consumer."""
+        if control.close:
+            self.end()
+        elif not control.start and not control.stop and not control.flush:
+            self.info.prefetch_size = control.prefetch
+            self._session.post(self.acks.change_prefetch(control.prefetch))
+
+    def interrupted(self) -> bool:
+        """The connection is lost: what was not processed comes again.
+
+        Returns:
+            Whether messages were delivered that are not acknowledged now.
+        """
+        had_delivered = bool(self.acks.delivered)
+        self._forget()
+        return had_delivered
+
+    def resumed(self) -> None:
+        """The connection is there again: what waits for the answer to a pull asks again."""
+        self._wake_all()
+
+    def rollback(self) -> None:
+        """Deliver again what was delivered, or give it up, as the redelivery policy says."""
+        done = self.acks.rollback()
+        self._session.post(done.acks)
+        for delivery in done.rolled_back:
+            self._session.audit.rollback(self._place(delivery.message), delivery.message)
+        if done.again and not self.is_closed:
+            self._waiting.come_again(done.again, done.delay / 1000)
+
+    def take_for_listener(self) -> Delivery | None:
+        """The next message for the listener; None if there is none at present."""
+        while (delivery := self._waiting.take()) is not None:
+            if not self._is_dropped(delivery):
+                return delivery
+        return None
+
+    async def listen(self, delivery: Delivery) -> None:
+        """Give a message to the listener; what it raises rolls the message back, or is the transaction's to decide."""
+        assert self.listener is not None
+        before = self.acks.before(delivery, self._session.transaction_id())
+        if before:
+            await self._session.settle(before)
+        try:
+            await self.listener(ReceivedMessage(delivery, self._acknowledge))
+        except Exception as error:
+            delivery.cause = error
+            self._owner.listener_failed(self, error)
+            if self.acks.settings.mode in (AckMode.SESSION_TRANSACTED, AckMode.CLIENT):
+                await self._session.settle(self.acks.after(delivery))
+            else:
+                self.rollback()
+        else:
+            await self._session.settle(self.acks.after(delivery))
+
+    async def _deliver(self, delivery: Delivery) -> ReceivedMessage:
+        acks = self.acks.before(delivery, None if self.info.browser else self._session.transaction_id())
+        acks += self.acks.after(delivery)
+        if acks:
+            await self._session.settle(acks)
+        if self._waiting and self._receivers:
+            self._wake()
+        if (now := self._session.clock.monotonic()) >= self._turn_began + TURN:
+            # Acknowledgements and heart-beats leave between two messages, however many are here already.
+            self._turn_began = now
+            await asyncio.sleep(0)
+        return ReceivedMessage(delivery, self._acknowledge)
+
+    async def _acknowledge_all(self, _: Delivery) -> None:
+        await self._owner.acknowledge()
+
+    async def _acknowledge_one(self, delivery: Delivery) -> None:
+        self._session.check_open()
+        await self._session.settle(self.acks.acknowledge_one(delivery))
+
+    def _place(self, message: Message) -> str:
+        """Where the audit knows a message: the copies of a composite send share one id in several queues."""
+        return self._topic_place or str(message.destination)
+
+    def _is_dropped(self, delivery: Delivery) -> bool:
+        """Whether a message is not for the application: it expired, or came back too often."""
+        message, settings = delivery.message, self.acks.settings
+        if (
+            0 < message.expiration <= self._session.clock.now_ms()
+            and self._session.options.consumer_expiry_check_enabled
+        ):
+            self._session.post(self.acks.expired(delivery))
+            return True
+        if (
+            settings.mode is AckMode.SESSION_TRANSACTED and settings.policy.pre_dispatch_check
+            and settings.policy.is_exceeded(delivery.redeliveries)
+            and "redeliveryDelay" not in ReceivedMessage(delivery).properties
+        ):  # fmt: skip
+            cause = f"dispatch[{delivery.redeliveries}] to {self.info.consumer_id} exceeds the maximum of redeliveries"
+            self._session.post(self.acks.poison(delivery, cause))
+            return True
+        return False
+
+    def _left(self, deadline: float | None) -> float | None:
+        return None if deadline is None else max(0.0, deadline - self._session.clock.monotonic())
+
+    async def _wait(self, deadline: float | None) -> bool:
+        """Wait until there may be a message; False when the time is over."""
+        left = self._left(deadline)
+        if left == 0:
+            # What the socket has already is read first, and a loop of such calls lets others work.
+            await asyncio.sleep(0)
+            return bool(self._waiting)
+        return await self._woken(left)
+
+    async def _ask(self, timeout: float | None, deadline: float | None) -> bool:
+        """Ask the broker for a message, and wait for its answer; False if it has none."""
+        self._is_answered = False
+        while not self._is_answered and not self.is_closed:
+            await self._session.channel.ready()
+            wait_ms = 0 if timeout is None else int(timeout * 1000) or -1
+            self._session.post(
+                [MessagePull(consumer_id=self.info.consumer_id, destination=self.info.destination, timeout=wait_ms)]
+            )
+            if not await self._woken(None if timeout is None else timeout + PULL_GRACE):
+                return False
+            # Woken without an answer: the connection is a new one, or what came was a duplicate.
+            timeout = self._left(deadline)
+        return bool(self._waiting)
+
+    async def _woken(self, seconds: float | None) -> bool:
+        self._session.check_open()
+        receiver: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._receivers.append(receiver)
+        try:
+            async with asyncio.timeout(seconds):
+                await receiver
+        except TimeoutError:
+            return False
+        finally:
+            if receiver in self._receivers:
+                self._receivers.remove(receiver)
+        return True
+
+    def _wake(self) -> None:
+        if self.listener is not None:
+            self._owner.wake_listeners()
+        while self._receivers:
+            receiver = self._receivers.popleft()
+            if not receiver.done():
+                receiver.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        for receiver in list(self._receivers):
+            if not receiver.done():
+                receiver.set_result(None)
+
+    def fail(self, error: QuireError) -> None:
+        """The connection is lost for good: who waits gets the error."""
+        self.is_closed = True
+        self._failure = error
+        for receiver in list(self._receivers):
+            if not receiver.done():
+                receiver.set_exception(error)
+
+    def _forget(self) -> None:
+        """Everything here may come again: the audit must not take it for duplicates."""
+        unprocessed = self.acks.forget() + self._waiting.clear()
+        if not self.info.browser:
+            for delivery in unprocessed:
+                self._session.audit.rollback(self._place(delivery.message), delivery.message)
+
+    def _start_ack_timer(self) -> None:
+        interval = self._session.options.optimized_ack_scheduled_ack_interval / 1000
+        if interval > 0 and self.acks.settings.optimize:
+
+            def flush() -> None:
+                with contextlib.suppress(QuireError):
+                    self._session.post(self.acks.outstanding())
+                self._start_ack_timer()
+
+            self._ack_timer = asyncio.get_running_loop().call_later(interval, flush)
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._session.check_open()
+        if self.is_closed:
+            raise IllegalState(f"the consumer of {self.destination} is closed")

@@ -1,0 +1,227 @@
+"""One socket to a broker: frames in and out, the agreement on their format, and heart-beats."""
+
+import asyncio
+import ssl
+from typing import Protocol, cast
+
+from quire.client.broker_url import BrokerAddress
+from quire.clock import Clock
+from quire.errors import BrokerUnreachable, ConnectionTimeout, ProtocolViolation, QuireError
+from quire.protocols.openwire.codec import Decoder, Encoder
+from quire.protocols.openwire.commands import KeepAliveInfo, WireFormatInfo
+from quire.protocols.openwire.negotiation import format_of, info_of
+from quire.protocols.openwire.structures import BaseCommand
+from quire.protocols.openwire.wire_format import WireFormat
+
+CHECKS = 3
+"""How often a side checks within the time of inactivity that it has sent and received something."""
+
+
+class LinkOwner(Protocol):
+    """Who gets what a link receives."""
+
+    def received(self, link: "Link", commands: list[BaseCommand]) -> None:
+        """Commands came."""
+
+    def lost(self, link: "Link", error: QuireError) -> None:
+        """The socket is closed; this is called once, and not after ``close``."""
+
+    def writable(self, link: "Link", is_writable: bool) -> None:
+        """The socket takes more again, or should not be given more."""
+
+
+class Link(asyncio.Protocol):
+    """A socket to a broker; ``open_link`` makes one.
+
+    Args:
+        owner: gets what is received.
+        offered: what this side can do.
+        clock: for heart-beats.
+    """
+
+    def __init__(self, owner: LinkOwner, offered: WireFormat, clock: Clock) -> None:
+        self._owner = owner
+        self._offered = offered
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._decoder = Decoder(offered.max_frame_size)
+        self._encoder = Encoder()
+        self._out: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._beat: asyncio.TimerHandle | None = None
+        self._agreed: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._is_owned = False
+        self._sent_any = False
+        self._silent_checks = 0
+        self._inactivity = 0
+
+    async def agreed(self) -> None:
+        """Wait until the format is agreed. From then on the owner is told what comes."""
+        await asyncio.shield(self._agreed)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the format is agreed, and the socket is not lost."""
+        return self._is_owned
+
+    def give_to(self, owner: LinkOwner) -> None:
+        """Tell another owner from now on what comes."""
+        self._owner = owner
+
+    def write(self, command: BaseCommand) -> None:
+        """Send a command; all that are sent in one turn of the loop go in one write."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(self._encoder.encode(command))
+
+    def close(self) -> None:
+        """Send what was written, and close."""
+        self._is_owned = False
+        self._stop_beats()
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._is_owned = False
+        self._stop_beats()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def closed(self) -> None:
+        """Wait until the socket is closed."""
+        await asyncio.shield(self._closed)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: the socket is connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._out.append(self._encoder.encode(info_of(self._offered, provider_name="Quire")))
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes came."""
+        self._silent_checks = 0
+        try:
+            self._decoder.receive(data)
+            while commands := self._decoder.next_commands():
+                info = commands[-1]
+                if isinstance(info, WireFormatInfo):
+                    self._agree(info)
+                elif self._is_owned:
+                    self._owner.received(self, cast(list[BaseCommand], commands))
+        except QuireError as error:
+            self._fail(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: the socket is closed."""
+        reason = "the broker closed it" if exc is None else str(exc)
+        self._fail(BrokerUnreachable(f"the connection to the broker is lost: {reason}"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        """asyncio: the socket's buffer is full."""
+        if self._is_owned:
+            self._owner.writable(self, False)
+
+    def resume_writing(self) -> None:
+        """asyncio: the socket's buffer has room again."""
+        if self._is_owned:
+            self._owner.writable(self, True)
+
+    def _agree(self, info: WireFormatInfo) -> None:
+        if self._agreed.done():
+            raise ProtocolViolation("the broker sent its WireFormatInfo twice")
+        agreed = WireFormat.agreed(self._offered, format_of(info))
+        self._decoder.use(agreed)
+        self._encoder.use(agreed)
+        self._is_owned = True
+        self._agreed.set_result(None)
+        self._inactivity = agreed.inactivity_ms
+        if self._inactivity > 0:
+            first = max(agreed.initial_delay_ms, 1) / 1000
+            self._beat = self._loop.call_later(min(first, self._interval()), self._check)
+
+    def _interval(self) -> float:
+        return self._inactivity / CHECKS / 1000
+
+    def _check(self) -> None:
+        self._beat = self._loop.call_later(self._interval(), self._check)
+        # A loop that was busy has not read what came: only checks count, not the time between them.
+        self._silent_checks += 1
+        if self._silent_checks > CHECKS:
+            self._fail(ConnectionTimeout(f"the broker was silent for more than {self._inactivity} ms"))
+        elif not self._sent_any:
+            self.write(KeepAliveInfo())
+        self._sent_any = False
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(self._out))
+            self._sent_any = True
+        self._out.clear()
+
+    def _fail(self, error: QuireError) -> None:
+        self._stop_beats()
+        if not self._agreed.done():
+            self._agreed.set_exception(error)
+        was_owned, self._is_owned = self._is_owned, False
+        if self._transport is not None:
+            self._transport.abort()
+        if was_owned:
+            self._owner.lost(self, error)
+
+    def _stop_beats(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+
+async def open_link(owner: LinkOwner, address: BrokerAddress, tls: ssl.SSLContext | None, clock: Clock) -> Link:
+    """Connect to a broker and agree on the format.
+
+    Args:
+        owner: gets what is received.
+        address: the broker.
+        tls: for ``ssl://`` addresses; None: the system's certificates.
+        clock: for heart-beats.
+
+    Raises:
+        BrokerUnreachable: no broker answers there in time.
+        QuireError: what answers is no broker, or they cannot agree.
+    """
+    loop = asyncio.get_running_loop()
+    context = (tls or ssl.create_default_context()) if address.tls else None
+    offered = _offered(address)
+    limit = address.options.connection_timeout / 1000
+    link: Link | None = None
+    try:
+        async with asyncio.timeout(limit or None):
+            _, link = await loop.create_connection(
+                lambda: Link(owner, offered, clock), address.host, address.port, ssl=context
+            )
+            await link.agreed()
+    except (OSError, TimeoutError) as error:
+        reason = f"no answer within {limit:g} s" if isinstance(error, TimeoutError) and not error.args else error
+        if link is not None:
+            link.abort()
+        raise BrokerUnreachable(
+            f"no broker answers at {address}: {reason}", host=address.host, port=address.port
+        ) from error
+    except asyncio.CancelledError:
+        if link is not None:
+            link.abort()
+        raise
+    return link
+
+
+def _offered(address: BrokerAddress) -> WireFormat:
+    own = address.options.wire_format
+    return WireFormat(
+        version=own.version, tight=own.tight_encoding_enabled, cache_size=own.cache_size if own.cache_enabled else 0,
+        size_prefix=not own.size_prefix_disabled, stack_traces=own.stack_trace_enabled,
+        max_frame_size=own.max_frame_size, tcp_no_delay=own.tcp_no_delay_enabled,
+        inactivity_ms=own.max_inactivity_duration, initial_delay_ms=own.max_inactivity_duration_inital_delay,
+    )  # fmt: skip

@@ -1,0 +1,434 @@
+"""The session: makes producers and consumers, and decides when messages are acknowledged."""
+
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Protocol, Self
+
+from quire import logs
+from quire.client.ack_mode import AckMode
+from quire.client.acknowledging import Acknowledging, AckSettings
+from quire.client.browser import Browser
+from quire.client.consumer import Consumer, Listener
+from quire.client.consumer_options import consumer_options
+from quire.client.destinations import ClientDestination, Queue, TemporaryQueue, TemporaryTopic
+from quire.client.listeners import Listeners
+from quire.client.message import Body, Message
+from quire.client.outgoing import Outgoing
+from quire.client.prefetch_policy import checked_prefetch
+from quire.client.producer import WINDOW, Producer
+from quire.client.received_message import ReceivedMessage
+from quire.client.redelivery_policies import RedeliveryPolicies
+from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.session_core import SessionCore
+from quire.client.wire_destinations import to_wire
+from quire.errors import IllegalState, InvalidDestination, QuireError, TransactionRolledBack
+from quire.protocols.openwire.commands import ConsumerInfo, ProducerInfo, RemoveInfo, SessionInfo
+from quire.protocols.openwire.structures import ConsumerId, ProducerId
+from quire.selectors.message_selector import selector as checked_selector
+
+
+class SessionOwner(Protocol):
+    """What a session asks of its connection."""
+
+    client_id: str
+    policies: RedeliveryPolicies
+    may_optimize: bool
+
+    async def temporary(self, kind: type[ClientDestination]) -> ClientDestination:
+        """A new temporary destination."""
+
+    async def delete_temporary(self, destination: ClientDestination) -> None:
+        """Delete a temporary destination."""
+
+    async def unsubscribe(self, name: str) -> None:
+        """Delete a durable subscription."""
+
+    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float) -> ReceivedMessage:
+        """Send a request and wait for its answer."""
+
+    def session_closed(self, core: SessionCore) -> None:
+        """The session is closed."""
+
+    def report(self, error: QuireError | Exception) -> None:
+        """An error that no call raises."""
+
+
+class Session:
+    """A session of a connection; ``connection.session(...)`` makes one. As a context manager it closes itself.
+
+    One task uses a session at a time. Consumers of a session either all have a listener, or all use ``receive``.
+
+    Args:
+        core: the parts that its consumers and producers share.
+        owner: the connection.
+        random: for delays of redeliveries.
+    """
+
+    def __init__(self, core: SessionCore, owner: SessionOwner, random: Random) -> None:
+        self._core = core
+        self._owner = owner
+        self._random = random
+        self._numbers = itertools.count(1)
+        self.consumers: dict[int, Consumer] = {}
+        self.producers: dict[int, Producer] = {}
+        self._closing: list[Consumer] = []
+        self._listeners = Listeners(self.consumers, owner.report)
+        core.channel.send(SessionInfo(session_id=core.id))
+
+    @property
+    def ack(self) -> AckMode:
+        """When messages are acknowledged."""
+        return self._core.mode
+
+    def producer(
+        self, destination: ClientDestination | None = None, *, persistent: bool = True, priority: int = 4,
+        time_to_live: float = 0.0, window: int = WINDOW,
+    ) -> Producer:  # fmt: skip
+        """Make a producer.
+
+        Args:
+            destination: where its messages go; None if each send says so.
+            persistent: whether messages outlive the broker, if a send does not say.
+            priority: 0 to 9, if a send does not say.
+            time_to_live: after how many seconds messages expire, if a send does not say; 0: never.
+            window: how many messages ``submit`` may have unconfirmed.
+
+        Raises:
+            IllegalState: the session is closed.
+        """
+        core, options = self._core, self._core.options
+        core.check_open()
+        defaults = Outgoing(persistent, priority, time_to_live, options.use_compression,
+                            not options.disable_time_stamps_by_default)  # fmt: skip
+        number = next(self._numbers)
+        info = ProducerInfo(
+            producer_id=ProducerId(core.id.connection_id, core.id.value, number),
+            destination=None if destination is None else to_wire(destination),
+            dispatch_async=options.dispatch_async, window_size=options.producer_window_size,
+        )  # fmt: skip
+        producer = Producer(core, info, destination, defaults, window, partial(self.producers.pop, number, None))
+        self.producers[number] = producer
+        core.post([info])
+        return producer
+
+    async def consumer(
+        self, destination: ClientDestination, *, selector: str = "", name: str = "", no_local: bool = False,
+        prefetch: int | None = None, exclusive: bool = False, listener: Listener | None = None,
+        policy: RedeliveryPolicy | None = None,
+    ) -> Consumer:  # fmt: skip
+        """Make a consumer.
+
+        Args:
+            destination: a queue or topic; its name may have wildcards, several names and options.
+            selector: which messages it wants, in the language of JMS.
+            name: of a durable subscription of a topic; the connection needs a ``client_id`` for it.
+            no_local: without messages of the same connection.
+            prefetch: how many messages the broker may give ahead; None: as the options say; 0: each is asked for.
+            exclusive: the only one that gets messages while it is there.
+            listener: called with each message; without one, use ``receive`` or ``async for``.
+            policy: for messages that are rolled back; None: the connection's for the destination.
+
+        Raises:
+            InvalidSelector: the selector cannot be read.
+            IllegalState: a listener with a prefetch of 0, or both ways of consuming in one session.
+            QuireError: the broker refused it.
+        """
+        if name and not destination.is_topic:
+            raise InvalidDestination(f"{destination} is no topic: only topics have durable subscriptions")
+        return await self._consume(destination, selector, name, no_local, prefetch, exclusive, listener, policy)
+
+    def browser(self, queue: Queue, *, selector: str = "") -> Browser:
+        """Look at the messages of a queue without taking them: ``async for message in session.browser(queue)``.
+
+        Args:
+            queue: the queue.
+            selector: which messages.
+        """
+        return Browser(lambda: self._consume(queue, selector, "", False, None, False, None, None, browser=True))
+
+    async def request(
+        self, destination: ClientDestination, body: Body | Message = None, *, timeout: float = 30.0
+    ) -> ReceivedMessage:
+        """Send a request, and wait for the message that answers it; outside of any transaction.
+
+        Args:
+            destination: who answers there sends to the ``reply_to`` with the ``correlation_id`` of the request.
+            body: the request.
+            timeout: how long the answer may take, in seconds.
+
+        Raises:
+            BrokerUnreachable: no answer came in time.
+            QuireError: the broker refused the request.
+        """
+        self._core.check_open()
+        return await self._owner.ask(destination, body, timeout)
+
+    async def temporary_queue(self) -> TemporaryQueue:
+        """Make a temporary queue; it ends with the connection."""
+        made = await self._owner.temporary(TemporaryQueue)
+        assert isinstance(made, TemporaryQueue)
+        return made
+
+    async def temporary_topic(self) -> TemporaryTopic:
+        """Make a temporary topic; it ends with the connection."""
+        made = await self._owner.temporary(TemporaryTopic)
+        assert isinstance(made, TemporaryTopic)
+        return made
+
+    async def delete_temporary(self, destination: TemporaryQueue | TemporaryTopic) -> None:
+        """Delete a temporary destination of this connection before the connection ends.
+
+        Raises:
+            DestinationInUse: it has consumers.
+        """
+        await self._owner.delete_temporary(destination)
+
+    async def unsubscribe(self, name: str) -> None:
+        """Delete a durable subscription that has no consumer.
+
+        Raises:
+            UnknownSubscription: there is none of that name.
+            DestinationInUse: it has a consumer.
+        """
+        await self._owner.unsubscribe(name)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Commit at the end of the block, or roll back what it raised: ``async with session.transaction(): ...``.
+
+        Raises:
+            IllegalState: the session has no transactions.
+            TransactionRolledBack: the commit came to a rollback.
+        """
+        self.check_transacted()
+        try:
+            yield self
+        except BaseException:
+            await self.rollback()
+            raise
+        await self.commit()
+
+    async def commit(self) -> None:
+        """Commit what was sent and received since the last commit or rollback.
+
+        Raises:
+            IllegalState: the session has no transactions.
+            TransactionRolledBack: the connection was lost meanwhile. Everything is rolled back, or, when the answer to
+                the commit itself was lost, in doubt.
+            QuireError: the broker refused it, and everything is rolled back.
+        """
+        self.check_transacted()
+        transaction = self._core.transaction
+        if transaction.is_lost:
+            await self.rollback()
+            raise TransactionRolledBack("the connection was lost while messages were delivered in the transaction")
+        if transaction.id is not None:
+            for consumer in list(self.consumers.values()):
+                self._core.post(consumer.acks.acknowledge(transaction.id))
+        try:
+            await transaction.commit()
+        except QuireError:
+            self._rolled_back()
+            raise
+        for consumer in list(self.consumers.values()):
+            consumer.acks.committed()
+        self._close_waiting()
+
+    async def rollback(self) -> None:
+        """Undo what was sent since the last commit or rollback, and deliver again what was received.
+
+        Raises:
+            IllegalState: the session has no transactions.
+        """
+        self.check_transacted()
+        try:
+            await self._core.transaction.rollback()
+        finally:
+            self._rolled_back()
+
+    async def acknowledge(self) -> None:
+        """In a ``CLIENT`` session: acknowledge everything that was delivered so far.
+
+        Raises:
+            IllegalState: the session is closed, or has another mode.
+        """
+        self._core.check_open()
+        if self._core.mode is not AckMode.CLIENT:
+            raise IllegalState(f"the session is {self._core.mode.name}: only CLIENT sessions acknowledge so")
+        for consumer in list(self.consumers.values()):
+            await self._core.settle(consumer.acks.acknowledge())
+
+    async def recover(self) -> None:
+        """Deliver again what was delivered and not acknowledged.
+
+        Raises:
+            IllegalState: the session is transacted; roll back instead.
+        """
+        self._core.check_open()
+        if self._core.is_transacted:
+            raise IllegalState("the session is transacted: use rollback")
+        for consumer in list(self.consumers.values()):
+            consumer.rollback()
+
+    async def close(self) -> None:
+        """Close it with its consumers and producers; an open transaction is rolled back.
+
+        Raises:
+            QuireError: of a message that was submitted and is not confirmed.
+        """
+        if self._core.is_closed:
+            return
+        await self._listeners.stop()
+        try:
+            for producer in list(self.producers.values()):
+                await producer.flush()
+            if self._core.transaction.id is not None and self._core.error is None:
+                await self._core.transaction.rollback()
+        finally:
+            for consumer in list(self.consumers.values()):
+                consumer.close_now()
+            self._core.is_closed = True
+            self._core.post([RemoveInfo(object_id=self._core.id)])
+            self._owner.session_closed(self._core)
+
+    async def __aenter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    def check_no_listener(self) -> None:
+        """Raise an error if a consumer has a listener: then it takes all messages of the session."""
+        if self._listeners.is_started:
+            raise IllegalState("a consumer of the session has a listener: receive with another session")
+
+    def close_after_transaction(self, consumer: Consumer) -> None:
+        """Of the consumer: it took part in the open transaction, and is closed when that ends."""
+        self._closing.append(consumer)
+
+    def removed(self, consumer: Consumer) -> None:
+        """Of the consumer: it is closed."""
+        assert consumer.info.consumer_id is not None
+        self.consumers.pop(consumer.info.consumer_id.value, None)
+
+    def wake_listeners(self) -> None:
+        """Of the consumer: it may have a message for its listener."""
+        self._listeners.wake()
+
+    def listener_failed(self, consumer: Consumer, error: Exception) -> None:
+        """Of the consumer: its listener raised an error."""
+        self._owner.report(error)
+        logs.event(
+            "client.listener_failed", f"the listener of {consumer.destination} raised {error!r}", logging.WARNING,
+            destination=str(consumer.destination),
+        )  # fmt: skip
+
+    def interrupted(self, error: QuireError) -> None:
+        """Of the connection: the socket is lost, and will be replaced."""
+        for consumer in list(self.consumers.values()):
+            if consumer.info.browser:
+                consumer.fail(error)
+            elif consumer.interrupted() and self._core.transaction.id is not None:
+                self._core.transaction.is_lost = True
+
+    def resumed(self) -> None:
+        """Of the connection: there is a socket again."""
+        for consumer in list(self.consumers.values()):
+            consumer.resumed()
+        for producer in self.producers.values():
+            producer.resumed()
+
+    def switch_optimizing_off(self) -> None:
+        """Of the connection: acknowledge each message at once from now on."""
+        for consumer in self.consumers.values():
+            self._core.post(consumer.acks.switch_optimizing_off())
+
+    def failed(self, error: QuireError) -> None:
+        """Of the connection: it is lost for good."""
+        self._core.error = error
+        for consumer in list(self.consumers.values()):
+            consumer.fail(error)
+        for producer in self.producers.values():
+            producer.resumed()
+        self._listeners.cancel()
+
+    async def _consume(
+        self, destination: ClientDestination, selector: str, name: str, no_local: bool, prefetch: int | None,
+        exclusive: bool, listener: Listener | None, policy: RedeliveryPolicy | None, browser: bool = False,
+    ) -> Consumer:  # fmt: skip
+        core = self._core
+        core.check_open()
+        self._check_listener(listener, browser)
+        given = consumer_options(destination)
+        optimize = self._owner.may_optimize and core.mode is AckMode.AUTO and not browser
+        if prefetch is None:
+            prefetch = given.prefetch_size if given.prefetch_size >= 0 else core.options.prefetch_policy.prefetch(
+                destination.is_topic, browser, bool(name), optimize
+            )  # fmt: skip
+        prefetch = checked_prefetch(prefetch)
+        if listener is not None and prefetch == 0:
+            raise IllegalState("a listener needs a prefetch of 1 or more: with 0, each message is asked for by receive")
+        wanted = selector or given.selector
+        if wanted:
+            checked_selector(wanted)
+        number = next(self._numbers)
+        info = ConsumerInfo(
+            consumer_id=ConsumerId(core.id.connection_id, core.id.value, number), browser=browser,
+            destination=to_wire(destination), prefetch_size=prefetch, dispatch_async=given.dispatch_async,
+            maximum_pending_message_limit=given.maximum_pending_message_limit, selector=wanted or None,
+            client_id=self._owner.client_id, subscription_name=name or None, no_local=no_local or given.no_local,
+            exclusive=exclusive or given.exclusive or core.options.exclusive_consumer,
+            retroactive=given.retroactive or core.options.use_retroactive_consumer, priority=given.priority,
+            optimized_acknowledge=optimize,
+        )  # fmt: skip
+        settings = AckSettings(
+            AckMode.AUTO if browser else core.mode, prefetch, destination.is_topic, optimize,
+            core.options.optimize_acknowledge_time_out, core.options.acks_individually_in_transactions,
+            policy or self._owner.policies.policy(destination),
+        )  # fmt: skip
+        consumer = Consumer(core, self, info, Acknowledging(settings, core.clock, self._random), listener)
+        return await self._announce(consumer, number)
+
+    async def _announce(self, consumer: Consumer, number: int) -> Consumer:
+        self.consumers[number] = consumer
+        if consumer.listener is not None:
+            self._listeners.start()
+        try:
+            await self._core.channel.request(consumer.info)
+        except BaseException:
+            consumer.end()
+            raise
+        return consumer
+
+    def _check_listener(self, listener: Listener | None, browser: bool) -> None:
+        if browser:
+            return
+        has_receivers = any(other.listener is None and not other.info.browser for other in self.consumers.values())
+        if (listener is None and self._listeners.is_started) or (listener is not None and has_receivers):
+            raise IllegalState("consumers of one session either all have a listener or none has: use another session")
+
+    def _rolled_back(self) -> None:
+        if self._core.error is None:
+            for consumer in list(self.consumers.values()):
+                consumer.rollback()
+        self._close_waiting()
+
+    def _close_waiting(self) -> None:
+        waiting, self._closing = self._closing, []
+        for consumer in waiting:
+            consumer.close_now()
+
+    def check_transacted(self) -> None:
+        """Raise an error if the session has no transactions."""
+        self._core.check_open()
+        if not self._core.is_transacted:
+            raise IllegalState(f"the session is {self._core.mode.name}: transactions need SESSION_TRANSACTED")

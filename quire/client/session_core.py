@@ -1,0 +1,76 @@
+"""What a session and its consumers and producers share."""
+
+from collections.abc import Iterable
+
+from quire.client.ack_mode import AckMode
+from quire.client.channel import Channel
+from quire.client.connection_audit import ConnectionAudit
+from quire.client.connection_options import ConnectionOptions
+from quire.client.local_transaction import LocalTransaction
+from quire.clock import Clock
+from quire.errors import IllegalState, QuireError
+from quire.protocols.openwire.structures import BaseCommand, LocalTransactionId, SessionId
+
+
+class SessionCore:
+    """The shared parts of a session.
+
+    Args:
+        session_id: the session.
+        mode: when messages are acknowledged.
+        channel: the connection's.
+        audit: the connection's.
+        options: the connection's.
+        clock: for expirations and limits.
+        transaction: the session's.
+
+    Attributes:
+        is_closed: whether the session was closed.
+        last_delivered: the broker's sequence of the last message that a closed consumer delivered.
+        error: why the connection was lost; None while it is not.
+    """
+
+    def __init__(
+        self, session_id: SessionId, mode: AckMode, channel: Channel, audit: ConnectionAudit,
+        options: ConnectionOptions, clock: Clock, transaction: LocalTransaction,
+    ) -> None:  # fmt: skip
+        self.id = session_id
+        self.mode = mode
+        self.channel = channel
+        self.audit = audit
+        self.options = options
+        self.clock = clock
+        self.transaction = transaction
+        self.is_closed = False
+        self.last_delivered = -1
+        self.error: QuireError | None = None
+
+    @property
+    def is_transacted(self) -> bool:
+        """Whether the session has transactions."""
+        return self.mode is AckMode.SESSION_TRANSACTED
+
+    def transaction_id(self) -> LocalTransactionId | None:
+        """The open transaction, begun if need be; None if the session has none."""
+        return self.transaction.begun() if self.mode is AckMode.SESSION_TRANSACTED else None
+
+    def post(self, commands: Iterable[BaseCommand]) -> None:
+        """Send commands that are not answered. On a connection that is lost they have no meaning, and are dropped."""
+        if self.error is None:
+            for command in commands:
+                self.channel.send(command)
+
+    async def settle(self, acks: Iterable[BaseCommand]) -> None:
+        """Send acknowledgements, and await their answers if the options say so."""
+        if self.options.send_acks_async:
+            self.post(acks)
+            return
+        for ack in acks:
+            await self.channel.request(ack)
+
+    def check_open(self) -> None:
+        """Raise the error of a session that is closed, or of a lost connection."""
+        if self.error is not None:
+            raise self.error
+        if self.is_closed:
+            raise IllegalState("the session is closed")

@@ -1,0 +1,106 @@
+"""The connection, for threads."""
+
+import ssl
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TypedDict, Unpack
+
+from quire.client import openwire_connection
+from quire.client.ack_mode import AckMode
+from quire.client.destinations import ClientDestination
+from quire.client.event_loop_thread import EventLoopThread
+from quire.client.openwire_connection import Connection as AsyncConnection
+from quire.client.openwire_connection import OnError
+from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.sync.session import Session
+
+
+class ConnectOptions(TypedDict, total=False):
+    """The options of ``connect``; see ``quire.client.connect``."""
+
+    user: str
+    password: str
+    client_id: str
+    policies: Mapping[ClientDestination, RedeliveryPolicy] | None
+    on_error: OnError | None
+    tls: ssl.SSLContext | None
+
+
+def connect(url: str = "tcp://127.0.0.1:61616", **options: Unpack[ConnectOptions]) -> "Connection":
+    """Make a connection to a broker, for ``with``: it connects when it is entered.
+
+    Args:
+        url: the broker, as for ``quire.client.connect``.
+        options: those of ``quire.client.connect``. ``on_error`` is called in the connection's thread.
+
+    Raises:
+        InvalidArgument: the URL cannot be read.
+    """
+    return Connection(openwire_connection.connect(url, **options))
+
+
+class Connection:
+    """A connection to a broker; see ``quire.client.Connection``. It connects when it is entered or opened."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._thread: EventLoopThread | None = None
+
+    def open(self) -> Self:
+        """Connect; see ``quire.client.Connection.open``."""
+        thread = EventLoopThread("quire-client")
+        try:
+            thread.run(self._connection.open())
+        except BaseException:
+            thread.stop()
+            raise
+        self._thread = thread
+        return self
+
+    def session(self, ack: AckMode = AckMode.AUTO) -> Session:
+        """Make a session; see ``quire.client.Connection.session``."""
+        if self._thread is None:
+            # It says what is wrong.
+            self._connection.session(ack)
+        assert self._thread is not None
+        return Session(self._thread, self._thread.call(lambda: self._connection.session(ack)))
+
+    @property
+    def client_id(self) -> str:
+        """Whose durable subscriptions it may use."""
+        return self._connection.client_id
+
+    @property
+    def broker_name(self) -> str:
+        """The name of the broker."""
+        return self._connection.broker_name
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a socket to a broker at present."""
+        return self._connection.is_connected
+
+    @property
+    def unanswered(self) -> int:
+        """How many commands wait for the broker's answer."""
+        return self._connection.unanswered
+
+    def close(self) -> None:
+        """Close it with its sessions, and end its thread."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        try:
+            thread.run(self._connection.close())
+        finally:
+            thread.stop()
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

@@ -1,0 +1,84 @@
+"""The messages of a consumer that the application has not taken yet, and those that wait to come again."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from quire.client.delivery import Delivery
+
+
+class CallLater(Protocol):
+    """Makes a call after a delay in seconds."""
+
+    def __call__(self, delay: float, call: Callable[[], None], /) -> asyncio.TimerHandle:
+        """The timer of the call."""
+        ...
+
+
+class WaitingMessages:
+    """The messages in the order in which they are given out.
+
+    Args:
+        blocks: what was rolled back holds everything behind it until its delay is over; else that goes on.
+        call_later: makes the calls at the end of delays.
+        wake: called when there may be a message again.
+    """
+
+    def __init__(self, blocks: bool, call_later: CallLater, wake: Callable[[], None]) -> None:
+        self._blocks = blocks
+        self._call_later = call_later
+        self._wake = wake
+        self._waiting: deque[Delivery] = deque()
+        self._delayed: dict[int, tuple[asyncio.TimerHandle, list[Delivery]]] = {}
+        self._number = 0
+        self.is_paused = False
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting) and not self.is_paused
+
+    def add(self, delivery: Delivery) -> None:
+        """A message came."""
+        self._waiting.append(delivery)
+
+    def take(self) -> Delivery | None:
+        """The next message; None if there is none at present."""
+        return self._waiting.popleft() if self._waiting and not self.is_paused else None
+
+    def come_again(self, deliveries: list[Delivery], delay: float) -> None:
+        """Give out rolled back messages again after a delay in seconds."""
+        self._number += 1
+        number = self._number
+        if delay <= 0:
+            self._put_back(deliveries)
+            return
+        self.is_paused = self._blocks
+
+        def end_of_delay() -> None:
+            del self._delayed[number]
+            self._put_back(deliveries)
+
+        self._delayed[number] = self._call_later(delay, end_of_delay), deliveries
+
+    def clear(self) -> list[Delivery]:
+        """Forget all messages.
+
+        Returns:
+            What they were.
+        """
+        found = list(self._waiting)
+        self._waiting.clear()
+        for timer, deliveries in self._delayed.values():
+            timer.cancel()
+            found += deliveries
+        self._delayed.clear()
+        self.is_paused = False
+        return found
+
+    def _put_back(self, deliveries: list[Delivery]) -> None:
+        if self._blocks:
+            self._waiting.extendleft(reversed(deliveries))
+            self.is_paused = bool(self._delayed)
+        else:
+            self._waiting.extend(deliveries)
+        self._wake()

@@ -1,0 +1,131 @@
+"""The brokers that the Java programs talk to: Quire, and ActiveMQ to compare with."""
+
+import contextlib
+import random
+import socket
+import subprocess
+from pathlib import Path
+from typing import IO, Protocol
+
+from tests.acceptance.crash.broker_process import START_SECONDS, BrokerProcess
+from tests.interop.java_build import HERE, class_path
+
+JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
+"""A Java machine for short runs beside others."""
+
+
+class Broker(Protocol):
+    """A broker in a process of its own, on one port and one store for all its starts.
+
+    Attributes:
+        kind: as the scenarios name it.
+        address: HOST:PORT of its OpenWire listener.
+    """
+
+    kind: str
+    address: str
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+
+    def stop(self) -> None:
+        """End it with SIGTERM."""
+
+    def kill(self) -> None:
+        """End it with SIGKILL. One that was not started, or has ended, stays as it is."""
+
+
+class Quire:
+    """A Quire broker.
+
+    Args:
+        directory: for its data and its log.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.kind = "quire"
+        self.address = _free_address()
+        self.process = BrokerProcess(directory)
+        self._started = False
+
+    @property
+    def running(self) -> bool:
+        return self._started and self.process.process.poll() is None
+
+    def start(self) -> None:
+        self.process.start("--openwire", self.address, "--config", str(HERE / "quire.toml"))
+        self._started = True
+        self.process.port()
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+class ActiveMq:
+    """An ActiveMQ broker.
+
+    Args:
+        directory: for its data and its log.
+        line: 5 or 6.
+
+    Raises:
+        NoJavaTools: it cannot be had here.
+    """
+
+    def __init__(self, directory: Path, line: int) -> None:
+        self.kind = f"activemq{line}"
+        self.address = _free_address()
+        self._class_path = class_path(f"broker{line}", "peer")
+        self._directory = directory
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        port = self.address.rpartition(":")[2]
+        command = [*JAVA, "-cp", self._class_path, "Peer", str(self._directory / "data"), port]
+        log_path = self._directory / "activemq.log"
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._output.readline() == "ready\n", f"ActiveMQ does not start:\n{log_path.read_text()}"
+
+    @property
+    def _output(self) -> IO[str]:
+        assert self._process
+        assert self._process.stdout
+        return self._process.stdout
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.terminate()
+            self._wait()
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._wait()
+
+    def _wait(self) -> None:
+        assert self._process
+        self._process.wait(START_SECONDS)
+        self._output.close()
+
+
+def _free_address() -> str:
+    """A port below those of outgoing connections.
+
+    A client that connects again and again to a port of these, while the broker is away, may be given that port itself.
+    """
+    for port in random.sample(range(20_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return f"127.0.0.1:{port}"
+    raise AssertionError("no free port found")

@@ -1,0 +1,8 @@
+/** The client library has no such feature. */
+final class Skipped extends RuntimeException {
+    private static final long serialVersionUID = 1;
+
+    Skipped(String reason) {
+        super(reason);
+    }
+}

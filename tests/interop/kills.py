@@ -1,0 +1,129 @@
+"""Kills a broker under Java clients with the failover transport: ``python -m tests.interop.kills --rounds 50``."""
+
+import argparse
+import json
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import IO
+
+from tests.acceptance.crash.broker_process import START_SECONDS
+from tests.acceptance.crash.rounds import check_store
+from tests.interop.brokers import JAVA, ActiveMq, Broker, Quire
+from tests.interop.java_build import class_path
+
+_FAILOVER = "?initialReconnectDelay=20&useExponentialBackOff=false"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the clients of one mode know at the end; more than their counts is in ``LoadLedger.java``.
+
+    Attributes:
+        confirmed: messages that the broker confirmed.
+        received: different messages that arrived.
+        lost: confirmed messages that did not arrive, or only in transactions that were rolled back.
+        doubled: messages that came again and must not.
+        disorder: messages that came to a consumer after a later one of their producer.
+        torn: transactions of which only a part arrived.
+        redelivered: deliveries with the flag.
+        doubtful_sends: messages whose send or commit failed.
+        doubtful_receives: messages of which it is not known whether the commit that acknowledged them was done.
+        errors: why sends and commits failed, for people.
+        examples: of what is wrong, for people.
+    """
+
+    confirmed: int
+    received: int
+    lost: int
+    doubled: int
+    disorder: int
+    torn: int
+    redelivered: int
+    doubtful_sends: int
+    doubtful_receives: int
+    errors: list[str]
+    examples: list[str]
+
+    @property
+    def good(self) -> bool:
+        """Whether every promise was kept."""
+        return not (self.lost or self.doubled or self.disorder or self.torn)
+
+
+def run_rounds(
+    broker: Broker, line: int, rounds: int, random: Random, say: Callable[[str], None] = lambda text: None
+) -> dict[str, Outcome]:
+    """Kill a broker again and again, under the load of one line of clients.
+
+    Args:
+        broker: not started yet; it is killed at the end.
+        line: of the client, 5 or 6.
+        rounds: how often it is killed before that.
+        random: when.
+        say: is told what happens, a line at a time.
+
+    Returns:
+        The outcome of each mode: ``transacted`` and ``plain``.
+    """
+    try:
+        broker.start()
+        with _load(line, broker.address) as (commands, answers):
+            assert answers.readline() == "running\n"
+            for number in range(rounds):
+                time.sleep(random.uniform(0.3, 2.0))
+                broker.kill()
+                if isinstance(broker, Quire):
+                    check_store(broker.process.url)
+                broker.start()
+                say(f"round {number + 1}: killed and started again")
+            time.sleep(1)
+            commands.write("stop\n")
+            commands.flush()
+            answer = answers.readline()
+        assert answer, "the Java program gave up; its messages above say why"
+        return {mode: Outcome(**counts) for mode, counts in json.loads(answer).items()}
+    finally:
+        broker.kill()
+
+
+@contextmanager
+def _load(line: int, address: str) -> Iterator[tuple[IO[str], IO[str]]]:
+    command = [*JAVA, "-cp", class_path(f"client{line}", "java"), "Load", f"failover:(tcp://{address}){_FAILOVER}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdin
+            assert process.stdout
+            yield process.stdin, process.stdout
+        finally:
+            process.kill()
+            process.wait(START_SECONDS)
+
+
+def main() -> None:
+    """Run it. It ends with 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interop.kills")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--broker", choices=["quire", "activemq"], default="quire")
+    parser.add_argument("--client", type=int, choices=[5, 6], default=6)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="quire-kills-") as name:
+        directory = Path(name)
+        print(f"{options} in {directory}", flush=True)
+        broker: Broker = Quire(directory) if options.broker == "quire" else ActiveMq(directory, options.client)
+        random = Random(options.seed)
+        outcomes = run_rounds(broker, options.client, options.rounds, random, lambda text: print(text, flush=True))
+        for mode, outcome in outcomes.items():
+            print(f"{mode}: {outcome}")
+    raise SystemExit(0 if all([outcome.good for outcome in outcomes.values()]) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Durable subscriptions to all topics that match a pattern."""
+
+import pytest
+
+from quire.broker.core.subscription import Subscription
+from quire.errors import DestinationInUse
+from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.core_consumer import CoreConsumer
+
+
+def kept(stepped: SteppedBroker, pattern: str = "prices.>", *, selector: str | None = None) -> None:
+    stepped.broker.durable_patterns.keep("client", "sub", pattern, selector=selector, no_local=False)
+    stepped.run()
+
+
+def publish(stepped: SteppedBroker, *topics: str, headers: str = "") -> None:
+    for topic in topics:
+        content = f"message-id:{topic}\ntimestamp:1\n{headers}\n{topic}".encode()
+        stepped.broker.topic(topic).send(content)
+    stepped.run()
+
+
+def waiting(stepped: SteppedBroker) -> dict[str, int]:
+    """How many messages wait, by topic."""
+    return {durable.topic.destination.name: durable.depth for durable in stepped.broker.durables}
+
+
+def test_topics_that_are_there_and_topics_that_come_are_subscribed_to() -> None:
+    stepped = SteppedBroker()
+    stepped.broker.topic("prices.eu")
+    kept(stepped)
+    publish(stepped, "prices.eu", "prices.us", "prices.us", "news")
+    assert waiting(stepped) == {"prices.eu": 1, "prices.us": 2}
+
+
+def test_topics_that_come_after_a_restart_are_subscribed_to() -> None:
+    stepped = SteppedBroker()
+    kept(stepped, selector="urgent = 'yes'")
+    publish(stepped, "prices.eu", headers="urgent:yes\n")
+    stepped = stepped.reopen()
+    publish(stepped, "prices.us", headers="urgent:yes\n")
+    publish(stepped, "prices.us", headers="urgent:no\n")
+    found = {durable.topic.destination.name: durable for durable in stepped.broker.durables}
+    assert sorted(found) == ["prices.eu", "prices.us"]
+    assert [found[name].definition.selector for name in sorted(found)] == ["urgent = 'yes'"] * 2
+
+
+def test_it_is_removed_with_all_that_waits() -> None:
+    stepped = SteppedBroker()
+    kept(stepped)
+    publish(stepped, "prices.eu", "prices.us")
+    stepped.broker.durable_patterns.remove("client", "sub")
+    stepped.run()
+    stepped = stepped.reopen()
+    publish(stepped, "prices.asia")
+    assert waiting(stepped) == {}
+    assert not stepped.broker.durable_patterns.is_there("client", "sub")
+
+
+def test_another_pattern_makes_it_anew() -> None:
+    stepped = SteppedBroker()
+    kept(stepped)
+    publish(stepped, "prices.eu")
+    kept(stepped, "news.*")
+    publish(stepped, "prices.eu", "news.eu")
+    assert waiting(stepped) == {"news.eu": 1}
+
+
+def test_one_with_a_consumer_is_not_removed() -> None:
+    stepped = SteppedBroker()
+    kept(stepped)
+    publish(stepped, "prices.eu", "prices.us")
+    (durable,) = [durable for durable in stepped.broker.durables if durable.topic.destination.name == "prices.us"]
+    durable.add(Subscription(CoreConsumer(stepped).session, durable, id="consumer"))
+    with pytest.raises(DestinationInUse):
+        stepped.broker.durable_patterns.remove("client", "sub")
+    assert waiting(stepped) == {"prices.eu": 1, "prices.us": 1}
+
+
+def test_advisories_are_not_kept() -> None:
+    stepped = SteppedBroker()
+    kept(stepped, ">")
+    publish(stepped, "ActiveMQ.Advisory.Queue", "prices.eu")
+    assert waiting(stepped) == {"prices.eu": 1}
