@@ -40,7 +40,7 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
-from quire.server.openwire.openwire_session import OpenWireSession
+from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.settings import Settings
 from quire.testing.stepped import RecordingConnection, SteppedBroker
 
@@ -59,7 +59,7 @@ class OpenWireClient:
     def __init__(self, rig: "Rig", name: str) -> None:
         self.id = f"ID:{name}"
         self.connection = RecordingConnection(name)
-        self.session = OpenWireSession(rig.broker, self.connection, rig.by_id)
+        self.session = rig.doors.session(self.connection)
         self.format = WireFormat()
         self._rig = rig
         self._encoder = Encoder()
@@ -268,12 +268,14 @@ class Rig(SteppedBroker):
     """A stepped broker whose clients speak OpenWire; ``connect`` makes clients of STOMP.
 
     Attributes:
+        doors: what makes the sessions.
         by_id: the OpenWire sessions by the ids of their connections.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.by_id: dict[str, OpenWireSession] = {}
+        self.doors = OpenWireDoors(self.broker)
+        self.by_id = self.doors._by_id
 
     def socket(self, name: str = "") -> OpenWireClient:
         """A client that has said nothing yet."""

@@ -123,10 +123,25 @@ def test_another_selector_makes_the_subscription_anew() -> None:
     assert client.messages() == ["2"]
 
 
-@pytest.mark.parametrize(
-    "destination", [ActiveMQQueue("q"), ActiveMQTopic("a,b"), ActiveMQTopic("a.*"), ActiveMQTopic("a.>")]
-)
-def test_a_durable_subscription_is_to_one_topic(destination: ActiveMQDestination) -> None:
+def test_a_durable_subscription_may_be_to_all_topics_that_match() -> None:
+    rig = Rig()
+    client, sender = rig.client(client_id="c"), rig.client()
+    sender.producer(ActiveMQTopic("a.x"))
+    consumer = client.consumer(ActiveMQTopic("a.*"), subscription_name="s")
+    sender.send("1", destination=ActiveMQTopic("a.x"))
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["1"]
+    client.acks(dispatches)
+    client.remove(consumer)
+    sender.send("2", destination=ActiveMQTopic("a.x"))
+    sender.send("no", destination=ActiveMQTopic("b.x"))
+    client.consumer(ActiveMQTopic("a.*"), subscription_name="s")
+    assert client.messages() == ["2"]
+    assert client.errors() == []
+
+
+@pytest.mark.parametrize("destination", [ActiveMQQueue("q"), ActiveMQTopic("a,b"), ActiveMQQueue("a.>")])
+def test_a_durable_subscription_is_to_topics_of_one_name(destination: ActiveMQDestination) -> None:
     client = Rig().client()
     assert client.refused(client.consumer_info(destination, subscription_name="s"))[1] in (
         "invalid-argument", "invalid-destination",

@@ -182,5 +182,5 @@ def test_every_error_has_a_class_that_a_java_client_has() -> None:
     names = {entry.openwire for entry in ERRORS.values()}
     assert names <= {
         "JMSException", "InvalidDestinationException", "InvalidSelectorException", "ResourceAllocationException",
-        "TransactionRolledBackException", "java.io.IOException",
+        "TransactionRolledBackException", "IllegalStateException", "JMSSecurityException", "java.io.IOException",
     }  # fmt: skip

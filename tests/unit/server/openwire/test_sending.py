@@ -389,11 +389,11 @@ def test_a_producer_is_held_while_the_store_is_full_and_goes_on_when_there_is_ro
     number = client.request(client.message("2"))
     rig.run()
     assert client.take(Response) == []
-    assert client.connection.paused == {"held"}
+    assert client.session in rig.broker.core.flow.holds
     consumer.consumer()
     consumer.acks(consumer.take(MessageDispatch))
     assert [answer.correlation_id for answer in client.take(Response)] == [number]
-    assert client.connection.paused == set()
+    assert not rig.broker.core.flow.holds
     assert consumer.messages() == ["2"]
 
 
@@ -424,12 +424,40 @@ def test_a_producer_that_is_held_too_long_is_told_and_closed() -> None:
     assert client.connection.closed
 
 
+def test_the_acknowledgements_of_a_held_producer_make_the_room_that_it_waits_for() -> None:
+    rig = full()
+    client = rig.client()
+    client.consumer()
+    dispatches = client.take(MessageDispatch)
+    client.tell(client.message("2"), client.message("3"), client.ack(dispatches))
+    rig.run()
+    assert client.messages() == ["2", "3"]
+    assert client.errors() == []
+    assert not rig.broker.core.flow.holds
+
+
+def test_a_held_producer_that_sends_on_is_read_no_more() -> None:
+    rig = full()
+    client = rig.client()
+    client.tell(*[client.message(str(number)) for number in range(100)])
+    rig.run()
+    assert client.connection.paused == {"held"}
+    consumer = rig.client()
+    id = consumer.consumer()
+    consumer.tell(consumer.ack(consumer.take(MessageDispatch)), RemoveInfo(object_id=id))
+    rig.run()
+    assert client.connection.paused == set()
+    client.consumer()
+    assert client.messages() == [str(number) for number in range(100)]
+
+
 def test_a_transaction_that_fills_the_store_by_itself_is_refused() -> None:
     rig = Rig(settings(store={"limit": 3000}, transaction={"max_size": 10**6}))
     client = rig.client()
     id = client.begin()
-    client.tell(*[client.message("x" * 2000, transaction_id=id) for _ in range(3)])
-    rig.run()
+    for _ in range(3):
+        client.tell(client.message("x" * 2000, transaction_id=id))
+        rig.run()
     assert client.errors() == ["transaction-too-large"]
     assert client.refused(client.step(TransactionType.COMMIT_ONE_PHASE, id))[0] == "TransactionRolledBackException"
     client.send("1")

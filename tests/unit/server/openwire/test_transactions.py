@@ -196,7 +196,7 @@ def test_a_send_that_failed_fails_the_commit_of_its_transaction() -> None:
     in_one(client, id, "3")
     rig.run()
     assert client.errors() == ["invalid-destination"]
-    assert client.refused(client.step(COMMIT, id)) == ("TransactionRolledBackException", "transaction-failed")
+    assert client.refused(client.step(COMMIT, id)) == ("TransactionRolledBackException", "transaction-rolled-back")
     assert rig.depth() == rig.broker.core.transaction_bytes == 0
     assert client.refused(client.step(COMMIT, id))[1] == "unknown-transaction"
 
