@@ -14,6 +14,7 @@ from quire.protocols.openwire.commands import (
     ExceptionResponse,
     MessageAck,
     MessageDispatch,
+    MessagePull,
     ProducerInfo,
     RemoveInfo,
     Response,
@@ -24,6 +25,7 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.messages import ActiveMQTextMessage, Message
 from quire.protocols.openwire.negotiation import format_of, info_of
+from quire.protocols.openwire.primitives import Typed, write_map
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     ActiveMQQueue,
@@ -43,6 +45,7 @@ from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.settings import Settings
 from quire.testing.stepped import RecordingConnection, SteppedBroker
+from tests.unit.broker.harness import settings as changed_settings
 
 JAVA = WireFormat(tight=True, cache_size=1024, stack_traces=True)
 """What a Java client offers."""
@@ -341,6 +344,29 @@ def texts(dispatches: Sequence[MessageDispatch]) -> list[str | None]:
 def counters(dispatches: Sequence[MessageDispatch]) -> list[int]:
     """How often messages were delivered before."""
     return [dispatch.redelivery_counter for dispatch in dispatches]
+
+
+def with_messages(count: int) -> tuple[Rig, OpenWireClient]:
+    """A broker with messages "0", "1", ... in a queue, and a client."""
+    rig = Rig(changed_settings())
+    client = rig.client()
+    client.send(*map(str, range(count)))
+    return rig, client
+
+
+def pull(client: OpenWireClient, consumer: ConsumerId, timeout: int) -> None:
+    """A consumer asks for a message."""
+    client.tell(MessagePull(consumer_id=consumer, destination=Q, timeout=timeout))
+
+
+def fault_tolerant(rig: Rig, name: str = "") -> OpenWireClient:
+    """A client that connects again by itself."""
+    return rig.client(name, fault_tolerant=True)
+
+
+def properties(**typed: Typed) -> bytes:
+    """Properties of a message as they are marshalled."""
+    return write_map(typed)
 
 
 __all__ = ["JAVA", "ActiveMQTempQueue", "ActiveMQTempTopic", "OpenWireClient", "Q", "Rig", "T"]
