@@ -30,7 +30,6 @@ from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTempQueue,
-    ActiveMQTempTopic,
     ActiveMQTopic,
     ConnectionId,
     ConsumerId,
@@ -367,6 +366,3 @@ def fault_tolerant(rig: Rig, name: str = "") -> OpenWireClient:
 def properties(**typed: Typed) -> bytes:
     """Properties of a message as they are marshalled."""
     return write_map(typed)
-
-
-__all__ = ["JAVA", "ActiveMQTempQueue", "ActiveMQTempTopic", "OpenWireClient", "Q", "Rig", "T"]
