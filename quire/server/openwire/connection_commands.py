@@ -6,7 +6,7 @@ from typing import Any
 
 from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Address, Scope
-from quire.destination import Destination, DestinationKind
+from quire.destination import MAX_NAME, Destination, DestinationKind, is_plain
 from quire.destination_pattern import Pattern
 from quire.errors import DestinationInUse, InvalidDestination, LimitExceeded, ProtocolViolation, QuireError
 from quire.protocols.openwire.commands import (
@@ -165,6 +165,9 @@ class ConnectionCommands:
         if name in self._temporaries:  # a failover client repeats it
             return
         self._check_own(name)
+        if not is_plain(name):
+            text = f"{name[:60]!r} is not a name for a temporary destination: up to {MAX_NAME} bytes, all printable"
+            raise InvalidDestination(text, destination=name[:60])
         if len(self._temporaries) >= MAX_TEMPORARIES:
             text = f"a connection may have {MAX_TEMPORARIES} temporary destinations"
             raise LimitExceeded(text, limit=MAX_TEMPORARIES)

@@ -182,7 +182,8 @@ def _take_group(message: Message, text: str) -> None:
 
 
 def _take_group_sequence(message: Message, text: str) -> None:
-    message.group_sequence = _number(text.encode())
+    number = _number(text.encode())
+    message.group_sequence = number if -(1 << 31) <= number < 1 << 31 else 0
 
 
 def _take_user(message: Message, text: str) -> None:
@@ -236,7 +237,7 @@ def _message_id(text: bytes) -> MessageId:
     """A message's id. One that no OpenWire client made keeps its text: its producer stands for the broker's run."""
     start, _, number = text.rpartition(b":")
     producer = producer_of(start)
-    if producer is not None and number.isdigit():
+    if producer is not None and number.removeprefix(b"-").isdigit():
         return MessageId(producer, int(number))
     start, _, number = text.rpartition(b"-")
     sequence = int(number) if number.isdigit() and len(number) < 19 else 0

@@ -167,6 +167,8 @@ class OpenWireConsumer:
     def set_prefetch(self, prefetch: int) -> None:
         """How many messages it may have in flight from now on."""
         self.prefetch = self._subscription.prefetch = min(max(prefetch, 0), MAX_PREFETCH)
+        if self.prefetch:
+            self._end_pull()
         self.wake()
 
     def wake(self) -> None:

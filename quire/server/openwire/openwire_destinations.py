@@ -22,6 +22,9 @@ _KINDS: dict[type[ActiveMQDestination], tuple[DestinationKind, Scope]] = {
 _CLASSES = {meaning: kind for kind, meaning in _KINDS.items()}
 _SCHEMES = {f"{kind.SCHEME}://": meaning for kind, meaning in _KINDS.items()}
 
+LONGEST_NAME = 20_000
+"""A list of destinations may have so many characters: a string of OpenWire has up to 65535 octets."""
+
 KNOWN = 10_000
 """How many destinations are remembered with their addresses."""
 
@@ -61,7 +64,7 @@ def openwire_destination(kind: DestinationKind, name: str, scope: Scope = Scope.
 
 @lru_cache(KNOWN)
 def destination_in(text: str) -> ActiveMQDestination | None:
-    """The destination that a header such as ``reply-to`` names; None if it names none."""
+    """The destination that a header such as ``reply-to`` names; None if it names none, or too many."""
     try:
         addresses, _ = read_destination(text)
     except InvalidDestination:
@@ -70,7 +73,9 @@ def destination_in(text: str) -> ActiveMQDestination | None:
     if len(addresses) == 1:
         return openwire_destination(first.kind, first.name, first.scope)
     parts = [openwire_destination(address.kind, address.name, address.scope) for address in addresses]
-    return type(parts[0])(",".join([str(part) for part in parts]))
+    own = type(parts[0])
+    name = ",".join([part.physical_name if type(part) is own else str(part) for part in parts])
+    return own(name) if len(name) <= LONGEST_NAME else None
 
 
 def written_destination(text: str) -> ActiveMQDestination:

@@ -56,9 +56,17 @@ class OpenWireTransactions:
     def failed(self, id: TransactionId, error: QuireError) -> None:
         """Something in a transaction failed whose client does not wait for it: its commit is to fail."""
         if isinstance(id, XATransactionId):
-            self._failed_branches.setdefault(id, error)
+            if self._may_fail(id):
+                self._failed_branches.setdefault(id, error)
         elif isinstance(id, LocalTransactionId) and (known := self._local.get(id)) is not None:
             known.failure = known.failure or error
+
+    def _may_fail(self, id: XATransactionId) -> bool:
+        """Whether there is a branch that is not prepared yet: once it is, its commit must not fail."""
+        try:
+            return not self._broker.xa.branch(_xid(id)).is_prepared
+        except QuireError:
+            return False
 
     def _open(self, id: TransactionId | None) -> _Open:
         known = self._local.get(id) if isinstance(id, LocalTransactionId) else None

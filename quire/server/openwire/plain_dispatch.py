@@ -14,8 +14,8 @@ from quire.protocols.openwire.loose_writer import LooseWriter
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId
 from quire.protocols.openwire.wire_fields import Structure
-from quire.server.openwire.message_content import HEADERS, producer_of
-from quire.server.openwire.property_lines import TYPES, property_types, written_value
+from quire.server.openwire.message_content import producer_of
+from quire.server.openwire.property_lines import RESERVED, TYPES, property_types, written_value
 
 SINCE = 10
 """The first version of OpenWire in which a dispatch looks like this."""
@@ -70,6 +70,8 @@ class PlainDispatch:
             return None
         body = content[end + 2 :]
         if length is not None:
+            if not body:
+                return None
             kind = self._bytes_start
         elif body.isascii() and b"\0" not in body:
             kind, body = self._text_start, _SIZE.pack(len(body)) + body
@@ -99,13 +101,13 @@ def _producer(start: bytes) -> bytes | None:
 
 def _properties(types: bytes, lines: bytes) -> bytes | None:
     """Properties, encoded; None if there is a header among them, or anything escaped."""
-    if b"\\" in lines or not lines.isascii():
+    if b"\\" in lines or b"\0" in lines or not lines.isascii():
         return None
     kinds = property_types(types)
     pieces: list[bytes] = []
     for line in lines.split(b"\n"):
         name, _, value = line.partition(b":")
-        if name in HEADERS and name not in kinds:
+        if name in RESERVED and name not in kinds:
             return None
         pieces += (_name(name), written_value(kinds.get(name), value))
     data = b"".join(pieces)

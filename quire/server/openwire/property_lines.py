@@ -3,7 +3,8 @@
 Each property is a line, as STOMP's clients and selectors know it. The Java types of those that are no strings stand in
 one more header, ``property-types:price=double,count=int``. It comes before the lines of the properties: a line behind
 it is a property even if its name is that of a header (``type`` say). What is neither text, number nor truth (nested
-maps and lists, bytes, null) has no line; then the whole map is in ``marshalled-properties``, in base64.
+maps and lists, bytes, null), or has no name or that of one of these two headers or of ``content-length``, has no
+line; then the whole map is in ``marshalled-properties``, in base64.
 """
 
 import base64
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from quire.errors import QuireError
 from quire.message import escape
 from quire.protocols.openwire import modified_utf8
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
@@ -34,6 +36,7 @@ _NAMES = {
     Tag.BOOLEAN: b"boolean", Tag.BYTE: b"byte", Tag.CHAR: b"char", Tag.SHORT: b"short", Tag.INT: b"int",
     Tag.LONG: b"long", Tag.DOUBLE: b"double", Tag.FLOAT: b"float",
 }  # fmt: skip
+_NO_NAMES = frozenset({b"", b"content-length", TYPES, RAW})
 _NO_TEXT = frozenset({Tag.NULL, Tag.BYTES, Tag.MAP, Tag.LIST})
 _WHOLE = {
     int(tag): (struct.Struct(code).unpack_from, struct.calcsize(code), b"=" + _NAMES[tag])
@@ -107,10 +110,10 @@ def _any_lines(marshalled: bytes) -> bytes:
     types: list[str] = []
     has_more = False
     for name, typed in read_map(marshalled, typed=True).items():
-        if typed.tag in _NO_TEXT:
+        key = name.encode("utf-8", "surrogatepass")
+        if typed.tag in _NO_TEXT or typed.value is None or key in _NO_NAMES:
             has_more = True
             continue
-        key = name.encode("utf-8", "surrogatepass")
         if typed.tag in _NAMES:
             types.append(f"{quote(name, safe='')}={_NAMES[typed.tag].decode()}")
         elif key in RESERVED:
@@ -132,20 +135,23 @@ def _text(typed: Typed) -> str:
 class PropertyReader:
     """Gathers the header lines of one message that are properties, and writes them as OpenWire does."""
 
-    __slots__ = ("_entries", "_raw", "_types")
+    __slots__ = ("_all", "_entries", "_types")
 
     def __init__(self) -> None:
         self._entries: list[tuple[bytes, bytes]] = []
         self._types: Mapping[bytes, bytes] = {}
-        self._raw = b""
+        self._all: dict[str, Typed] = {}
 
     def has_types(self, text: bytes) -> None:
         """The value of the header with the types."""
         self._types = property_types(text)
 
     def has_all(self, text: bytes) -> None:
-        """The value of the header with all properties."""
-        self._raw = base64.b64decode(text)
+        """The value of the header with all properties. What is none is another client's header: a property itself."""
+        try:
+            self._all = read_map(base64.b64decode(text), typed=True)
+        except (ValueError, QuireError):
+            self.add(RAW, text)
 
     def has_type(self, name: bytes) -> bool:
         """Whether a name is that of a property whose type is known."""
@@ -157,8 +163,8 @@ class PropertyReader:
 
     def marshalled(self) -> bytes | None:
         """The properties as OpenWire writes them; None without any."""
-        if self._raw:
-            return self._with_raw()
+        if self._all:
+            return self._with_all()
         if not self._entries:
             return None
         pieces = [len(self._entries).to_bytes(4, "big")]
@@ -167,11 +173,11 @@ class PropertyReader:
             pieces += [len(key).to_bytes(2, "big"), key, written_value(self._types.get(name), value)]
         return b"".join(pieces)
 
-    def _with_raw(self) -> bytes:
-        properties = read_map(self._raw, typed=True)
+    def _with_all(self) -> bytes:
         for name, value in self._entries:  # what was added since, the cause of a dead letter say
-            properties.setdefault(name.decode(), Typed(Tag.STRING, value.decode("utf-8", "replace")))
-        return write_map(properties)
+            text = value.decode("utf-8", "replace")
+            self._all.setdefault(name.decode("utf-8", "replace"), Typed(Tag.STRING, text))
+        return write_map(self._all)
 
 
 @lru_cache(KNOWN)

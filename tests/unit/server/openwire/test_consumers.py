@@ -1,0 +1,241 @@
+"""Consumers: what they are given, how much, and what becomes of it when they go."""
+
+from typing import Any
+
+import pytest
+
+from quire.errors import LimitExceeded, SlowConsumer
+from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, RemoveInfo
+from quire.protocols.openwire.structures import (
+    ActiveMQQueue,
+    ActiveMQTopic,
+    ConnectionId,
+    ConsumerId,
+)
+from quire.protocols.openwire.wire_format import WireFormat
+from tests.unit.server.openwire.rig import Q, Rig, T, counters, sequence_of, texts, with_messages
+
+# Credit.
+
+
+def test_a_consumer_is_given_as_many_as_its_prefetch() -> None:
+    _, client = with_messages(5)
+    client.consumer(prefetch=2)
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["0", "1"]
+    client.acks(dispatches[:1])
+    assert client.messages() == ["2"]
+
+
+def test_a_failover_client_begins_without_a_prefetch_and_says_it_later() -> None:
+    rig, client = with_messages(3)
+    consumer = client.consumer(prefetch=0)
+    assert client.messages() == []
+    client.tell(ConsumerControl(consumer_id=consumer, prefetch=2, destination=Q))
+    rig.run()
+    assert client.messages() == ["0", "1"]
+
+
+@pytest.mark.parametrize("flag", ["close", "flush", "start", "stop"])
+def test_other_controls_leave_the_prefetch_alone(flag: str) -> None:
+    rig, client = with_messages(3)
+    consumer = client.consumer(prefetch=1)
+    client.tell(ConsumerControl(consumer_id=consumer, prefetch=0, **{flag: True}))  # type: ignore[arg-type]
+    rig.run()
+    client.acks(client.take(MessageDispatch))
+    assert client.messages() == ["1"]
+
+
+def test_a_control_of_a_consumer_that_is_gone_is_ignored() -> None:
+    rig, client = with_messages(1)
+    client.tell(ConsumerControl(consumer_id=ConsumerId(client.id, 1, 9), prefetch=2))
+    rig.run()
+    assert client.errors() == []
+
+
+def test_a_prefetch_below_zero_is_none() -> None:
+    _, client = with_messages(1)
+    client.consumer(prefetch=-1)
+    assert client.messages() == []
+
+
+def test_a_consumer_with_a_higher_priority_is_served_first() -> None:
+    rig = Rig()
+    low, high = rig.client(), rig.client()
+    low.consumer(priority=0)
+    high.consumer(priority=5, prefetch=1)
+    low.send("0", "1")
+    assert (high.messages(), low.messages()) == (["0"], ["1"])
+
+
+def test_an_exclusive_consumer_is_given_everything() -> None:
+    rig = Rig()
+    plain, exclusive = rig.client(), rig.client()
+    plain.consumer()
+    exclusive.consumer(exclusive=True)
+    plain.send("0", "1")
+    assert (plain.messages(), exclusive.messages()) == ([], ["0", "1"])
+
+
+def test_a_selector_says_which_messages_a_consumer_wants() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(selector="JMSPriority > 5 AND JMSType = 'x'")
+    client.consumer(selector="  ", prefetch=0)
+    client.send("0", priority=9)
+    client.send("1", priority=9, type="x")
+    client.send("2", priority=1, type="x")
+    assert client.messages() == ["1"]
+
+
+@pytest.mark.xfail(raises=LimitExceeded, reason="a frame that cannot be encoded ends the turn, not the connection")
+def test_a_message_larger_than_the_frames_of_a_client_concerns_that_client_alone() -> None:
+    rig = Rig()
+    small, large = rig.client(format=WireFormat(max_frame_size=2000)), rig.client()
+    large.send("\u20ac" * 3000)
+    small.tell(small.consumer_info())
+    rig.run()
+    large.consumer(ActiveMQQueue("other"))
+    large.send("y", destination=ActiveMQQueue("other"))
+    assert large.messages() == ["y"]
+
+
+# How they go.
+
+
+@pytest.mark.parametrize(
+    ("seen", "counts"),
+    [("unknown", [1, 1, 1]), ("none", [0, 0, 0]), ("first", [1, 0, 0]), ("second", [1, 1, 0]), ("last", [1, 1, 1])],
+)
+def test_what_the_application_has_seen_counts_as_delivered(seen: str, counts: list[int]) -> None:
+    _, client = with_messages(3)
+    consumer = client.consumer()
+    numbers = [sequence_of(dispatch) for dispatch in client.take(MessageDispatch)]
+    last = {"unknown": -2, "none": -1, "first": numbers[0], "second": numbers[1], "last": numbers[2]}[seen]
+    client.remove(consumer, last)
+    client.consumer()
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["0", "1", "2"]
+    assert counters(dispatches) == counts
+    assert [dispatch.message.redelivery_counter for dispatch in dispatches if dispatch.message] == counts
+
+
+def test_of_a_message_that_was_acknowledged_nothing_behind_it_was_seen() -> None:
+    _, client = with_messages(3)
+    consumer = client.consumer()
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[:1])
+    client.remove(consumer, sequence_of(dispatches[0]))
+    client.consumer()
+    assert counters(client.take(MessageDispatch)) == [0, 0]
+
+
+@pytest.mark.parametrize("what", ["consumer", "session", "connection"])
+def test_the_end_of_any_of_them_gives_messages_back_in_order(what: str) -> None:
+    rig, client = with_messages(4)
+    consumer = client.consumer(prefetch=3)
+    other = rig.client()
+    other.consumer(prefetch=0)
+    dispatches = client.take(MessageDispatch)
+    ended: Any = {"consumer": consumer, "session": client.session_id, "connection": ConnectionId(client.id)}[what]
+    client.done(RemoveInfo(object_id=ended, last_delivered_sequence_id=sequence_of(dispatches[0])))
+    rig.run()
+    late = rig.client()
+    late.consumer()
+    given = late.take(MessageDispatch)
+    assert texts(given) == ["0", "1", "2", "3"]
+    assert counters(given) == [1, 0, 0, 0]
+
+
+def test_the_end_of_a_session_leaves_other_sessions_alone() -> None:
+    rig, client = with_messages(0)
+    kept = client.consumer(consumer_id=ConsumerId(client.id, 2, 1))
+    client.consumer()
+    client.remove(client.session_id)
+    assert [subscription.id for subscription in rig.queue("q").subscriptions] == [str(kept)]
+
+
+def test_removing_what_is_gone_is_no_error() -> None:
+    _, client = with_messages(0)
+    consumer, producer = client.consumer(), client.producer(Q)
+    for id in (consumer, producer, client.session_id):
+        client.done(RemoveInfo(object_id=id))
+        client.done(RemoveInfo(object_id=id))
+
+
+def test_a_consumer_that_is_too_slow_is_ended_alone() -> None:
+    rig, client = with_messages(1)
+    consumer = client.consumer()
+    client.take(MessageDispatch)
+    (subscription,) = rig.queue("q").subscriptions
+    client.session.end_consumer(subscription, SlowConsumer("too slow"))
+    rig.run()
+    (control,) = client.take(ConsumerControl)
+    assert (control.consumer_id, control.close) == (consumer, True)
+    assert client.errors() == ["slow-consumer"]
+    assert not client.connection.closed
+    client.consumer()
+    assert client.messages() == ["0"]
+
+
+# Browsers.
+
+
+def test_a_browser_is_shown_everything_and_takes_nothing() -> None:
+    rig, client = with_messages(3)
+    browser = client.consumer(browser=True)
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["0", "1", "2", None]
+    assert dispatches[-1].consumer_id == browser
+    assert rig.depth() == 3
+    client.acks(dispatches[:3])
+    client.remove(browser)
+    assert client.errors() == []
+    assert rig.depth() == 3
+
+
+def test_a_browser_is_shown_what_was_sent_right_before_it() -> None:
+    rig, client = with_messages(0)
+    client.tell(client.message("1"), client.consumer_info(browser=True))
+    rig.run()
+    assert client.messages() == ["1", None]
+
+
+def test_consumers_that_go_leave_nothing_behind() -> None:
+    _, client = with_messages(2)
+    ids = [client.consumer(browser=True), client.consumer(), client.consumer(ActiveMQQueue(">")), client.consumer(T)]
+    assert len(client.session.subscriptions) == 4
+    for id in ids:
+        client.remove(id)
+    assert client.session.subscriptions == {}
+    assert client.session.consumers.table.frames == {}
+
+
+def test_a_browser_goes_on_when_messages_are_acknowledged() -> None:
+    _, client = with_messages(5)
+    client.consumer(browser=True, prefetch=2)
+    seen: list[str | None] = []
+    while dispatches := client.take(MessageDispatch):
+        seen += texts(dispatches)
+        if shown := [dispatch for dispatch in dispatches if dispatch.message is not None]:
+            client.acks(shown)
+    assert seen == ["0", "1", "2", "3", "4", None]
+
+
+def test_a_browser_of_an_empty_queue_ends_at_once() -> None:
+    _, client = with_messages(0)
+    client.consumer(browser=True)
+    assert client.messages() == [None]
+
+
+def test_a_browser_has_a_selector() -> None:
+    _, client = with_messages(2)
+    client.send("x", type="x")
+    client.consumer(browser=True, selector="JMSType = 'x'")
+    assert client.messages() == ["x", None]
+
+
+@pytest.mark.parametrize("destination", [T, ActiveMQQueue("a,b")])
+def test_a_browser_is_of_one_queue(destination: ActiveMQQueue | ActiveMQTopic) -> None:
+    client = Rig().client()
+    assert client.refused(client.consumer_info(destination, browser=True))[1] == "invalid-argument"

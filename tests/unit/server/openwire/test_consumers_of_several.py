@@ -1,0 +1,193 @@
+"""Consumers of several destinations, and of topics."""
+
+from typing import Any
+
+import pytest
+
+from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQQueue,
+    ActiveMQTopic,
+)
+from tests.unit.broker.harness import settings
+from tests.unit.server.openwire.rig import Rig, T, counters, pull, texts
+
+
+@pytest.mark.parametrize("pattern", ["a.*", "a.>", "a.x,a.y"])
+def test_a_consumer_of_several_queues_is_given_the_messages_of_all(pattern: str) -> None:
+    rig = Rig()
+    client = rig.client()
+    consumer = client.consumer(ActiveMQQueue(pattern), prefetch=2)
+    x, y = ActiveMQQueue("a.x"), ActiveMQQueue("a.y")
+    for destination in (x, y, x, y):
+        client.send(destination.physical_name, destination=destination)
+    client.send("no", destination=ActiveMQQueue("b.x"))
+    dispatches = client.take(MessageDispatch)
+    assert len(dispatches) == 2  # of both together
+    assert {dispatch.consumer_id for dispatch in dispatches} == {consumer}
+    assert [str(dispatch.destination) for dispatch in dispatches] == ["queue://a.x", "queue://a.y"]
+    client.acks(dispatches)
+    client.acks(client.take(MessageDispatch))
+    assert client.errors() == []
+    assert (rig.depth("a.x"), rig.depth("a.y"), rig.depth("b.x")) == (0, 0, 1)
+
+
+def test_a_range_of_a_consumer_of_several_queues_covers_what_was_given_between() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for number in range(6):
+        client.send(str(number), destination=ActiveMQQueue(f"a.{number % 2}"))
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[:4])
+    client.acks(dispatches[4:])
+    assert client.errors() == []
+    assert (rig.depth("a.0"), rig.depth("a.1")) == (0, 0)
+
+
+def test_a_range_of_a_consumer_of_several_queues_is_the_last_so_many() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for name in ("a.x", "a.x", "a.y", "a.x"):
+        client.send(name, destination=ActiveMQQueue(name))
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[1:])
+    assert client.errors() == []
+    assert (rig.depth("a.x"), rig.depth("a.y")) == (1, 0)
+    client.acks(dispatches[:1])
+    assert client.errors() == []
+    assert rig.depth("a.x") == 0
+
+
+def test_an_individual_acknowledgement_of_a_consumer_of_several_queues_is_about_one() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for name in ("a.x", "a.y"):
+        client.send("1", "2", destination=ActiveMQQueue(name))
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[3:], AckType.INDIVIDUAL, count=0)
+    assert client.errors() == []
+    assert (rig.depth("a.x"), rig.depth("a.y")) == (2, 1)
+
+
+def test_a_consumer_of_several_queues_that_has_seen_nothing_gives_all_back_uncounted() -> None:
+    rig = Rig()
+    client = rig.client()
+    consumer = client.consumer(ActiveMQQueue("a.>"))
+    client.send("x", destination=ActiveMQQueue("a.x"))
+    client.take(MessageDispatch)
+    client.remove(consumer, -1)
+    client.consumer(ActiveMQQueue("a.x"))
+    assert counters(client.take(MessageDispatch)) == [0]
+
+
+def test_a_consumer_of_several_queues_cannot_pull_until_it_has_a_prefetch() -> None:
+    rig = Rig()
+    client = rig.client()
+    consumer = client.consumer(ActiveMQQueue("a.>"), prefetch=0)
+    pull(client, consumer, -1)
+    rig.run()
+    assert client.errors() == ["invalid-argument"]
+    client.send("x", destination=ActiveMQQueue("a.x"))
+    assert client.messages() == []
+    client.tell(ConsumerControl(consumer_id=consumer, prefetch=1))
+    rig.run()
+    assert client.messages() == ["x"]
+
+
+@pytest.mark.parametrize("kind", [ActiveMQQueue, ActiveMQTopic])
+def test_a_consumer_that_cannot_have_all_its_destinations_has_none(kind: type[ActiveMQDestination]) -> None:
+    rig = Rig(settings(broker={"max_destinations": 2}))
+    client = rig.client()
+    refusal = client.refused(client.consumer_info(kind("a,b,c")))
+    assert refusal == ("ResourceAllocationException", "too-many-destinations")
+    rig.run()
+    assert client.session.subscriptions == {}
+    named: Any = rig.broker.destinations.queues if kind is ActiveMQQueue else rig.broker.destinations.topics
+    assert [found.subscriptions for found in named.values()] == [[], []]
+    client.consumer(kind("a"))
+    client.consumer(kind("a,b"))
+    client.consumer(kind("a.>"))
+
+
+def test_a_connection_consumes_a_limited_number_of_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 2)
+    client = Rig().client()
+    refusal = ("ResourceAllocationException", "limit-exceeded")
+    assert client.refused(client.consumer_info(ActiveMQQueue("a,b,c"))) == refusal
+    client.consumer(ActiveMQQueue("a,b"))
+    assert client.refused(client.consumer_info(ActiveMQQueue("c"))) == refusal
+
+
+def test_destinations_that_come_beyond_the_limit_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 2)
+    rig = Rig()
+    client, sender = rig.client(), rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for number in range(3):
+        sender.send(str(number), destination=ActiveMQQueue(f"a.{number}"))
+    assert client.messages() == ["0", "1"]
+    assert "limit-exceeded" in client.errors()
+    assert client.is_open()
+
+
+def test_an_acknowledgement_of_a_consumer_of_several_queues_names_the_queue() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    client.send("1", destination=ActiveMQQueue("a.x"))
+    dispatches = client.take(MessageDispatch)
+    for wrong in (ActiveMQQueue("a.y"), None):
+        assert client.refused(client.ack(dispatches, destination=wrong))[1] == "unknown-message"
+    several = client.ack(dispatches, destination=ActiveMQQueue("a.x,a.y"))
+    assert client.refused(several)[1] == "invalid-destination"
+    client.done(client.ack(dispatches))
+    assert rig.depth("a.x") == 0
+
+
+def test_a_composite_is_sent_to_all_its_parts() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.send("1", destination=ActiveMQQueue("a,topic://t, b"))
+    assert (rig.depth("a"), rig.depth("b")) == (1, 1)
+
+
+def test_subscribers_of_a_topic_are_all_given_its_messages_but_not_earlier_ones() -> None:
+    rig = Rig()
+    clients = [rig.client() for _ in range(3)]
+    clients[0].consumer(T)
+    clients[1].consumer(ActiveMQTopic("*"))
+    clients[2].send("1", destination=T)
+    clients[2].consumer(T)
+    assert [client.messages() for client in clients] == [["1"], ["1"], []]
+
+
+def test_a_subscriber_that_wants_no_local_messages_is_not_given_its_own() -> None:
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    client.consumer(T, no_local=True)
+    client.send("own", destination=T)
+    other.send("other", destination=T)
+    assert client.messages() == ["other"]
+
+
+def test_a_slow_subscriber_of_a_topic_may_limit_what_waits_for_it() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(T, prefetch=1, maximum_pending_message_limit=2)
+    client.send(*map(str, range(6)), destination=T)
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["0"]
+    client.acks(dispatches)
+    (following,) = client.messages()
+    assert following == "4"
+
+
+@pytest.mark.parametrize("name", ["", " ", ",", "a,,b"])
+def test_a_destination_without_a_name_is_refused(name: str) -> None:
+    client = Rig().client()
+    answer = client.refused(client.consumer_info(ActiveMQQueue(name)))
+    assert answer == ("InvalidDestinationException", "invalid-destination")

@@ -1,0 +1,160 @@
+"""Durable subscriptions: made by a consumer, kept without one, and removed."""
+
+import pytest
+
+from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, RemoveSubscriptionInfo
+from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTopic, ConnectionId
+from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, counters, sequence_of, texts
+
+
+def unsubscribe(client: OpenWireClient, name: str = "s") -> RemoveSubscriptionInfo:
+    return RemoveSubscriptionInfo(
+        connection_id=ConnectionId(client.id), subscription_name=name, client_id=client.session.client_id
+    )
+
+
+def test_messages_of_a_consumer_that_is_away_are_kept_for_it() -> None:
+    rig = Rig()
+    client, sender = rig.client(client_id="c"), rig.client()
+    first = client.consumer(T, subscription_name="s")
+    sender.send("1", destination=T)
+    client.acks(client.take(MessageDispatch))
+    client.remove(first)
+    sender.send("2", "3", destination=T)
+    client.consumer(T, subscription_name="s")
+    assert client.messages() == ["2", "3"]
+
+
+def test_they_are_kept_over_the_end_of_the_connection_and_of_the_broker() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    client.consumer(T, subscription_name="s")
+    client.vanish()
+    rig.client().send("1", destination=T)
+    again = rig.reopen()
+    client = again.client(client_id="c")
+    client.consumer(T, subscription_name="s")
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["1"]
+    client.acks(dispatches)
+    client.vanish()
+    client = again.client(client_id="c")
+    client.consumer(T, subscription_name="s")
+    assert client.messages() == []
+
+
+def test_what_was_not_seen_does_not_count_as_delivered() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    consumer = client.consumer(T, subscription_name="s")
+    client.send("1", "2", "3", destination=T)
+    dispatches = client.take(MessageDispatch)
+    client.remove(consumer, sequence_of(dispatches[0]))
+    client.consumer(T, subscription_name="s")
+    again = client.take(MessageDispatch)
+    assert texts(again) == ["1", "2", "3"]
+    assert counters(again) == [1, 0, 0]
+
+
+def test_a_subscription_has_one_consumer_at_a_time() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    first = client.consumer(T, subscription_name="s")
+    second = client.consumer_info(T, subscription_name="s")
+    assert client.refused(second)[0] == "JMSException"
+    client.consumer(T, subscription_name="other")
+    client.remove(first)
+    client.consumer(T, subscription_name="s")
+
+
+def test_subscriptions_of_the_same_name_of_other_clients_are_apart() -> None:
+    rig = Rig()
+    clients = [rig.client(client_id=id) for id in ("a", "b")]
+    for client in clients:
+        client.consumer(T, subscription_name="s")
+    clients[0].send("1", destination=T)
+    assert [client.messages() for client in clients] == [["1"], ["1"]]
+
+
+def test_a_subscription_is_removed_when_nothing_consumes_it() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    consumer = client.consumer(T, subscription_name="s")
+    name, code = client.refused(unsubscribe(client))
+    assert (name, code) == ("JMSException", "destination-in-use")
+    client.remove(consumer)
+    client.send("1", destination=T)
+    client.done(unsubscribe(client))
+    client.consumer(T, subscription_name="s")
+    assert client.messages() == []
+
+
+def test_an_unknown_subscription_is_not_removed() -> None:
+    client = Rig().client()
+    assert client.refused(unsubscribe(client)) == ("InvalidDestinationException", "unknown-subscription")
+
+
+def test_a_selector_holds_for_what_is_kept() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    client.remove(client.consumer(T, subscription_name="s", selector="JMSType = 'x'"))
+    client.send("1", destination=T, type="x")
+    client.send("2", destination=T)
+    client.consumer(T, subscription_name="s", selector="JMSType = 'x'")
+    assert client.messages() == ["1"]
+
+
+def test_a_subscription_that_wants_no_local_messages_is_not_given_its_own() -> None:
+    rig = Rig()
+    client, other = rig.client(client_id="c"), rig.client()
+    client.consumer(T, subscription_name="s", no_local=True)
+    client.send("own", destination=T)
+    other.send("other", destination=T)
+    assert client.messages() == ["other"]
+
+
+def test_another_selector_makes_the_subscription_anew() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    client.remove(client.consumer(T, subscription_name="s", selector="JMSType = 'x'"))
+    client.send("1", destination=T, type="x")
+    client.consumer(T, subscription_name="s", selector="JMSType = 'y'")
+    client.send("2", destination=T, type="y")
+    assert client.messages() == ["2"]
+
+
+def test_a_durable_subscription_may_be_to_all_topics_that_match() -> None:
+    rig = Rig()
+    client, sender = rig.client(client_id="c"), rig.client()
+    sender.producer(ActiveMQTopic("a.x"))
+    consumer = client.consumer(ActiveMQTopic("a.*"), subscription_name="s")
+    sender.send("1", destination=ActiveMQTopic("a.x"))
+    dispatches = client.take(MessageDispatch)
+    assert texts(dispatches) == ["1"]
+    client.acks(dispatches)
+    client.remove(consumer)
+    sender.send("2", destination=ActiveMQTopic("a.x"))
+    sender.send("no", destination=ActiveMQTopic("b.x"))
+    client.consumer(ActiveMQTopic("a.*"), subscription_name="s")
+    assert client.messages() == ["2"]
+    assert client.errors() == []
+
+
+@pytest.mark.parametrize("destination", [ActiveMQQueue("q"), ActiveMQTopic("a,b"), ActiveMQQueue("a.>")])
+def test_a_durable_subscription_is_to_topics_of_one_name(destination: ActiveMQDestination) -> None:
+    client = Rig().client()
+    assert client.refused(client.consumer_info(destination, subscription_name="s"))[1] in (
+        "invalid-argument", "invalid-destination",
+    )  # fmt: skip
+
+
+def test_a_durable_consumer_begins_without_a_prefetch_after_a_failover() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    client.remove(client.consumer(T, subscription_name="s"))
+    client.send("1", destination=T)
+    consumer = client.consumer(T, 0, subscription_name="s")
+    assert client.messages() == []
+    client.tell(ConsumerControl(consumer_id=consumer, prefetch=10))
+    rig.run()
+    assert client.messages() == ["1"]

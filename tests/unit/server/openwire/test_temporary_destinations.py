@@ -1,0 +1,252 @@
+"""Temporary destinations: who may use them, who hears of them, and when they go."""
+
+import pytest
+
+from quire.protocols.openwire.commands import (
+    ConsumerInfo,
+    DestinationInfo,
+    DestinationOperation,
+    MessageDispatch,
+    RemoveInfo,
+)
+from quire.protocols.openwire.messages import ActiveMQMessage
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQTempQueue,
+    ActiveMQTempTopic,
+    ActiveMQTopic,
+    ConnectionId,
+    ConsumerId,
+)
+from tests.unit.server.openwire.rig import OpenWireClient, Rig
+
+ADVISORIES = ActiveMQTopic("ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic")
+ADD, REMOVE = DestinationOperation.ADD, DestinationOperation.REMOVE
+
+
+def removal(destination: ActiveMQDestination) -> DestinationInfo:
+    return DestinationInfo(destination=destination, operation_type=REMOVE)
+
+
+def listener(rig: Rig) -> OpenWireClient:
+    """A client that listens to advisories of temporary destinations, as Java clients do."""
+    client = rig.client()
+    info = ConsumerInfo(
+        consumer_id=ConsumerId(client.id, -1, 1), destination=ADVISORIES, prefetch_size=1000, no_local=True,
+        dispatch_async=True,
+    )  # fmt: skip
+    client.done(info)
+    return client
+
+
+def told(client: OpenWireClient) -> list[tuple[int, str]]:
+    """What the client was told since the last time: 0 and what came, 1 and what went."""
+    found = []
+    for dispatch in client.take(MessageDispatch):
+        message = dispatch.message
+        assert isinstance(message, ActiveMQMessage)
+        assert (message.type, message.persistent) == ("Advisory", False)
+        assert message.target_consumer_id == dispatch.consumer_id
+        info = message.data_structure
+        assert isinstance(info, DestinationInfo)
+        assert info.destination is not None
+        assert info.connection_id == ConnectionId(info.destination.physical_name.rpartition(":")[0])
+        assert message.destination == dispatch.destination
+        found.append((info.operation_type, str(info.destination)))
+    return found
+
+
+# Their use.
+
+
+@pytest.mark.parametrize("kind", [ActiveMQTempQueue, ActiveMQTempTopic])
+def test_others_send_to_what_one_connection_consumes(kind: type[ActiveMQDestination]) -> None:
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    temporary = client.temporary(kind=kind)
+    client.consumer(temporary)
+    other.producer(temporary)
+    other.send("1", destination=temporary)
+    dispatches = client.take(MessageDispatch)
+    assert [dispatch.destination for dispatch in dispatches] == [temporary]
+    client.acks(dispatches)
+    assert client.errors() == []
+
+
+@pytest.mark.parametrize("kind", [ActiveMQTempQueue, ActiveMQTempTopic])
+def test_another_connection_may_not_consume_it(kind: type[ActiveMQDestination]) -> None:
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    temporary = client.temporary(kind=kind)
+    assert other.refused(other.consumer_info(temporary)) == ("InvalidDestinationException", "invalid-destination")
+
+
+def test_another_connection_may_neither_create_nor_remove_it() -> None:
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    foreign = ActiveMQTempQueue(f"{client.id}:9")
+    refusal = ("InvalidDestinationException", "invalid-destination")
+    assert other.refused(DestinationInfo(destination=foreign, operation_type=ADD)) == refusal
+    temporary = client.temporary()
+    assert other.refused(removal(temporary)) == refusal
+
+
+def test_one_that_was_not_created_cannot_be_consumed() -> None:
+    client = Rig().client()
+    assert client.refused(client.consumer_info(ActiveMQTempQueue(f"{client.id}:1")))[0] == "InvalidDestinationException"
+
+
+def test_it_may_be_created_again_and_removed_again() -> None:
+    client = Rig().client()
+    temporary = client.temporary()
+    client.temporary()
+    client.done(removal(temporary))
+    client.done(removal(temporary))
+    client.temporary()
+    client.consumer(temporary)
+
+
+def test_one_with_consumers_is_not_removed() -> None:
+    rig = Rig()
+    client = rig.client()
+    temporary = client.temporary()
+    consumer = client.consumer(temporary)
+    assert client.refused(removal(temporary)) == ("JMSException", "destination-in-use")
+    client.remove(consumer)
+    client.done(removal(temporary))
+    assert not rig.broker.routing.temporaries.queues
+
+
+def test_one_whose_consumer_is_about_to_go_is_removed() -> None:
+    rig = Rig()
+    client = rig.client()
+    temporary = client.temporary()
+    consumer = client.consumer(temporary, 10_000)
+    client.tell(*[client.message(str(number), temporary) for number in range(3000)])
+    rig.run()
+    assert len(client.take(MessageDispatch)) == 3000
+    client.tell(RemoveInfo(object_id=consumer))
+    client.done(removal(temporary))
+
+
+@pytest.mark.parametrize("rest", ["x" * 500, "a\nb", "a\0b"])
+def test_a_name_that_no_destination_may_have_is_refused(rest: str) -> None:
+    client = Rig().client()
+    info = DestinationInfo(destination=ActiveMQTempQueue(f"{client.id}:{rest}"), operation_type=ADD)
+    assert client.refused(info) == ("InvalidDestinationException", "invalid-destination")
+
+
+def test_sends_to_one_that_is_gone_are_dropped() -> None:
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    temporary = client.temporary()
+    client.done(removal(temporary))
+    other.send("1", destination=temporary)
+    client.temporary()
+    client.consumer(temporary)
+    assert client.messages() == []
+    assert rig.broker.routing.temporaries.dropped == 1
+
+
+@pytest.mark.parametrize("end", ["lost", "removed"])
+def test_it_goes_with_its_connection(end: str) -> None:
+    rig = Rig()
+    client, hears = rig.client(), listener(rig)
+    for number, kind in ((1, ActiveMQTempQueue), (2, ActiveMQTempTopic)):
+        client.consumer(client.temporary(number, kind))
+    told(hears)
+    if end == "lost":
+        client.vanish()
+        rig.run()
+    else:
+        client.done(RemoveInfo(object_id=ConnectionId(client.id)))
+    temporaries = rig.broker.routing.temporaries
+    assert not temporaries.queues
+    assert not temporaries.topics
+    names = [f"temp-queue://{client.id}:1", f"temp-topic://{client.id}:2"]
+    assert told(hears) == [(REMOVE, name) for name in names]
+
+
+def test_nothing_of_it_is_stored() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.send("1", destination=client.temporary())
+    again = rig.reopen()
+    assert list(again.broker.destinations.queues) == []
+
+
+def test_it_cannot_be_browsed_nor_be_one_of_several() -> None:
+    client = Rig().client()
+    temporary = client.temporary()
+    assert client.refused(client.consumer_info(temporary, browser=True))[1] == "invalid-destination"
+    several = ActiveMQTempQueue(f"{temporary.physical_name},{client.id}:2")
+    assert client.refused(client.consumer_info(several))[1] == "invalid-destination"
+
+
+def test_a_connection_has_a_limited_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openwire.connection_commands.MAX_TEMPORARIES", 1)
+    client = Rig().client()
+    temporary = client.temporary(1)
+    second = DestinationInfo(destination=ActiveMQTempQueue(f"{client.id}:2"), operation_type=ADD)
+    assert client.refused(second) == ("ResourceAllocationException", "limit-exceeded")
+    client.done(removal(temporary))
+    client.temporary(2)
+
+
+# Who hears of them.
+
+
+def test_a_new_listener_is_told_of_all_there_are() -> None:
+    rig = Rig()
+    client = rig.client()
+    for number, kind in ((1, ActiveMQTempQueue), (2, ActiveMQTempTopic), (3, ActiveMQTempQueue)):
+        client.temporary(number, kind)
+    names = [f"temp-queue://{client.id}:1", f"temp-queue://{client.id}:3", f"temp-topic://{client.id}:2"]
+    assert sorted(told(listener(rig))) == [(ADD, name) for name in names]
+
+
+def test_a_new_listener_is_told_of_very_many() -> None:
+    rig = Rig()
+    client = rig.client()
+    for number in range(250):
+        client.temporary(number)
+    assert len(set(told(listener(rig)))) == 250
+
+
+def test_listeners_are_told_of_what_comes_and_goes() -> None:
+    rig = Rig()
+    hears, client = listener(rig), rig.client()
+    temporary = client.temporary()
+    assert told(hears) == [(ADD, str(temporary))]
+    client.temporary()  # is there already
+    assert told(hears) == []
+    client.done(removal(temporary))
+    assert told(hears) == [(REMOVE, str(temporary))]
+
+
+def test_a_listener_is_told_of_a_request_before_the_request_comes() -> None:
+    rig = Rig()
+    hears, client = listener(rig), rig.client()
+    hears.consumer()
+    temporary = ActiveMQTempQueue(f"{client.id}:1")
+    client.tell(DestinationInfo(destination=temporary, operation_type=ADD), client.message("?", reply_to=temporary))
+    rig.run()
+    first, second = hears.take(MessageDispatch)
+    assert first.message is not None
+    assert isinstance(first.message.data_structure, DestinationInfo)
+    assert second.message is not None
+    assert second.message.reply_to == temporary
+
+
+def test_listeners_are_told_of_those_of_stomp_clients_too() -> None:
+    rig = Rig()
+    hears, requester = listener(rig), rig.connect()
+    requester.subscribe("", "auto", headers={"destination": "/temp-queue/answers"})
+    rig.run()
+    ((operation, name),) = [
+        (info.operation_type, str(info.destination))
+        for dispatch in hears.take(MessageDispatch)
+        if dispatch.message is not None and isinstance(info := dispatch.message.data_structure, DestinationInfo)
+    ]
+    assert operation == ADD
+    assert name.startswith("temp-queue://")
