@@ -51,11 +51,9 @@ class ConnectionCommands:
     Attributes:
         handlers: what does each of them.
         at_once: those that are answered at once, not when everything before them is durable.
-        before_connection: those that may come before ``ConnectionInfo``.
     """
 
     at_once = frozenset({ConnectionInfo, SessionInfo, ProducerInfo, ConsumerInfo})
-    before_connection = frozenset({ConnectionInfo, ConnectionControl})
 
     def __init__(self, broker: Broker, session: ClientSession, consumers: OpenWireConsumers) -> None:
         self._broker = broker

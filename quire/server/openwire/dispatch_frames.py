@@ -1,5 +1,6 @@
 """The frames in which one subscription's messages go to an OpenWire client."""
 
+from quire.errors import LimitExceeded, QuireError
 from quire.message import Message
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId
@@ -17,7 +18,7 @@ class DispatchFrames:
         destination: where they come from.
     """
 
-    __slots__ = ("_consumer", "_destination", "_plain", "_session", "_tells")
+    __slots__ = ("_consumer", "_destination", "_plain", "_refused", "_session", "_tells")
 
     def __init__(self, session: ClientSession, consumer: ConsumerId, destination: ActiveMQDestination) -> None:
         self._session = session
@@ -26,17 +27,39 @@ class DispatchFrames:
         self._tells = destination.physical_name.startswith(ADVISORY)
         is_plain = session.format.version >= SINCE and not self._tells
         self._plain = PlainDispatch(consumer, destination) if is_plain else None
+        self._refused: list[tuple[int, QuireError]] = []
 
     def frames(self, messages: list[Message], *, is_first: bool) -> list[bytes]:
-        """The frames of messages.
+        """The frames of messages, without those that the client cannot take; ``take_refused`` says which.
 
         Args:
             is_first: whether each is the first of its group for this consumer.
         """
-        if self._plain is None:
-            return [self._encoded(message, is_first) for message in messages]
-        frame = self._plain.frame
-        return [frame(message, is_first=is_first) or self._encoded(message, is_first) for message in messages]
+        frames = []
+        for message in messages:
+            try:
+                frames.append(self._frame(message, is_first))
+            except QuireError as error:
+                self._refused.append((message.sequence, error))
+            except OverflowError as error:  # a name of more bytes than a string may have
+                text = f"message {message.sequence} cannot be written as OpenWire: {error}"
+                self._refused.append((message.sequence, LimitExceeded(text, limit=0xFFFF)))
+        return frames
+
+    def take_refused(self) -> list[tuple[int, QuireError]]:
+        """The sequences of messages that the client could not take since the last call, and why."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def _frame(self, message: Message, is_first: bool) -> bytes:
+        frame = None if self._plain is None else self._plain.frame(message, is_first=is_first)
+        if frame is None:
+            return self._encoded(message, is_first)
+        limit = self._session.format.max_frame_size
+        if len(frame) > limit:
+            text = f"message {message.sequence} has {len(frame)} octets as a frame, and the client takes {limit}"
+            raise LimitExceeded(text, limit=limit)
+        return frame
 
     def _encoded(self, stored: Message, is_first: bool) -> bytes:
         message = message_of(stored, self._destination)

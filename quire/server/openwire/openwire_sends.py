@@ -7,7 +7,7 @@ from quire.broker.core.flow import HoldCause
 from quire.broker.core.services import Target
 from quire.broker.routing.addresses import Scope
 from quire.broker.scheduling.timing import Timing
-from quire.errors import ProtocolViolation, TransactionTooLarge
+from quire.errors import InvalidHeader, ProtocolViolation, TransactionTooLarge
 from quire.message import Message as Stored
 from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.structures import ActiveMQDestination, ProducerId
@@ -112,7 +112,10 @@ class OpenWireSends:
         if known is None:
             if len(self._producers) >= PLANS:
                 self._producers.clear()
-            known = self._producers[producer] = str(producer)
+            known = str(producer)
+            if "\0" in known:
+                raise InvalidHeader("the id of a producer has a NUL character", header="producer-id")
+            self._producers[producer] = known
         return known
 
     def _must_wait(self, plan: Plan, message: Message, *, stored: bool) -> bool:

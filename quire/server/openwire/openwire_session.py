@@ -6,8 +6,10 @@ The hot path is ``receive``, ``_process``, ``OpenWireSends.send``, ``OpenWireAck
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from quire.broker.acknowledgement import AckType, acknowledge_these
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.errors import ConnectionTimeout, ProtocolViolation, QuireError
@@ -16,13 +18,16 @@ from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
 from quire.protocols.openwire.commands import (
     BrokerInfo,
     Command,
+    ConnectionControl,
     ConnectionErrorCommand,
+    ConnectionInfo,
     ConsumerControl,
     ExceptionResponse,
     KeepAliveInfo,
     MessageAck,
     MessagePull,
     ProducerAck,
+    RemoveInfo,
     Response,
     ShutdownInfo,
     TransactionInfo,
@@ -46,6 +51,11 @@ from quire.server.openwire.openwire_transactions import OpenWireTransactions, is
 
 GOODBYE_DELAY = 2.0
 """For how many seconds a connection whose client id was refused stays open, so that the client reads why (ActiveMQ)."""
+
+EARLY = frozenset({
+    BrokerInfo, ConnectionControl, ConnectionInfo, KeepAliveInfo, RemoveInfo, ShutdownInfo, WireFormatInfo
+})  # fmt: skip
+"""What may come before a client is connected."""
 
 PASSES = frozenset({MessageAck, MessagePull, KeepAliveInfo, ConsumerControl})
 """What may pass a send of the same connection that waits for room."""
@@ -171,6 +181,8 @@ class OpenWireSession(ClientSession):
         """Do what a command says; False if it has to wait."""
         self._acknowledgements.settle()
         try:
+            if self.client_id is None:
+                self._check_early(command)
             if isinstance(command, Message):
                 if not self._sends.send(command, restricted=self._is_restricted):
                     return False
@@ -186,15 +198,17 @@ class OpenWireSession(ClientSession):
             self._failed(command, error)
         return True
 
+    def _check_early(self, command: Command) -> None:
+        """See that a command may come from a client that is not connected yet, or was refused."""
+        if type(command) not in EARLY:
+            name = type(command).__name__
+            raise ProtocolViolation(f"{name} may not come before ConnectionInfo is accepted", command=name)
+
     def _other(self, command: Command) -> None:
         handler = self._handlers.get(type(command))
         if handler is None:
             name = type(command).__name__
             raise ProtocolViolation(f"the broker takes no {name}", command=name)
-        if not self.connection_id and type(command) not in self._commands.before_connection:
-            name = type(command).__name__
-            if type(command) not in (WireFormatInfo, KeepAliveInfo, ShutdownInfo):
-                raise ProtocolViolation(f"{name} may not come before ConnectionInfo", command=name)
         response = handler(command)
         if type(command) in self._commands.at_once:
             if command.response_required:  # type: ignore[union-attr]
@@ -250,11 +264,22 @@ class OpenWireSession(ClientSession):
         if consumer is not None:
             consumer.given(subscription, messages)
         frames = self.consumers.table.frames[subscription.number].frames(messages, is_first=bool(extra))
+        if len(frames) < len(messages):
+            self._core.steps.add(partial(self._give_up, subscription), "messages that a client cannot take")
         self._output += frames
         self._output_size += sum([len(frame) for frame in frames])
         self._core.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
             self.writable = False
+
+    def _give_up(self, subscription: Subscription) -> bool:
+        """Messages that cannot be written for this client become dead letters: it could never take them."""
+        frames = self.consumers.table.frames.get(subscription.number)
+        for sequence, error in [] if frames is None else frames.take_refused():
+            if sequence in subscription.in_flight:
+                acknowledge_these(subscription, AckType.POISON, [sequence], cause=str(error))
+                self.report(error)
+        return False
 
     def confirmed(self, receipts: list[bytes]) -> None:
         """Write responses."""
@@ -351,7 +376,7 @@ class OpenWireSession(ClientSession):
         self.leave("the consumer's connection was lost")
         if self._by_id.get(self.connection_id) is self:
             del self._by_id[self.connection_id]
-        if self.connection_id and not was_closed:
+        if self.client_id is not None and not was_closed:
             self._broker.advisories.connection_stopped(self, self.client_id)
 
     def leave(self, cause: str, last_seen: int = -2) -> None:

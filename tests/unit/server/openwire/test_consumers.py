@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from quire.errors import LimitExceeded, SlowConsumer
-from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, RemoveInfo
+from quire.errors import SlowConsumer
+from quire.protocols.openwire.commands import ConnectionErrorCommand, ConsumerControl, MessageDispatch, RemoveInfo
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
     ActiveMQTopic,
@@ -88,7 +88,6 @@ def test_a_selector_says_which_messages_a_consumer_wants() -> None:
     assert client.messages() == ["1"]
 
 
-@pytest.mark.xfail(raises=LimitExceeded, reason="a frame that cannot be encoded ends the turn, not the connection")
 def test_a_message_larger_than_the_frames_of_a_client_concerns_that_client_alone() -> None:
     rig = Rig()
     small, large = rig.client(format=WireFormat(max_frame_size=2000)), rig.client()
@@ -98,6 +97,10 @@ def test_a_message_larger_than_the_frames_of_a_client_concerns_that_client_alone
     large.consumer(ActiveMQQueue("other"))
     large.send("y", destination=ActiveMQQueue("other"))
     assert large.messages() == ["y"]
+    assert (rig.depth(), rig.depth("ActiveMQ.DLQ")) == (0, 1)
+    assert [error.exception.class_name for error in small.take(ConnectionErrorCommand) if error.exception] == [
+        "javax.jms.ResourceAllocationException"
+    ]
 
 
 # How they go.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.errors import StoreError, StoreFull
+from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
     ConnectionControl,
     MessageDispatch,
@@ -121,7 +121,6 @@ def test_a_repeated_send_is_answered_only_when_the_first_one_is_durable() -> Non
     assert rig.depth() == 1
 
 
-@pytest.mark.xfail(raises=StoreError, reason="the id of a producer is not checked before it is a key of the store")
 def test_a_producer_whose_id_no_store_can_keep_is_refused() -> None:
     rig = Rig()
     client, other = fault_tolerant(rig), rig.client()
