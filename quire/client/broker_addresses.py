@@ -77,5 +77,5 @@ class BrokerAddresses:
             # The options of an address that a broker names are those of its listener.
             return read_address(uri.strip().partition("?")[0], self._nested)
         except InvalidArgument as error:
-            logs.event("client.bad_address", f"the broker named an address that is none: {error}", logging.WARNING)
+            logs.event("client.bad-address", f"the broker named an address that is none: {error}", logging.WARNING)
             return None

@@ -324,7 +324,7 @@ class Channel:
         except QuireError as error:
             link.abort()
             self._replaying = None
-            logs.event("client.reconnect_refused", f"the broker refused the connection: {error}", logging.WARNING)
+            logs.event("client.reconnect-refused", f"the broker refused the connection: {error}", logging.WARNING)
             await asyncio.sleep(self.options.delay_ms(5) / 1000)
             return
         for ending in self._state.endings_in_doubt():

@@ -328,7 +328,7 @@ class Session:
         """Of the consumer: its listener raised an error."""
         self._owner.report(error)
         logs.event(
-            "client.listener_failed", f"the listener of {consumer.destination} raised {error!r}", logging.WARNING,
+            "client.listener-failed", f"the listener of {consumer.destination} raised {error!r}", logging.WARNING,
             destination=str(consumer.destination),
         )  # fmt: skip
 

@@ -107,7 +107,7 @@ class Unanswered:
             assert oldest is not None
             assert isinstance(oldest.command, Message)
             logs.event(
-                "client.send_blocked",
+                "client.send-blocked",
                 f"sends to {oldest.command.destination} are unanswered for {self.oldest_age():.1f} s: the broker holds "
                 "them, or is slow",
                 logging.WARNING, destination=str(oldest.command.destination), unanswered=len(self._requests),

@@ -76,5 +76,5 @@ def test_sends_that_are_held_are_reported_once(caplog: pytest.LogCaptureFixture)
 
     with caplog.at_level(logging.WARNING, "quire"):
         asyncio.run(scenario())
-    assert [record.__dict__["event"] for record in caplog.records] == ["client.send_blocked"]
+    assert [record.__dict__["event"] for record in caplog.records] == ["client.send-blocked"]
     assert "queue://full" in caplog.text
