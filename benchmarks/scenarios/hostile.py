@@ -34,7 +34,7 @@ class Hostile(Scenario):
     The attackers send garbage, half frames, too long heads and bodies, send or receive slowly, or say nothing.
     """
 
-    ENVIRONMENT: ClassVar = {"QUIRE_STOMP__MAX_BODY": str(MAX_BODY)}
+    ENVIRONMENT: ClassVar = {"QUIRE_STOMP__MAX_BODY": str(MAX_BODY), "QUIRE_OPENWIRE__MAX_FRAME_SIZE": str(MAX_BODY)}
 
     messages: int
 
