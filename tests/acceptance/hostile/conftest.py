@@ -28,8 +28,8 @@ def broker(start_broker: StartBroker) -> BrokerProcess:
         pytest.skip("reads memory and connections from Linux's /proc")
     return start_broker(
         MEMORY__LIMIT="8MiB", STOMP__CONNECT_TIMEOUT="1s", STOMP__MAX_BODY="1MiB", STOMP__MAX_LINE="1KiB",
-        OPENWIRE__MAX_FRAME_SIZE="1MiB", STOMP__MAX_HEADERS="100", STOMP__MAX_CONNECTIONS="1200", HTTP__HEADER_TIMEOUT="1s", HTTP__BODY_TIMEOUT="1s",
-        HTTP__MAX_CONNECTIONS="50",
+        STOMP__MAX_HEADERS="100", STOMP__MAX_CONNECTIONS="1200", OPENWIRE__MAX_FRAME_SIZE="1MiB",
+        HTTP__HEADER_TIMEOUT="1s", HTTP__BODY_TIMEOUT="1s", HTTP__MAX_CONNECTIONS="50",
     )  # fmt: skip
 
 
