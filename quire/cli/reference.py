@@ -137,7 +137,7 @@ def errors_page() -> Iterator[str]:
         retriable = "retriable" if entry.retriable else "not retriable"
         meaning = "A defect of the broker." if code == "internal-error" else texts[code].partition("\n\n")[0]
         yield f"\n## {code}\n\n{meaning.replace(chr(10), ' ')}\n\nWhat to do: {entry.advice}\n\n"
-        yield f"HTTP status {entry.http}, exit code {entry.exit}, {retriable}.\n"
+        yield f"HTTP status {entry.http}, exit code {entry.exit}, {retriable}; over OpenWire `{entry.openwire}`.\n"
 
 
 def _contexts(context: click.Context) -> Iterator[click.Context]:

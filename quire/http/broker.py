@@ -58,6 +58,7 @@ class BrokerStatus(Status, frozen=True):
     state: Annotated[State, doc("Whether the broker runs, stops, or cannot write to its store.")]
     uptime_seconds: Annotated[float, gauge("quire_uptime_seconds", "Seconds since the broker started.")]
     stomp: Annotated[str, doc("The address for STOMP clients.")]
+    openwire: Annotated[str, doc("The address for OpenWire clients.")]
     http: Annotated[str, doc("The address of the HTTP API.")]
     connections: Annotated[int, gauge("quire_connections", "Open connections.")]
     queues: Annotated[int, doc("The number of queues, without temporary ones.")]
@@ -100,7 +101,8 @@ def broker_status(service: Service) -> BrokerStatus:
     return BrokerStatus(
         name=settings.broker.name, version=__version__, state=state(service),
         uptime_seconds=max(service.clock.now_ms() - service.started_at, 0) / 1000,
-        stomp=service.stomp_address, http=service.http_address, connections=len(service.connections),
+        stomp=service.stomp_address, openwire=service.openwire_address, http=service.http_address,
+        connections=len(service.connections),
         queues=len(broker.queues), messages=sum(queue.depth for queue in broker.queues.values()),
         topics=len(broker.destinations.topics), durables=len(broker.durables),
         temporaries=len(temporaries.queues) + len(temporaries.topics), scheduled=broker.schedule.depth,

@@ -35,7 +35,6 @@ _PARAMETERS = Struct(">qq7x?qbxqx?i")
 # Behind the properties: the count of deliveries, whether it is the first of its group, and the count of the dispatch.
 _END = Struct(">3xi29x?i")
 _SIZE = Struct(">i")
-_BODY = Struct(">?i")
 _PROPERTIES = Struct(">?ii")
 
 _writer = LooseWriter(SINCE, False, None)

@@ -42,7 +42,7 @@ _WHOLE = {
     int(tag): (struct.Struct(code).unpack_from, struct.calcsize(code), b"=" + _NAMES[tag])
     for tag, code in ((Tag.INT, ">i"), (Tag.LONG, ">q"), (Tag.SHORT, ">h"), (Tag.BYTE, ">b"))
 }
-_STRING, _BOOLEAN, _BIG_STRING = int(Tag.STRING), int(Tag.BOOLEAN), int(Tag.BIG_STRING)
+_STRING, _BOOLEAN = int(Tag.STRING), int(Tag.BOOLEAN)
 
 KNOWN = 4096
 """How many names and types of properties are remembered."""
