@@ -77,10 +77,7 @@ class Broker:
         self.schedule = Schedule(core, self.destinations.create_internal, lambda name: self.routing.target(name))
         self.routing = Routing(core, self.destinations, self.schedule)
         self.durables = Durables(core, self.destinations.topics)
-        self.durable_patterns = DurablePatterns(
-            core, self.durables, lambda: list(self.destinations.topics), self.destinations.topic,
-            self.destinations.watch,
-        )  # fmt: skip
+        self.durable_patterns = DurablePatterns(core, self.durables, self.destinations.topic, self.destinations.watch)
         self.groups = Groups(core, self.destinations)
         self.destinations.load()
         self.durables.load()

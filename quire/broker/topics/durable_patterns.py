@@ -1,9 +1,10 @@
-"""Durable subscriptions to all topics that match a pattern: one for each topic, made as topics come.
+"""Durable subscriptions to all topics that match a pattern: one for each topic.
 
-The pattern is a mark of its own: topics that come while the client is away, or after a restart, are subscribed to
-before their first message.
+The client's consumer makes those of the topics that are there, in steps. The pattern is a mark of its own: topics that
+come later, while the client is away or after a restart, are subscribed to before their first message.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -14,6 +15,8 @@ from quire.broker.topics.durables import Durables
 from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
+from quire.errors import QuireError
+from quire.logs import event
 from quire.selectors import selector
 from quire.store.marks import walk_marks
 
@@ -46,7 +49,6 @@ class DurablePatterns:
     """All durable subscriptions to patterns.
 
     Args:
-        topics: says which topics there are.
         topic: the topic of a name.
         watch: has the second one called with each new destination, in the name of the first; None ends that.
     """
@@ -55,13 +57,11 @@ class DurablePatterns:
         self,
         core: Core,
         durables: Durables,
-        topics: Callable[[], list[str]],
         topic: Callable[[str], Topic],
         watch: Callable[[object, Callable[[Destination], None] | None], None],
     ) -> None:
         self._core = core
         self._durables = durables
-        self._topics = topics
         self._topic = topic
         self._watch = watch
         self._by_key: dict[tuple[str, str], tuple[int, PatternDefinition, Pattern]] = {}
@@ -90,7 +90,6 @@ class DurablePatterns:
 
         Raises:
             DestinationInUse: it has a consumer.
-            LimitExceeded: there are too many durable subscriptions.
         """
         definition = PatternDefinition(client_id, name, pattern, selector, no_local)
         known = self._by_key.get((client_id, name))
@@ -103,27 +102,30 @@ class DurablePatterns:
         self._core.set_mark(f"{MARKS}{self._next_number}", msgspec.msgpack.encode(definition))
         self._enter(self._next_number, definition)
         self._next_number += 1
-        for topic in self._topics():
-            self._created(self._by_key[client_id, name], topic)
 
     def child(self, name: str, topic: str) -> str:
         """The name of the durable subscription to one of the topics."""
         return f"{name}:{topic}"
 
     def _destination_created(self, destination: Destination) -> None:
-        """A destination has come."""
-        if destination.kind is DestinationKind.TOPIC:
-            for entry in list(self._by_key.values()):
-                self._created(entry, destination.name)
+        """A destination has come. What cannot be subscribed to it is told in the log: it is not the sender's fault."""
+        if destination.kind is not DestinationKind.TOPIC or destination.name.startswith(RESERVED):
+            return
+        for _, definition, pattern in list(self._by_key.values()):
+            if pattern.matches(destination.name):
+                try:
+                    self._subscribe(definition, destination.name)
+                except QuireError as error:
+                    facts = {"client": definition.client_id, "subscription": definition.name}
+                    text = f"{definition.name} of {definition.client_id} does not get topic {destination.name}: {error}"
+                    event("subscription.incomplete", text, logging.ERROR, topic=destination.name, **facts)
 
-    def _created(self, entry: tuple[int, PatternDefinition, Pattern], topic: str) -> None:
-        _, definition, pattern = entry
-        if pattern.matches(topic) and not topic.startswith(RESERVED):
-            wanted = None if definition.selector is None else selector(definition.selector)
-            self._durables.create(
-                definition.client_id, self.child(definition.name, topic), self._topic(topic), selector=wanted,
-                no_local=definition.no_local,
-            )  # fmt: skip
+    def _subscribe(self, definition: PatternDefinition, topic: str) -> None:
+        wanted = None if definition.selector is None else selector(definition.selector)
+        self._durables.create(
+            definition.client_id, self.child(definition.name, topic), self._topic(topic), selector=wanted,
+            no_local=definition.no_local,
+        )  # fmt: skip
 
     def remove(self, client_id: str, name: str) -> None:
         """Remove such a subscription, with what waits for it.

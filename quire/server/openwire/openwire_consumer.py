@@ -73,8 +73,7 @@ class OpenWireConsumer:
         info = self.info
         subscription = kind(
             self._session, queue, id=self.id, number=self._table.next_number(), ack=AckMode.INDIVIDUAL,
-            prefetch=self.prefetch,
-            priority=info.priority, exclusive=info.exclusive, selector=self._selector,
+            prefetch=self.prefetch, priority=info.priority, exclusive=info.exclusive, selector=self._selector,
         )  # fmt: skip
         self._enter(subscription)
         queue.add(subscription)
@@ -133,6 +132,10 @@ class OpenWireConsumer:
     def single(self) -> Subscription | None:
         """Its subscription of the core; None if it has several."""
         return self._subscription
+
+    def when_started(self, call: Callable[[], None]) -> bool:
+        """Make a call when it is subscribed to everything; False if it is already."""
+        return False
 
     def given(self, subscription: Subscription, messages: list[Message]) -> None:
         """It is given messages."""

@@ -1,5 +1,7 @@
 """The consumers of one OpenWire connection."""
 
+from collections.abc import Callable
+
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.destination import DestinationKind
@@ -72,6 +74,11 @@ class OpenWireConsumers:
         if addresses[0].kind is DestinationKind.TOPIC:
             for subscription in consumer.subscriptions:
                 self._replay.begin(subscription)
+
+    def when_started(self, info: ConsumerInfo, call: Callable[[], None]) -> bool:
+        """Make a call when a consumer that was added is subscribed to everything; False if it is already."""
+        consumer = self.find(info.consumer_id)
+        return consumer is not None and consumer.when_started(call)
 
     def pull(self, pull: MessagePull) -> None:
         """A consumer asks for a message."""

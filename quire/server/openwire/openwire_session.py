@@ -22,6 +22,7 @@ from quire.protocols.openwire.commands import (
     ConnectionErrorCommand,
     ConnectionInfo,
     ConsumerControl,
+    ConsumerInfo,
     ExceptionResponse,
     KeepAliveInfo,
     MessageAck,
@@ -212,7 +213,9 @@ class OpenWireSession(ClientSession):
         response = handler(command)
         if type(command) in self._commands.at_once:
             if command.response_required:  # type: ignore[union-attr]
-                self.send_command(_answer(response, command))
+                answer = partial(self.send_command, _answer(response, command))
+                if not (isinstance(command, ConsumerInfo) and self.consumers.when_started(command, answer)):
+                    answer()
         elif type(command) is not KeepAliveInfo:
             self._respond(command, response)
 

@@ -1,5 +1,7 @@
 """Consumers of several destinations, as OpenWire has them: of all that match wildcards, or of a list (``A,B``)."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from quire.broker.acknowledgement import AckType
@@ -26,6 +28,8 @@ from quire.server.openwire.openwire_destinations import plain
 class OpenWireWildcard(OpenWireConsumer):
     """A consumer of all destinations that match."""
 
+    _is_awaited = False  # whether the client waits until it is subscribed to everything
+
     def _subscribe(self) -> None:
         for address in self._addresses:
             if address.scope is not Scope.COMMON:
@@ -38,13 +42,29 @@ class OpenWireWildcard(OpenWireConsumer):
             )  # fmt: skip
         self._whole = WildcardSubscription(
             self._broker.core, self._broker.destinations, self._addresses, self.prefetch, self._made,
-            self._session.report,
+            self._failed,
         )  # fmt: skip
         try:
             self._whole.start()
         except QuireError:
             self.leave("it could not be subscribed to everything")
             raise
+
+    def when_started(self, call: Callable[[], None]) -> bool:
+        """Make a call when it is subscribed to everything; False if it is already."""
+        self._is_awaited = self._whole.when_started(partial(self._started, call))
+        return self._is_awaited
+
+    def _started(self, call: Callable[[], None]) -> None:
+        self._is_awaited = False
+        call()
+
+    def _failed(self, error: QuireError) -> None:
+        """It cannot be subscribed to one of them. A client that still waits for its consumer is told so by the end."""
+        if self._is_awaited:
+            self._session.fail(error)
+        else:
+            self._session.report(error)
 
     def _made(self, destination: Destination, _: WildcardSubscription) -> ChildSubscription:
         if destination.kind is DestinationKind.QUEUE:

@@ -6,6 +6,7 @@ from quire.broker.core.subscription import Subscription
 from quire.errors import DestinationInUse
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
+from tests.unit.broker.harness import settings
 
 
 def kept(stepped: SteppedBroker, pattern: str = "prices.>", *, selector: str | None = None) -> None:
@@ -25,12 +26,20 @@ def waiting(stepped: SteppedBroker) -> dict[str, int]:
     return {durable.topic.destination.name: durable.depth for durable in stepped.broker.durables}
 
 
-def test_topics_that_are_there_and_topics_that_come_are_subscribed_to() -> None:
+def test_topics_that_come_are_subscribed_to() -> None:
     stepped = SteppedBroker()
-    stepped.broker.topic("prices.eu")
     kept(stepped)
     publish(stepped, "prices.eu", "prices.us", "prices.us", "news")
     assert waiting(stepped) == {"prices.eu": 1, "prices.us": 2}
+
+
+def test_a_topic_beyond_the_limit_of_subscriptions_is_there_and_the_log_tells(caplog: pytest.LogCaptureFixture) -> None:
+    stepped = SteppedBroker(settings(broker={"max_durable_subscriptions": 1}))
+    kept(stepped)
+    publish(stepped, "prices.eu", "prices.us")
+    assert waiting(stepped) == {"prices.eu": 1}
+    told = [record.message.partition(":")[0] for record in caplog.records]
+    assert told == ["sub of client does not get topic prices.us"]
 
 
 def test_topics_that_come_after_a_restart_are_subscribed_to() -> None:

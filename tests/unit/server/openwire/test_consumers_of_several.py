@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch
+from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch, Response
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     ActiveMQQueue,
@@ -191,3 +191,23 @@ def test_a_destination_without_a_name_is_refused(name: str) -> None:
     client = Rig().client()
     answer = client.refused(client.consumer_info(ActiveMQQueue(name)))
     assert answer == ("InvalidDestinationException", "invalid-destination")
+
+
+# They come in steps.
+
+
+def test_a_consumer_of_many_topics_is_answered_when_it_has_them_all() -> None:
+    rig = Rig()
+    for number in range(250):
+        rig.broker.topic(f"prices.{number}")
+    rig.run()
+    client = rig.client(client_id="c")
+    info = client.consumer_info(ActiveMQTopic("prices.>"), subscription_name="sub", response_required=True)
+    client.tell(info)
+    rig.turn()
+    assert (client.take(Response), len(rig.broker.durables) < 250) == ([], True)
+    rig.run()
+    assert (len(client.take(Response)), len(rig.broker.durables)) == (1, 250)
+    client.vanish()
+    rig.client().send("1", destination=ActiveMQTopic("prices.249"))
+    assert sum(durable.depth for durable in rig.broker.durables) == 1
