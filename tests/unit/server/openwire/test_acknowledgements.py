@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response
+from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response, TransactionType
 from quire.protocols.openwire.structures import ConsumerId, MessageId, ProducerId
 from quire.protocols.openwire.throwable import Throwable
 from tests.unit.broker.harness import settings
@@ -230,3 +230,22 @@ def test_the_number_in_a_dispatch_rises() -> None:
     numbers = [sequence_of(dispatch) for dispatch in dispatches]
     assert numbers == sorted(set(numbers))
     assert [id_of(dispatch).producer_sequence_id for dispatch in dispatches] == [1, 2, 3]
+
+
+# After a failover.
+
+
+def test_what_a_failed_over_client_had_before_comes_first_in_its_ranges() -> None:
+    rig, client, dispatches = given(5)
+    zero, one, two, three, _ = dispatches
+    for again in (three, one):  # its application had these before, in the order 1, 3
+        client.acks([again], AckType.DELIVERED, first_message_id=None)
+    transaction = client.begin()
+    client.acks([one, zero], transaction=transaction, count=3)  # 1, 3, and then 0
+    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, transaction))
+    assert client.errors() == []
+    client.vanish()
+    other = rig.client()
+    other.consumer()
+    assert other.messages() == ["2", "4"]
+    assert sequence_of(two) == 3
