@@ -35,6 +35,8 @@ async def _main(service: Service, standby: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.ask_stop)
+    if hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, service.reload)
     try:
         with telling_of_files():
             await service.take_store(standby=standby)
@@ -42,8 +44,6 @@ async def _main(service: Service, standby: bool) -> None:
                 return
             file = broker_file(service.settings.store.data)
             await service.start(lambda: _announce(service, file))
-            if hasattr(signal, "SIGHUP"):
-                loop.add_signal_handler(signal.SIGHUP, service.reload)
         try:
             await service.wait()
         finally:

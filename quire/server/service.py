@@ -75,10 +75,12 @@ class Service:
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.connections: dict[ClientTransport, ConnectedSession] = {}
+        self._servers: list[asyncio.Server] = []
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
         self._http = http
         self._reload = reload
+        self._reload_at_start = False  # asked while it waited for the store or started
         self._probe = probe
         self._tunes_collector = tunes_collector
         self._disks: dict[HoldCause, Disk] = {}
@@ -133,6 +135,8 @@ class Service:
         self._servers = [
             await self._serve(StompDoors(self.broker), stomp), await self._serve(OpenWireDoors(self.broker), openwire)
         ]  # fmt: skip
+        if self._reload_at_start:
+            self.reload()
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
         return await self._loop.create_server(
@@ -224,8 +228,11 @@ class Service:
         self._stopped.set()
 
     def reload(self) -> None:
-        """Read the settings again and take the policies; a file that cannot be read changes nothing."""
+        """Read the settings again, once it has started, and take the policies; an unreadable file changes nothing."""
         if self._reload is None:
+            return
+        if not self._servers:
+            self._reload_at_start = True
             return
         try:
             settings = self._reload()

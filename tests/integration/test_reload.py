@@ -1,18 +1,18 @@
 """SIGHUP makes a running broker read its policies again."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 PROGRAM = "from quire.cli.main import main; main()"
 
@@ -45,23 +45,42 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def read_until(log: IO[bytes], event: bytes) -> None:
+    """Read a broker's log up to the line of an event; the time limit of the test ends it."""
+    for line in log:
+        if event in line:
+            return
+    pytest.fail(f"the log ended without {event!r}")
+
+
 def test_policies_are_read_again_and_a_broken_file_changes_nothing(
     broker: tuple[subprocess.Popen[bytes], str, Path],
 ) -> None:
     process, api, file = broker
-    assert process.stderr is not None
-    os.set_blocking(process.stderr.fileno(), False)
-    log = b""
-
-    def says(event: bytes) -> bool:
-        nonlocal log
-        log += process.stderr.read() or b"" if process.stderr else b""
-        return event in log
-
+    log = process.stderr
+    assert log is not None
     file.write_text('[[policies]]\ndestination = "orders.>"\ngc_inactive_destinations = true\n')
     process.send_signal(signal.SIGHUP)
-    wait_for(lambda: says(b"settings.reloaded"))
+    read_until(log, b"settings.reloaded")
     file.write_text("[policy]\nno_such_key = 1\n")
     process.send_signal(signal.SIGHUP)
-    wait_for(lambda: says(b"settings.refused"))
+    read_until(log, b"settings.refused")
     assert httpx.get(f"{api}/broker").status_code == 200
+
+
+def test_a_broker_that_waits_for_the_store_reads_its_settings_again_once_it_has_started(
+    broker: tuple[subprocess.Popen[bytes], str, Path],
+) -> None:
+    owner, _, file = broker
+    flags = ["--config", str(file), "--data", str(file.parent / "data"), "--standby"]
+    flags += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    standby = subprocess.Popen([sys.executable, "-c", PROGRAM, "broker", "start", *flags], stderr=subprocess.PIPE)
+    try:
+        assert standby.stderr is not None
+        read_until(standby.stderr, b"broker.standby")
+        standby.send_signal(signal.SIGHUP)
+        owner.terminate()
+        read_until(standby.stderr, b"settings.reloaded")
+    finally:
+        standby.terminate()
+        standby.communicate(timeout=30)
