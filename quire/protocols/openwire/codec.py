@@ -10,6 +10,7 @@ from quire.protocols.openwire.commands import Command, PartialCommand, WireForma
 from quire.protocols.openwire.loose_reader import LooseReader
 from quire.protocols.openwire.loose_values import TooShort
 from quire.protocols.openwire.loose_writer import LooseWriter
+from quire.protocols.openwire.plain_frames import PlainReader
 from quire.protocols.openwire.received_objects import ReceivedObjects
 from quire.protocols.openwire.sent_objects import SentObjects
 from quire.protocols.openwire.structures import BaseCommand
@@ -36,10 +37,13 @@ class Decoder:
 
     Args:
         max_frame_size: of a frame without its size prefix, in octets; what is agreed may be less.
+        plain: whether ``PlainMessage`` and ``PlainAck`` are handed out for what is so.
     """
 
-    def __init__(self, max_frame_size: int) -> None:
+    def __init__(self, max_frame_size: int, *, plain: bool = False) -> None:
         self._max_frame_size = max_frame_size
+        self._hands_out_plain = plain
+        self._plain: PlainReader | None = None
         # What is to be decoded: ``_data`` from ``_position`` on. It grows in place if a frame is not whole.
         self._data: bytes | bytearray = b""
         self._position = 0
@@ -60,6 +64,9 @@ class Decoder:
         self._received = ReceivedObjects(format.cache_size) if format.cache_size else None
         kind = TightReader if format.tight else LooseReader
         self._reader: TightReader | LooseReader = kind(format.version, format.stack_traces, self._received)
+        self._plain = None
+        if self._hands_out_plain and isinstance(self._reader, LooseReader) and PlainReader.reads(format):
+            self._plain = PlainReader(self._reader)
 
     def receive(self, data: bytes) -> None:
         """Take what came over the connection: any number of octets."""
@@ -120,9 +127,14 @@ class Decoder:
             self._position = end
             # A frame of type 0 holds nothing.
             if frame[0]:
-                return self._read_whole(frame)
+                return (self._plain and self._plain.read(frame)) or self.read_whole(frame)
 
-    def _read_whole(self, frame: bytes) -> Command:
+    def read_whole(self, frame: bytes) -> Command:
+        """The command of a frame without its size.
+
+        Raises:
+            ProtocolViolation: it is wrong.
+        """
         command: Command
         _check_type(frame[0])
         if self._received is not None:

@@ -26,6 +26,7 @@ from quire.protocols.openwire.messages import (
     ActiveMQTextMessage,
     Message,
 )
+from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, MessageId, ProducerId
 from quire.server.openwire.openwire_destinations import destination_in, text_of
 from quire.server.openwire.property_lines import RAW, TYPES, PropertyReader, line, property_lines
@@ -73,6 +74,30 @@ def content_of(message: Message) -> bytes:
     append(b"\n")
     append(body)
     return b"".join(pieces)
+
+
+def plain_content(message: PlainMessage) -> bytes:
+    """The content of a plain message that a client sends: the same as that of ``content_of``.
+
+    Raises:
+        ProtocolViolation: its properties or its body cannot be read.
+    """
+    body = message.content or b""
+    length = b""
+    if message.is_text:
+        if message.content is None:
+            length = b"amq-msg-type:text\n"
+        elif not (body := body[4:]).isascii():
+            body = modified_utf8.decode(body).encode()
+        if b"\0" in body:
+            length = b"content-length:%d\namq-msg-type:text\n" % len(body)
+    else:
+        length = b"content-length:%d\n" % len(body)
+    return b"%b%d\ntimestamp:%d\n%b%b%b\n%b" % (
+        _id_start(message.producer_id), message.number, message.timestamp,
+        b"persistent:true\n" if message.persistent else b"", length,
+        property_lines(message.marshalled_properties) if message.marshalled_properties else b"", body,
+    )  # fmt: skip
 
 
 @lru_cache(PRODUCERS)

@@ -8,11 +8,12 @@ from quire.broker.acknowledgement import AckType, acknowledge_these
 from quire.broker.core.subscription import Subscription
 from quire.errors import InvalidArgument, ProtocolViolation, QuireError, UnknownMessage
 from quire.protocols.openwire.commands import MessageAck
+from quire.protocols.openwire.plain_frames import PlainAck
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.openwire_consumers import OpenWireConsumers
 from quire.server.openwire.openwire_transactions import OpenWireTransactions
 
-_INDIVIDUAL, _STANDARD = int(AckType.INDIVIDUAL), int(AckType.STANDARD)
+_OF_ONE = (int(AckType.STANDARD), int(AckType.INDIVIDUAL))
 
 
 class OpenWireAcknowledgements:
@@ -27,15 +28,9 @@ class OpenWireAcknowledgements:
         self._run: list[int] = []
         self._of: Subscription | None = None
 
-    def gather(self, ack: MessageAck) -> bool:
+    def gather(self, ack: PlainAck) -> bool:
         """Take an acknowledgement of one message for ``settle``; False if it is more than that."""
-        last, first = ack.last_message_id, ack.first_message_id
-        if ack.transaction_id is not None or ack.response_required or last is None:
-            return False
-        if ack.ack_type == _STANDARD:
-            if first is None or first.broker_sequence_id != last.broker_sequence_id:
-                return False
-        elif ack.ack_type != _INDIVIDUAL:
+        if ack.ack_type not in _OF_ONE:
             return False
         subscription = self._consumers.only_subscription(ack.consumer_id)
         if subscription is None:
@@ -43,7 +38,7 @@ class OpenWireAcknowledgements:
         if subscription is not self._of:
             self.settle()
             self._of = subscription
-        self._run.append(last.broker_sequence_id)
+        self._run.append(ack.sequence)
         return True
 
     def settle(self) -> None:

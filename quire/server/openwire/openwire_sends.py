@@ -10,9 +10,10 @@ from quire.broker.scheduling.timing import Timing
 from quire.errors import InvalidHeader, ProtocolViolation, TransactionTooLarge
 from quire.message import Message as Stored
 from quire.protocols.openwire.messages import Message
+from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, ProducerId
 from quire.server.openwire.client_session import ClientSession
-from quire.server.openwire.message_content import content_of
+from quire.server.openwire.message_content import content_of, plain_content
 from quire.server.openwire.openwire_destinations import addresses_of, text_of
 from quire.server.openwire.openwire_transactions import OpenWireTransactions
 
@@ -57,24 +58,29 @@ class OpenWireSends:
         self._plans: dict[ActiveMQDestination, Plan] = {}
         self._producers: dict[ProducerId, str] = {}
 
-    def send(self, message: Message, *, restricted: bool) -> bool:
+    def send(self, message: Message | PlainMessage, *, restricted: bool) -> bool:
         """Take a message; False if it has to wait for room.
 
         Args:
             restricted: whether any send may have to wait now.
         """
         broker, destination = self._broker, message.destination
-        if destination is None or message.message_id is None:
-            raise ProtocolViolation("a message needs a destination and a message id")
+        if type(message) is PlainMessage:
+            number, producer_id = message.number, message.producer_id
+        elif (id := message.message_id) is not None:  # type: ignore[union-attr]
+            number, producer_id = id.producer_sequence_id, id.producer_id or ProducerId()
+        else:
+            raise ProtocolViolation("a message needs a message id")
+        if destination is None:
+            raise ProtocolViolation("a message needs a destination")
         plan = self._plans.get(destination) or self._plan(destination)
         persistent = message.persistent and not plan.is_temporary
         if restricted and self._must_wait(plan, message, stored=persistent):
             return False
-        content = content_of(message)
+        content = plain_content(message) if isinstance(message, PlainMessage) else content_of(message)
         target = self._target(plan.text, message, content)
         priority = min(max(message.priority, 0), 9)
-        producer = self._numbered(message) if persistent and self._session.is_fault_tolerant else None
-        number = message.message_id.producer_sequence_id
+        producer = self._numbered(producer_id) if persistent and self._session.is_fault_tolerant else None
         if message.transaction_id is not None:
             transaction = self._transactions.working(message.transaction_id)
             sending = Sending(plan.text, target, message.expiration, priority, persistent, producer, number)
@@ -93,7 +99,7 @@ class OpenWireSends:
         self._plans[destination] = plan
         return plan
 
-    def _target(self, text: str, message: Message, content: bytes) -> Target:
+    def _target(self, text: str, message: Message | PlainMessage, content: bytes) -> Target:
         routing = self._broker.routing
         properties = message.marshalled_properties
         if properties and SCHEDULED in properties:
@@ -104,10 +110,8 @@ class OpenWireSends:
             target.expect_groups()
         return target
 
-    def _numbered(self, message: Message) -> str:
+    def _numbered(self, producer: ProducerId) -> str:
         """The text of the id of a producer whose repeated sends must be found."""
-        assert message.message_id is not None
-        producer = message.message_id.producer_id or ProducerId()
         known = self._producers.get(producer)
         if known is None:
             if len(self._producers) >= PLANS:
@@ -118,7 +122,7 @@ class OpenWireSends:
             self._producers[producer] = known
         return known
 
-    def _must_wait(self, plan: Plan, message: Message, *, stored: bool) -> bool:
+    def _must_wait(self, plan: Plan, message: Message | PlainMessage, *, stored: bool) -> bool:
         """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""
         core = self._broker.core
         properties = message.marshalled_properties

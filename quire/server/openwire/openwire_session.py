@@ -36,6 +36,7 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.negotiation import format_of, properties_of
+from quire.protocols.openwire.plain_frames import PlainAck, PlainMessage
 from quire.protocols.openwire.structures import BrokerId, ConnectionId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
@@ -58,7 +59,10 @@ EARLY = frozenset({
 })  # fmt: skip
 """What may come before a client is connected."""
 
-PASSES = frozenset({MessageAck, MessagePull, KeepAliveInfo, ConsumerControl})
+SENDS = (PlainMessage, Message)
+"""What is a message that a client sends."""
+
+PASSES = frozenset({MessageAck, PlainAck, MessagePull, KeepAliveInfo, ConsumerControl})
 """What may pass a send of the same connection that waits for room."""
 
 MOST_WAITING = 64
@@ -84,7 +88,7 @@ class OpenWireSession(ClientSession):
         by_id: "dict[str, OpenWireSession]",
     ) -> None:  # fmt: skip
         settings = broker.core.settings.openwire
-        self._decoder = Decoder(settings.max_frame_size)
+        self._decoder = Decoder(settings.max_frame_size, plain=True)
         super().__init__(broker, connection, self._decoder)
         self.format = format
         self.consumers = OpenWireConsumers(broker, self)
@@ -126,14 +130,14 @@ class OpenWireSession(ClientSession):
         self._is_restricted = core.is_restricted
         try:
             for index, command in enumerate(pieces):
-                if type(command) is MessageAck and acknowledgements.gather(command):
+                if type(command) is PlainAck and acknowledgements.gather(command):
                     continue
                 if not self._take(command):
                     self._wait(pieces[index:])
                     break
                 if self.is_closed:
                     break
-                if not isinstance(command, Message) and core.clock.monotonic() > end and index + 1 < len(pieces):
+                if not isinstance(command, SENDS) and core.clock.monotonic() > end and index + 1 < len(pieces):
                     self._put_off(pieces[index + 1 :])
                     break
             acknowledgements.settle()
@@ -184,7 +188,9 @@ class OpenWireSession(ClientSession):
         try:
             if self.client_id is None:
                 self._check_early(command)
-            if isinstance(command, Message):
+            if type(command) is PlainAck:
+                command = self._decoder.read_whole(command.frame)
+            if isinstance(command, SENDS):
                 if not self._sends.send(command, restricted=self._is_restricted):
                     return False
                 self._sent(command)
@@ -225,7 +231,7 @@ class OpenWireSession(ClientSession):
             receipts, self._receipts = self._receipts, []
             self._core.confirm(self, receipts)
 
-    def _sent(self, message: Message) -> None:
+    def _sent(self, message: Message | PlainMessage) -> None:
         """A message was taken: the producer hears of it when it is durable."""
         if message.response_required:
             self._receipts.append(_RESPONSE.pack(_RESPONSE_SIZE, Response.TYPE, 0, False, message.command_id))
