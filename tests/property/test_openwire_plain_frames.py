@@ -3,11 +3,12 @@
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import QuireError
-from quire.protocols.openwire.codec import Decoder
+from quire.protocols.openwire.codec import LARGE, Decoder
 from quire.protocols.openwire.commands import Command, MessageAck
 from quire.protocols.openwire.loose_reader import LooseReader
 from quire.protocols.openwire.loose_writer import LooseWriter
@@ -26,6 +27,7 @@ from quire.protocols.openwire.structures import (
     XATransactionId,
 )
 from quire.protocols.openwire.wire_fields import Structure
+from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.openwire.message_content import content_of, plain_content
 
 WRITER = LooseWriter(12, False, None)
@@ -152,6 +154,9 @@ def test_what_is_read_is_what_the_reader_of_all_frames_reads(commands: list[Comm
     for command in commands * 2:  # what is remembered is used the second time
         frame = WRITER.write(command)
         assert agrees(plain.read(frame), frame)
+        large = plain.read_large(memoryview(bytearray(frame)))
+        assert (large is None) == (not isinstance(plain.read(frame), PlainMessage))
+        assert agrees(large, frame)
 
 
 @given(st.lists(messages() | acks(), min_size=1, max_size=2), st.data())
@@ -180,6 +185,23 @@ def test_what_clients_send_most_is_plain() -> None:
     individual = MessageAck(destination=ActiveMQQueue("q"), consumer_id=consumer, ack_type=4, last_message_id=id)
     kinds = [type(reader().read(WRITER.write(command))) for command in (text, ack, individual)]
     assert kinds == [PlainMessage, PlainAck, PlainAck]
+
+
+@pytest.mark.parametrize("kind", [ActiveMQTextMessage, ActiveMQBytesMessage])
+def test_a_large_message_in_pieces_is_plain_and_what_follows_is_read(kind: type[Message]) -> None:
+    producer = ProducerId("ID:host-1", 1, 1)
+    message = kind(producer_id=producer, destination=ActiveMQQueue("q"), message_id=MessageId(producer, 7))
+    message.content = struct.pack(">i", LARGE) + bytes(LARGE)
+    frames = [WRITER.write(message), WRITER.write(MessageAck())]
+    data = b"".join([len(frame).to_bytes(4, "big") + frame for frame in frames])
+    decoder = Decoder(1 << 30, plain=True)
+    decoder.use(WireFormat())
+    found: list[Command] = []
+    for at in range(0, len(data), 200_000):
+        decoder.receive(data[at : at + 200_000])
+        found += decoder.next_commands()
+    assert [type(each) for each in found] == [PlainMessage, MessageAck]
+    assert agrees(found[0], frames[0])
 
 
 def test_what_is_remembered_is_bounded() -> None:

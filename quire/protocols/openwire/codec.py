@@ -22,6 +22,9 @@ from quire.protocols.openwire.wire_format import FIRST, WireFormat
 BATCH = 64
 """How many commands are decoded at once, at the most."""
 
+LARGE = 1 << 20
+"""The body of a plain message in a frame with more octets than this is not copied."""
+
 _SIZE = struct.Struct(">i")
 _COMMANDS = frozenset(
     type_id for type_id, kind in TYPES.items() if issubclass(kind, BaseCommand | WireFormatInfo | PartialCommand)
@@ -123,11 +126,19 @@ class Decoder:
             end = start + size
             if len(data) < end:
                 return None
+            if size > LARGE and isinstance(data, bytearray) and data[start]:
+                return self._next_large(data, start, end)
             frame = data[start:end] if isinstance(data, bytes) else bytes(memoryview(data)[start:end])
             self._position = end
             # A frame of type 0 holds nothing.
             if frame[0]:
                 return (self._plain and self._plain.read(frame)) or self.read_whole(frame)
+
+    def _next_large(self, data: bytearray, start: int, end: int) -> Command:
+        """A frame that gathered in a buffer; the buffer is the frame's from now on, so that the body is not copied."""
+        self._data, self._position = bytes(memoryview(data)[end:]), 0
+        frame = memoryview(data)[start:end]
+        return (self._plain and self._plain.read_large(frame)) or self.read_whole(bytes(frame))
 
     def read_whole(self, frame: bytes) -> Command:
         """The command of a frame without its size.

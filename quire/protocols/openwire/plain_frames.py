@@ -45,6 +45,7 @@ _SEQUENCE = Struct(">q")
 # Behind the properties: all is null, false or 0.
 _END = bytes(37)
 _INDIVIDUAL = 4
+_LONGEST_HEAD = 4096  # what stands before the body of a large message
 _new = object.__new__
 _ACK_END = 5  # the count of messages, and no cause
 
@@ -71,7 +72,7 @@ class PlainMessage(BaseCommand):
     expiration: int
     priority: int
     timestamp: int
-    content: bytes | None
+    content: bytes | memoryview | None
     marshalled_properties: bytes | None
 
 
@@ -114,12 +115,21 @@ class PlainReader:
         kind = frame[0]
         try:
             if kind in (_TEXT, _BYTES):
-                return self._message(frame)
+                return self._message(frame, frame)
             return self._ack(frame) if kind == _ACK else None
         except (IndexError, struct.error, QuireError):  # the reader of all frames says what is wrong
             return None
 
-    def _message(self, frame: bytes) -> PlainMessage | None:
+    def read_large(self, frame: memoryview) -> PlainMessage | None:
+        """What a frame is whose body is not copied, and so stays a view of it; None if it is no plain message."""
+        if frame[0] not in (_TEXT, _BYTES):
+            return None
+        try:
+            return self._message(bytes(frame[:_LONGEST_HEAD]), frame)
+        except (IndexError, struct.error, QuireError):
+            return None
+
+    def _message(self, frame: bytes, whole: bytes | memoryview) -> PlainMessage | None:
         end = _START + 21 + (frame[9] << 8 | frame[10])  # the producer
         if frame[end : end + 3 : 2] != b"\x01\x01":
             return None
@@ -148,11 +158,12 @@ class PlainReader:
         if (broker_number, nulls, reply) != _NOTHING or type != reply:
             return None
         message = _new(PlainMessage)
-        message.content, at = _data(frame, at) if has_body else (None, at)
-        has_properties = frame[at]
-        message.marshalled_properties, at = _data(frame, at + 1) if has_properties else (None, at + 1)
-        if frame[at:] != _END:
+        message.content, at = _data(whole, at) if has_body else (None, at)
+        has_properties = whole[at]
+        properties, at = _data(whole, at + 1) if has_properties else (None, at + 1)
+        if whole[at:] != _END:
             return None
+        message.marshalled_properties = None if properties is None else bytes(properties)
         message.is_text = frame[0] == _TEXT
         message.command_id, message.response_required = _COMMAND.unpack_from(frame)
         message.producer_id, message.destination, message.transaction_id = producer, destination, transaction
@@ -234,7 +245,7 @@ class PlainReader:
         return found
 
 
-def _data(frame: bytes, at: int) -> tuple[bytes, int]:
+def _data(frame: bytes | memoryview, at: int) -> tuple[bytes | memoryview, int]:
     """Octets with their size before them, and the position behind them."""
     size = frame[at] << 24 | frame[at + 1] << 16 | frame[at + 2] << 8 | frame[at + 3]
     at += 4

@@ -87,17 +87,17 @@ def plain_content(message: PlainMessage) -> bytes:
     if message.is_text:
         if message.content is None:
             length = b"amq-msg-type:text\n"
-        elif not (body := body[4:]).isascii():
+        elif not (body := bytes(body[4:])).isascii():
             body = modified_utf8.decode(body).encode()
         if b"\0" in body:
             length = b"content-length:%d\namq-msg-type:text\n" % len(body)
     else:
         length = b"content-length:%d\n" % len(body)
-    return b"%b%d\ntimestamp:%d\n%b%b%b\n%b" % (
-        _id_start(message.producer_id), message.number, message.timestamp,
+    return b"".join((
+        _id_start(message.producer_id), b"%d\ntimestamp:%d\n" % (message.number, message.timestamp),
         b"persistent:true\n" if message.persistent else b"", length,
-        property_lines(message.marshalled_properties) if message.marshalled_properties else b"", body,
-    )  # fmt: skip
+        property_lines(message.marshalled_properties) if message.marshalled_properties else b"", b"\n", body,
+    ))  # fmt: skip
 
 
 @lru_cache(PRODUCERS)

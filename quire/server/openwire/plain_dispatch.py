@@ -20,6 +20,9 @@ from quire.server.openwire.property_lines import RESERVED, TYPES, property_types
 SINCE = 10
 """The first version of OpenWire in which a dispatch looks like this."""
 
+LARGE = 1 << 20
+"""A message with more bytes than this is large."""
+
 KNOWN = 4096
 """How many producers and types of properties are remembered."""
 
@@ -61,28 +64,29 @@ class PlainDispatch:
         found = _HEAD.match(content)
         if found is None:
             return None
-        start, number, stamp, length, types = found.groups()
-        producer, at = _producer(start), found.end()
+        id_start, number, stamp, length, types = found.groups()
+        producer, at = _producer(id_start), found.end()
         end = content.index(b"\n\n", at - 1)
         properties = _properties(types or b"", content[at:end]) if end > at else b"\0"
         if producer is None or properties is None:
             return None
-        body = content[end + 2 :]
-        if length is not None:
-            if not body:
+        # The body of a large message is copied once, into the frame.
+        body = content[end + 2 :] if len(content) <= LARGE else memoryview(content)[end + 2 :]
+        start, size = self._bytes_start, b""
+        if length is None:
+            if not content.isascii() or content.find(b"\0", end) >= 0:
                 return None
-            kind = self._bytes_start
-        elif body.isascii() and b"\0" not in body:
-            kind, body = self._text_start, _SIZE.pack(len(body)) + body
-        else:
+            start, size = self._text_start, _SIZE.pack(len(body))
+        elif not body:
             return None
         count = max(message.deliveries, 1) if message.redelivered else 0
         parameters = _PARAMETERS.pack(
             int(number), message.sequence, message.persistent, message.expiration, message.priority, int(stamp), True,
-            len(body),
+            len(size) + len(body),
         )  # fmt: skip
         pieces = (
-            kind, producer, self._destination, producer, parameters, body, properties, _END.pack(count, is_first, count)
+            start, producer, self._destination, producer, parameters, size, body, properties,
+            _END.pack(count, is_first, count),
         )  # fmt: skip
         return b"".join((_SIZE.pack(sum(map(len, pieces))), *pieces))
 
