@@ -37,6 +37,9 @@ class Registry(Protocol):
     def note(self, branch: "XaBranch", state: XaState) -> None:
         """A branch comes into another state with the open commit."""
 
+    def release(self, branch: "XaBranch") -> None:
+        """A branch is prepared: it is its session's no more."""
+
     def remove(self, branch: "XaBranch") -> None:
         """A branch is over."""
 
@@ -123,6 +126,7 @@ class XaBranch:
             self._registry.remove(self)
             return False
         self._prepared = PreparedTransaction.prepare(self._services, self._registry.key(self.xid), transaction)
+        self._registry.release(self)
         self._transaction = self.session = None
         self._change(XaState.PREPARED)
         return True

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from quire.broker.core.commit import Commit
 from quire.broker.core.subscription import Session
 from quire.broker.transactions.prepared_transaction import PreparedTransaction
-from quire.broker.transactions.transaction_services import TransactionServices
+from quire.broker.transactions.transaction_services import TransactionServices, check_room
 from quire.broker.transactions.xa_branch import XaBranch, XaState
 from quire.broker.transactions.xid import Xid
 from quire.errors import InvalidArgument, StoreCorrupt, UnknownXid
@@ -68,6 +68,7 @@ class XaRegistry:
         self._services = services
         core = self._core = services.core
         self._branches: dict[Xid, XaBranch] = {}
+        self._unprepared: dict[Session, set[XaBranch]] = {}
         self._open = XaPart(self)
         with core.store.snapshot() as reader:
             for key, value in walk_marks(reader, PREFIX, step=1):
@@ -90,13 +91,27 @@ class XaRegistry:
 
         Args:
             session: who works in it. If that goes before it is prepared, it is rolled back.
+
+        Raises:
+            LimitExceeded: the session has too many branches that are not prepared.
+            WrongTransactionState: it is prepared, or another session works in it.
         """
         branch = self._branches.get(xid)
+        if branch is None or branch.session is not session:
+            check_room(len(self._unprepared.get(session, ())))
         if branch is None:
             branch = self._branches[xid] = XaBranch(self._services, self, xid, session)
         else:
+            last = branch.session
             branch.resume(session)
+            self._forget(branch, last)
+        self._unprepared.setdefault(session, set()).add(branch)
         return branch
+
+    def _forget(self, branch: XaBranch, session: Session | None) -> None:
+        """A branch is no unprepared one of a session any more."""
+        if session is not None and session in self._unprepared:
+            self._unprepared[session].discard(branch)
 
     def branch(self, xid: Xid) -> XaBranch:
         """The branch of a name.
@@ -115,9 +130,8 @@ class XaRegistry:
 
     def lost(self, session: Session) -> None:
         """A session is gone. Its branches that are not prepared are rolled back; its consumers go after this."""
-        for branch in list(self._branches.values()):
-            if branch.session is session:
-                branch.abandon()
+        for branch in self._unprepared.pop(session, ()):
+            branch.abandon()
 
     # An operator.
 
@@ -163,8 +177,13 @@ class XaRegistry:
         self._core.list_part(self._open)
         self._core.hurry()
 
+    def release(self, branch: XaBranch) -> None:
+        """A branch is prepared: it is its session's no more."""
+        self._forget(branch, branch.session)
+
     def remove(self, branch: XaBranch) -> None:
         """A branch is over."""
+        self.release(branch)
         self._branches.pop(branch.xid, None)
 
     # Commits.

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from quire.broker.broker import Broker
 from quire.broker.transactions.transaction import Transaction
+from quire.broker.transactions.transaction_services import check_room
 from quire.broker.transactions.xid import Xid
-from quire.errors import LimitExceeded, ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction
+from quire.errors import ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
     IntegerResponse,
@@ -15,9 +16,6 @@ from quire.protocols.openwire.commands import (
 from quire.protocols.openwire.structures import LocalTransactionId, TransactionId, XATransactionId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.client_session import ClientSession
-
-MAX_TRANSACTIONS = 1000
-"""How many local transactions a connection may have open."""
 
 PREPARED, READ_ONLY = 0, 3
 """What answers a prepare (XA, section 4.3: XA_OK, XA_RDONLY)."""
@@ -122,8 +120,7 @@ class OpenWireTransactions:
     def _begin(self, id: LocalTransactionId) -> None:
         if id in self._local:  # a failover client repeats it
             return
-        if len(self._local) >= MAX_TRANSACTIONS:
-            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
+        check_room(len(self._local))
         self._local[id] = _Open(self._broker.begin_transaction())
 
     def _commit(self, id: LocalTransactionId) -> None:

@@ -3,12 +3,10 @@
 from quire.broker.broker import Broker
 from quire.broker.transactions.rolled_back import RolledBack
 from quire.broker.transactions.transaction import Transaction
-from quire.errors import LimitExceeded, UnknownTransaction
+from quire.broker.transactions.transaction_services import check_room
+from quire.errors import UnknownTransaction
 from quire.protocols.stomp.frames import Head
 from quire.server.stomp.client_session import ClientSession
-
-MAX_TRANSACTIONS = 1000
-"""How many transactions a connection may have open."""
 
 
 class StompTransactions:
@@ -35,8 +33,7 @@ class StompTransactions:
     def begin(self, head: Head) -> None:
         """A BEGIN frame."""
         name = head.headers["transaction"]
-        if len(self._open) >= MAX_TRANSACTIONS:
-            raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
+        check_room(len(self._open))
         if name in self._open:
             raise UnknownTransaction(f"there is a transaction {name[:60]!r} already", transaction=name[:60])
         self._open[name] = self._broker.begin_transaction()

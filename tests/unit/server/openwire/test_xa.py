@@ -251,3 +251,38 @@ def test_a_late_send_in_a_prepared_branch_is_refused_and_its_commit_stands() -> 
     assert client.errors() == ["wrong-transaction-state"]
     client.done(client.step(TWO, XID))
     assert rig.depth() == 1
+
+
+def test_a_connection_has_a_limited_number_of_branches_that_are_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.transactions.transaction_services.MAX_TRANSACTIONS", 2)
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    first, second, third = (XATransactionId(4660, b"global", b"%d" % number) for number in range(3))
+    client.done(client.step(BEGIN, first))
+    client.done(client.step(BEGIN, second))
+    refused = client.ask(client.step(BEGIN, third))
+    assert isinstance(refused, ExceptionResponse)
+    assert refused.exception is not None
+    assert (refused.exception.message or "").startswith("limit-exceeded: 2 transactions are open")
+    other.done(other.step(BEGIN, third))  # each connection has its own
+    client.tell(client.message("1", transaction_id=first))
+    client.done(client.step(PREPARE, first))  # a prepared one does not count
+    client.done(client.step(BEGIN, XATransactionId(4660, b"global", b"4")))
+    client.done(client.step(ROLLBACK, second))  # neither does one that is over
+    client.done(client.step(BEGIN, XATransactionId(4660, b"global", b"5")))
+
+
+def test_a_branch_that_another_connection_goes_on_with_counts_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.broker.transactions.transaction_services.MAX_TRANSACTIONS", 1)
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    begun(client, "1")
+    client.done(client.step(END, XID))
+    other.done(other.step(BEGIN, XID))
+    own = XATransactionId(4660, b"global", b"own")
+    client.done(client.step(BEGIN, own))
+    assert xa_error(other, BEGIN, XATransactionId(4660, b"global", b"more")) == "-3"
+    client.vanish()
+    rig.run()
+    other.done(other.step(ONE, XID))
+    assert rig.depth() == 1
