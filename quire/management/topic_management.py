@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from quire.broker.routing.client_ids import check_client_id
 from quire.destination import DestinationKind
 from quire.errors import DestinationExists, DestinationInUse
 from quire.management.management import ALL, BrowsePage, Management, dismiss_consumers, listed
@@ -59,6 +60,7 @@ class TopicManagement:
         retroactive: bool = False,
     ) -> DurableStatus:  # fmt: skip
         """Make a durable subscription, as its first consumer does."""
+        check_client_id(client_id)
         if self._broker.durables.find(client_id, name) is not None:
             text = f"the client {client_id!r} already has a durable subscription {name!r}"
             raise DestinationExists(text, client=client_id, name=name)

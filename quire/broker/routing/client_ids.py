@@ -19,8 +19,7 @@ class ClientIds:
 
     def claim(self, client_id: str, session: Session) -> None:
         """A connection takes a client id."""
-        if not 0 < len(client_id) <= MAX_CLIENT_ID:
-            raise InvalidHeader(f"client-id needs 1 to {MAX_CLIENT_ID} characters", header="client-id")
+        check_client_id(client_id)
         other = self._sessions.setdefault(client_id, session)
         if other is not session:
             raise InvalidHeader(
@@ -33,3 +32,13 @@ class ClientIds:
         """A connection gives its client id back; if it never had it, nothing changes."""
         if self._sessions.get(client_id) is session:
             del self._sessions[client_id]
+
+
+def check_client_id(client_id: str) -> None:
+    """See that a client id has a length that is allowed.
+
+    Raises:
+        InvalidHeader: it has not.
+    """
+    if not 0 < len(client_id) <= MAX_CLIENT_ID:
+        raise InvalidHeader(f"client-id needs 1 to {MAX_CLIENT_ID} characters", header="client-id")

@@ -11,7 +11,7 @@ import msgspec
 
 from quire.broker.core.core import Core
 from quire.broker.topics.durable_subscription import DurableSubscription
-from quire.broker.topics.durables import Durables
+from quire.broker.topics.durables import Durables, check_name
 from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
@@ -66,6 +66,7 @@ class DurablePatterns:
         self._watch = watch
         self._by_key: dict[tuple[str, str], tuple[int, PatternDefinition, Pattern]] = {}
         self._next_number = 1
+        core.limits.count_subscriptions(lambda: len(self._by_key))
 
     def load(self) -> None:
         """Take what the store has; the topics and their durable subscriptions are there already."""
@@ -90,6 +91,8 @@ class DurablePatterns:
 
         Raises:
             DestinationInUse: it has a consumer.
+            InvalidArgument: a new one's name is too long.
+            TooManySubscriptions: a new one is one too many.
         """
         definition = PatternDefinition(client_id, name, pattern, selector, no_local)
         known = self._by_key.get((client_id, name))
@@ -99,6 +102,9 @@ class DurablePatterns:
             self.remove(client_id, name)
         elif self._durables.find(client_id, name) is not None:
             self._durables.remove(client_id, name)
+        else:
+            check_name(name)
+            self._core.limits.check_subscriptions()
         self._core.set_mark(f"{MARKS}{self._next_number}", msgspec.msgpack.encode(definition))
         self._enter(self._next_number, definition)
         self._next_number += 1

@@ -13,7 +13,8 @@ from quire.broker.topics.durable_removal import DurableRemoval
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic import Topic
 from quire.cursors.ack_set import AckSet
-from quire.errors import DestinationInUse, UnknownSubscription
+from quire.destination import MAX_NAME
+from quire.errors import DestinationInUse, InvalidArgument, UnknownSubscription
 from quire.logs import event
 from quire.scheduler import Timer
 from quire.selectors import Selector
@@ -98,6 +99,7 @@ class Durables:
             retroactive: whether a new one begins with what the topic keeps.
 
         Raises:
+            InvalidArgument: a new one's name is too long.
             StoreError: what the topic keeps cannot be read. Nothing is done.
         """
         known = self.find(client_id, name)
@@ -108,6 +110,7 @@ class Durables:
             if known.topic is topic and (definition.selector, definition.no_local) == (text, no_local):
                 return known
         else:
+            check_name(name.removesuffix(f":{topic.destination.name}"))  # a pattern's subscription ends like that
             self._core.limits.check_subscriptions()
         wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to)
         if retroactive or topic.policy.always_retroactive:
@@ -207,6 +210,17 @@ class Durables:
             text = f"durable subscription {name} of {client} was offline for {seconds:g} s: removed with its messages"
             event("subscription.expired", text, logging.WARNING, messages=durable.depth, **facts)
             self.drop(durable)
+
+
+def check_name(name: str) -> None:
+    """See that a client's name for a durable subscription is not longer than a destination's may be.
+
+    Raises:
+        InvalidArgument: it is.
+    """
+    if len(name.encode()) > MAX_NAME:
+        text = f"{name[:60]!r} is too long for the name of a durable subscription: up to {MAX_NAME} bytes"
+        raise InvalidArgument(text, argument="name", limit=MAX_NAME)
 
 
 def _with_kept(definition: Definition, topic: Topic) -> Definition:

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.core.subscription import Subscription
-from quire.errors import DestinationInUse
+from quire.errors import DestinationInUse, InvalidArgument, TooManySubscriptions
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import settings
@@ -34,7 +34,7 @@ def test_topics_that_come_are_subscribed_to() -> None:
 
 
 def test_a_topic_beyond_the_limit_of_subscriptions_is_there_and_the_log_tells(caplog: pytest.LogCaptureFixture) -> None:
-    stepped = SteppedBroker(settings(broker={"max_durable_subscriptions": 1}))
+    stepped = SteppedBroker(settings(broker={"max_durable_subscriptions": 2}))
     kept(stepped)
     publish(stepped, "prices.eu", "prices.us")
     assert waiting(stepped) == {"prices.eu": 1}
@@ -91,3 +91,21 @@ def test_advisories_are_not_kept() -> None:
     kept(stepped, ">")
     publish(stepped, "ActiveMQ.Advisory.Queue", "prices.eu")
     assert waiting(stepped) == {"prices.eu": 1}
+
+
+def test_patterns_count_against_the_limit_of_subscriptions() -> None:
+    stepped = SteppedBroker(settings(broker={"max_durable_subscriptions": 1}))
+    kept(stepped)
+    kept(stepped, "news.*")  # in place of the first
+    with pytest.raises(TooManySubscriptions):
+        stepped.broker.durable_patterns.keep("client", "other", "news.*", selector=None, no_local=False)
+    assert not stepped.broker.durable_patterns.is_there("client", "other")
+
+
+def test_its_name_is_as_long_as_a_destinations_may_be() -> None:
+    stepped = SteppedBroker()
+    stepped.broker.durable_patterns.keep("client", "s" * 500, ">", selector=None, no_local=False)
+    publish(stepped, "t" * 500)
+    assert waiting(stepped) == {"t" * 500: 1}
+    with pytest.raises(InvalidArgument):
+        stepped.broker.durable_patterns.keep("client", "s" * 501, ">", selector=None, no_local=False)

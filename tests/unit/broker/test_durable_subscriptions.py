@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.core.subscription import AckMode
-from quire.errors import BrokerStopping, DestinationInUse
+from quire.errors import BrokerStopping, DestinationInUse, InvalidArgument
 from quire.selectors import selector
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -268,3 +268,12 @@ def test_auto_acknowledgement_finishes_on_delivery() -> None:
     publish(stepped, "1", "2")
     assert receiver.bodies() == [b"1", b"2"]
     assert (durable(stepped).depth, records(stepped)) == (0, 0)
+
+
+def test_its_name_is_as_long_as_a_destinations_may_be() -> None:
+    stepped = SteppedBroker()
+    offline(stepped, "\u20ac" * 166)  # 498 bytes
+    with pytest.raises(InvalidArgument) as caught:
+        Recipient(stepped).subscribe_durably("\u20ac" * 167)
+    assert caught.value.data["limit"] == 500
+    assert len(stepped.broker.durables) == 1

@@ -3,7 +3,14 @@
 import pytest
 
 from quire.destination import DestinationKind
-from quire.errors import DestinationExists, DestinationInUse, StoreFull, UnknownDestination, UnknownSubscription
+from quire.errors import (
+    DestinationExists,
+    DestinationInUse,
+    InvalidHeader,
+    StoreFull,
+    UnknownDestination,
+    UnknownSubscription,
+)
 from quire.management.management import Management
 from quire.management.topic_management import TopicManagement
 from quire.testing.stepped import SteppedBroker, SteppedClient
@@ -128,6 +135,12 @@ def test_names_that_are_not_there_are_errors() -> None:
         management.create("t")
     with pytest.raises(DestinationExists):
         management.create_durable("c", "d", "other")
+
+
+@pytest.mark.parametrize("client_id", ["", "c" * 201])
+def test_a_durable_subscription_belongs_to_a_client_id_that_a_client_can_have(client_id: str) -> None:
+    with pytest.raises(InvalidHeader):
+        topics(published(0)).create_durable(client_id, "d", "t")
 
 
 def test_retroactive_subscription_begins_with_what_the_topic_keeps() -> None:

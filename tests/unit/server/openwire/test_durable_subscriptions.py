@@ -158,3 +158,16 @@ def test_a_durable_consumer_begins_without_a_prefetch_after_a_failover() -> None
     client.tell(ConsumerControl(consumer_id=consumer, prefetch=10))
     rig.run()
     assert client.messages() == ["1"]
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    client = Rig().client(client_id="c")
+    for topic in (T, ActiveMQTopic("t.>")):
+        assert client.refused(client.consumer_info(topic, subscription_name="s" * 501))[1] == "invalid-argument"
+        client.consumer(topic, subscription_name="s" * 500)
+        client.remove(client.session_id)
+
+
+def test_a_client_id_that_is_too_long_is_refused() -> None:
+    client = Rig().negotiated()
+    assert client.refused(client.connection_info("c" * 201))[0] == "InvalidClientIDException"
