@@ -6,8 +6,10 @@ A record of the topic's lane goes when everybody is done with it.
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
+from weakref import ref
 
 from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.subscription import Session
 from quire.broker.dead_letter import send_dead_letters
 from quire.broker.queues.damage_report import DamageReport
 from quire.broker.queues.dispatch_handlers import DispatchHandlers
@@ -63,6 +65,7 @@ class DurableSubscription(LaneSubscription):
         finished: AckSet,
     ) -> None:
         self.registry = registry
+        self._own: Callable[[], Session | None] = lambda: None
         self.topic = topic
         self.number = number
         self._progress = DurableProgress(topic, number, definition, progress, topic.core.clock.now_ms())
@@ -121,8 +124,8 @@ class DurableSubscription(LaneSubscription):
         self.bytes += sum([message.size for message in stored])
         wanted = stored
         if self.no_local or self.looks_early:
-            own = [s.session for s in self.subscriptions]
-            wanted = [m for m in stored if senders.get(m.sequence) not in own and self._wants(m)]
+            own = self._own() if self.no_local else None
+            wanted = [m for m in stored if (own is None or senders.get(m.sequence) is not own) and self._wants(m)]
         self._come(stored, wanted)
 
     def skip(self, first: int, last: int) -> None:
@@ -156,7 +159,9 @@ class DurableSubscription(LaneSubscription):
         self.commits.list()
 
     def _note_consumer(self) -> None:
-        """Its consumer came, or has gone: how long it has none is known."""
+        """Its consumer came, or has gone: how long it has none is known, and which connection had it last."""
+        for subscription in self.subscriptions:
+            self._own = ref(subscription.session)
         self._progress.offline_since = 0 if self.subscriptions else self.core.clock.now_ms()
         self.commits.list()
         self.registry.watch(self)

@@ -161,6 +161,27 @@ def test_no_local_finishes_what_its_own_session_sends() -> None:
     assert (durable(stepped).depth, records(stepped)) == (1, 1)
 
 
+def test_no_local_means_the_last_session_while_the_consumer_is_away() -> None:
+    stepped = SteppedBroker()
+    receiver, other = Recipient(stepped), Recipient(stepped, "other")
+    leave(receiver.subscribe_durably(no_local=True))
+    stepped.run()
+    publish(stepped, "own", sender=receiver)
+    publish(stepped, "others", sender=other)
+    assert (durable(stepped).depth, records(stepped)) == (1, 1)
+    other.subscribe_durably(no_local=True)  # a connection with the same client id: what it has sent is not its own
+    assert other.bodies() == [b"others"]
+
+
+def test_a_selector_leaves_in_what_its_own_session_sends() -> None:
+    stepped = SteppedBroker()
+    Recipient(stepped, "other").subscribe_durably("other", no_local=True)
+    receiver = Recipient(stepped)
+    receiver.subscribe_durably(wanted="a = 1")
+    publish(stepped, "own", sender=receiver, a="1")
+    assert receiver.bodies() == [b"own"]
+
+
 def test_what_is_rejected_comes_back_counted_over_a_restart() -> None:
     stepped = SteppedBroker(settings(policy={"maximum_redeliveries": 2}))
     receiver = Recipient(stepped)
