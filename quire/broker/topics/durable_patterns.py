@@ -2,10 +2,14 @@
 
 The client's consumer makes those of the topics that are there, in steps. The pattern is a mark of its own: topics that
 come later, while the client is away or after a restart, are subscribed to before their first message.
+
+A pattern is removed at once, its durable subscriptions in steps. Its mark says so until they are gone, so a crash on the way
+leaves none of them behind.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -23,6 +27,9 @@ from quire.store.marks import walk_marks
 MARKS = "sub/p/"
 """What the keys of the marks begin with that have the patterns."""
 
+STEP = 50
+"""How many durable subscriptions of a removed pattern one step removes."""
+
 RESERVED = "ActiveMQ.Advisory."
 """How the names of topics begin that no pattern of a durable subscription means: what they tell is of the moment."""
 
@@ -36,6 +43,8 @@ class PatternDefinition(msgspec.Struct, array_like=True, frozen=True):
         pattern: which topics it is to.
         selector: which messages it wants; None for all.
         no_local: whether it does not want what its own connection sends.
+        removed_before: of one that is being removed the number of the first durable subscription that is not its own;
+            0 while it is there.
     """
 
     client_id: str
@@ -43,6 +52,7 @@ class PatternDefinition(msgspec.Struct, array_like=True, frozen=True):
     pattern: str
     selector: str | None
     no_local: bool
+    removed_before: int = 0
 
 
 class DurablePatterns:
@@ -75,7 +85,10 @@ class DurablePatterns:
                 number = int(key.removeprefix(MARKS))
                 self._next_number = max(self._next_number, number + 1)
                 definition = msgspec.msgpack.decode(value, type=PatternDefinition)
-                self._enter(number, definition)
+                if definition.removed_before:
+                    self._remove_children(number, self._children(definition, definition.removed_before))
+                else:
+                    self._enter(number, definition)
 
     def _enter(self, number: int, definition: PatternDefinition) -> None:
         key = (definition.client_id, definition.name)
@@ -140,19 +153,36 @@ class DurablePatterns:
             DestinationInUse: it has a consumer.
         """
         number, definition, _ = self._by_key[client_id, name]
-        children = list(self._children(definition))
+        next_number = self._durables.next_number
+        children = self._children(definition, next_number)
         for durable in children:
-            self._durables.check_free(durable)
-        for durable in children:
-            self._durables.drop(durable)
+            if durable.subscriptions:
+                self._durables.check_free(durable)
         del self._by_key[client_id, name]
         if not self._by_key:
             self._watch(self, None)
-        self._core.set_mark(f"{MARKS}{number}", None)
+        removed = msgspec.structs.replace(definition, removed_before=next_number)
+        self._core.set_mark(f"{MARKS}{number}", msgspec.msgpack.encode(removed))
+        self._remove_children(number, children)
 
-    def _children(self, definition: PatternDefinition) -> Iterator[DurableSubscription]:
+    def _children(self, definition: PatternDefinition, before: int) -> list[DurableSubscription]:
+        """The durable subscriptions of a pattern whose numbers are below one."""
         start = f"{definition.name}:"
-        for durable in self._durables:
-            client, name = durable.key
-            if client == definition.client_id and name == start + durable.topic.destination.name:
-                yield durable
+        named = self._durables.named(definition.client_id, start)
+        return [d for d in named if d.number < before and d.definition.name == start + d.definition.topic]
+
+    def _remove_children(self, number: int, children: list[DurableSubscription]) -> None:
+        """Remove the durable subscriptions of a pattern in steps, and its mark at last."""
+        for durable in children:
+            durable.is_leaving = True
+        step = partial(self._remove_some, number, children)
+        self._core.steps.add(step, "the removal of a durable subscription to a pattern")
+
+    def _remove_some(self, number: int, children: list[DurableSubscription]) -> bool:
+        for durable in children[-STEP:]:
+            if not durable.is_deleted:  # its topic was deleted, or its consumer came back for something else
+                self._durables.drop(durable)
+        del children[-STEP:]
+        if not children:
+            self._core.set_mark(f"{MARKS}{number}", None)
+        return bool(children)

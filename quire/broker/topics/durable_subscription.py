@@ -53,7 +53,12 @@ class DurableSubscription(LaneSubscription):
     Args:
         definition: what it is. Its first commit fills in how many records the topic has had, if that is not known.
         progress: how far it has come; None if it is new.
+
+    Attributes:
+        is_leaving: whether it is removed in one of the next steps, with the pattern that it belongs to.
     """
+
+    is_leaving = False
 
     def __init__(
         self,

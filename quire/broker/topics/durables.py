@@ -66,9 +66,19 @@ class Durables:
     def __len__(self) -> int:
         return len(self._by_key)
 
+    def named(self, client_id: str, start: str) -> list[DurableSubscription]:
+        """The subscriptions of a client whose names begin with a text."""
+        return [d for (client, name), d in self._by_key.items() if client == client_id and name.startswith(start)]
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next one that is made."""
+        return self._next_number
+
     def find(self, client_id: str, name: str) -> DurableSubscription | None:
         """The subscription of a client and a name, or None."""
-        return self._by_key.get((client_id, name))
+        known = self._by_key.get((client_id, name))
+        return None if known is None or known.is_leaving else known
 
     def existing(self, client_id: str, name: str) -> DurableSubscription:
         """The subscription of a client and a name.
@@ -102,12 +112,13 @@ class Durables:
             InvalidArgument: a new one's name is too long.
             StoreError: what the topic keeps cannot be read. Nothing is done.
         """
-        known = self.find(client_id, name)
+        known = self._by_key.get((client_id, name))
         text = None if selector is None else selector.text
         if known is not None:
             self.check_free(known)
             definition = known.definition
-            if known.topic is topic and (definition.selector, definition.no_local) == (text, no_local):
+            is_same = known.topic is topic and not known.is_leaving
+            if is_same and (definition.selector, definition.no_local) == (text, no_local):
                 return known
         else:
             check_name(name.removesuffix(f":{topic.destination.name}"))  # a pattern's subscription ends like that

@@ -1,5 +1,7 @@
 """Durable subscriptions to all topics that match a pattern."""
 
+from itertools import pairwise
+
 import pytest
 
 from quire.broker.core.subscription import Subscription
@@ -64,6 +66,72 @@ def test_it_is_removed_with_all_that_waits() -> None:
     publish(stepped, "prices.asia")
     assert waiting(stepped) == {}
     assert not stepped.broker.durable_patterns.is_there("client", "sub")
+
+
+def many(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern with five topics, whose removal takes three steps."""
+    monkeypatch.setattr("quire.broker.topics.durable_patterns.STEP", 2)
+    kept(stepped)
+    publish(stepped, *[f"prices.{number}" for number in range(5)])
+
+
+def test_the_topics_of_one_are_removed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = SteppedBroker()
+    many(stepped, monkeypatch)
+    stepped.broker.durable_patterns.remove("client", "sub")
+    left = [len(stepped.broker.durables)]
+    while left[-1]:
+        assert stepped.broker.durables.find("client", "sub:prices.0") is None
+        stepped.turn()
+        left.append(len(stepped.broker.durables))
+        stepped.commit()
+    assert [before - after for before, after in pairwise(left) if after < before] == [2, 2, 1]
+    stepped.run()
+    assert stepped.store.marks("sub/") == []
+
+
+@pytest.mark.parametrize(("commits", "left"), [(1, 1), (2, 0)])
+def test_a_crash_while_it_is_removed_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, commits: int, left: int
+) -> None:
+    stepped = SteppedBroker()
+    many(stepped, monkeypatch)
+    stepped.broker.durable_patterns.remove("client", "sub")
+    for _ in range(commits):
+        stepped.turn()
+        stepped.commit()
+    assert len(stepped.broker.durables) == left
+    stepped = stepped.reopen()
+    stepped.run()
+    assert waiting(stepped) == {}
+    assert stepped.store.marks("sub/") == []
+    assert not stepped.broker.durable_patterns.is_there("client", "sub")
+
+
+def test_one_that_comes_again_while_it_is_removed_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = SteppedBroker()
+    many(stepped, monkeypatch)
+    patterns, durables = stepped.broker.durable_patterns, stepped.broker.durables
+    patterns.remove("client", "sub")
+    patterns.keep("client", "sub", "prices.>", selector=None, no_local=False)
+    durables.create("client", "sub:prices.4", stepped.broker.topic("prices.4"))
+    durables.create("client", "sub:prices.0", stepped.broker.topic("prices.0"))
+    publish(stepped, "prices.0")
+    assert waiting(stepped) == {"prices.4": 0, "prices.0": 1}
+    stepped = stepped.reopen()
+    stepped.run()
+    assert waiting(stepped) == {"prices.4": 0, "prices.0": 1}
+    assert stepped.broker.durable_patterns.is_there("client", "sub")
+
+
+def test_a_topic_that_is_deleted_while_it_is_removed_takes_its_part_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = SteppedBroker()
+    many(stepped, monkeypatch)
+    stepped.broker.durable_patterns.remove("client", "sub")
+    stepped.broker.destinations.delete_topic(stepped.broker.topic("prices.0"))
+    stepped.run()
+    assert waiting(stepped) == {}
+    assert stepped.store.marks("sub/") == []
 
 
 def test_another_pattern_makes_it_anew() -> None:
