@@ -85,7 +85,7 @@ def _connection(facts: _Facts, _: str) -> Structure:
     id = ConnectionId(facts.connection)
     if facts.event == "stopped":
         return RemoveInfo(object_id=id)
-    return ConnectionInfo(connection_id=id, client_id=facts.client_id)
+    return ConnectionInfo(connection_id=id, client_id=facts.client_id, client_ip=f"tcp://{facts.connection}")
 
 
 def _consumer(facts: _Facts, _: str) -> Structure:

@@ -134,7 +134,7 @@ def test_a_connection_comes_and_goes() -> None:
     hears = listener(rig, "Connection")
     client = rig.client(client_id="me")
     info = the(ConnectionInfo, told(hears))
-    assert info.client_id == "me"
+    assert (info.client_id, info.client_ip) == ("me", f"tcp://{client.connection.peer}")
     client.vanish()
     rig.run()
     assert the(RemoveInfo, told(hears)).object_id == info.connection_id
