@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+from quire.broker.acknowledgement import AckType, acknowledge_these
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
+from quire.broker.dead_letter import is_dead_letter_queue
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidHeader, LimitExceeded, ProtocolViolation
+from quire.logs import event
 from quire.protocols.openwire.commands import ConsumerInfo, MessagePull
 from quire.protocols.openwire.structures import ConsumerId, SessionId
 from quire.server.openwire.advisory_replay import AdvisoryReplay
@@ -79,6 +82,29 @@ class OpenWireConsumers:
         """Make a call when a consumer that was added is subscribed to everything; False if it is already."""
         consumer = self.find(info.consumer_id)
         return consumer is not None and consumer.when_started(call)
+
+    def refused(self, subscription: Subscription) -> bool:
+        """Messages that cannot be written for this client become dead letters: it could never take them.
+
+        A dead letter stays where it is. The consumer passes it: it is in flight, takes no credit, and comes back when
+        the consumer goes.
+        """
+        frames, consumer = self.table.frames.get(subscription.number), self.of(subscription)
+        if frames is None or consumer is None:
+            return False
+        source = subscription.source
+        stays = is_dead_letter_queue(source.destination, source.policy)
+        for sequence, error in frames.take_refused():
+            if sequence not in subscription.in_flight:
+                continue
+            if stays:
+                subscription.extend([sequence])
+                facts = {"destination": str(source.destination), "consumer": consumer.id, "sequence": sequence}
+                event("message.passed", f"{consumer.id} passes a message of {source.destination}: {error}", **facts)
+            else:
+                acknowledge_these(subscription, AckType.POISON, [sequence], cause=str(error))
+            self._session.report(error)
+        return False
 
     def pull(self, pull: MessagePull) -> None:
         """A consumer asks for a message."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from quire.broker.acknowledgement import AckType, acknowledge_these
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.errors import ConnectionTimeout, ProtocolViolation, QuireError
@@ -274,21 +273,13 @@ class OpenWireSession(ClientSession):
             consumer.given(subscription, messages)
         frames = self.consumers.table.frames[subscription.number].frames(messages, is_first=bool(extra))
         if len(frames) < len(messages):
-            self._core.steps.add(partial(self._give_up, subscription), "messages that a client cannot take")
+            step = partial(self.consumers.refused, subscription)
+            self._core.steps.add(step, "messages that a client cannot take")
         self._output += frames
         self._output_size += sum([len(frame) for frame in frames])
         self._core.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
             self.writable = False
-
-    def _give_up(self, subscription: Subscription) -> bool:
-        """Messages that cannot be written for this client become dead letters: it could never take them."""
-        frames = self.consumers.table.frames.get(subscription.number)
-        for sequence, error in [] if frames is None else frames.take_refused():
-            if sequence in subscription.in_flight:
-                acknowledge_these(subscription, AckType.POISON, [sequence], cause=str(error))
-                self.report(error)
-        return False
 
     def confirmed(self, receipts: list[bytes]) -> None:
         """Write responses."""

@@ -103,6 +103,32 @@ def test_a_message_larger_than_the_frames_of_a_client_concerns_that_client_alone
     ]
 
 
+def test_a_consumer_passes_a_dead_letter_larger_than_its_frames() -> None:
+    rig, letters = Rig(), ActiveMQQueue("ActiveMQ.DLQ")
+    small, large = rig.client(format=WireFormat(max_frame_size=2000)), rig.client()
+    large.send("\u20ac" * 3000, "1", "2", destination=letters)
+    id = small.consumer(letters, prefetch=3)
+    for _ in range(5):
+        rig.advance(2)
+        rig.run()
+    assert len(small.errors()) == 1  # it is not offered again and again
+    large.send("3", destination=letters)
+    assert small.messages() == ["1", "2", "3"]
+    assert rig.depth("ActiveMQ.DLQ") == 4
+    small.remove(id)
+    large.consumer(letters)
+    assert large.messages() == ["\u20ac" * 3000, "1", "2", "3"]
+
+
+def test_a_browser_passes_a_message_larger_than_its_frames() -> None:
+    rig = Rig()
+    small, large = rig.client(format=WireFormat(max_frame_size=2000)), rig.client()
+    large.send("\u20ac" * 3000, "small")
+    small.consumer(browser=True)
+    assert small.messages() == ["small", None]
+    assert (rig.depth(), len(small.errors())) == (2, 1)
+
+
 # How they go.
 
 
