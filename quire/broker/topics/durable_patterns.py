@@ -3,8 +3,8 @@
 The client's consumer makes those of the topics that are there, in steps. The pattern is a mark of its own: topics that
 come later, while the client is away or after a restart, are subscribed to before their first message.
 
-A pattern is removed at once, its durable subscriptions in steps. Its mark says so until they are gone, so a crash on the way
-leaves none of them behind.
+A pattern is removed at once, its durable subscriptions in steps. Its mark says so until they are gone, so a crash on
+the way leaves none of them behind.
 """
 
 import logging

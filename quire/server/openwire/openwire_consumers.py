@@ -99,8 +99,9 @@ class OpenWireConsumers:
                 continue
             if stays:
                 subscription.extend([sequence])
-                facts = {"destination": str(source.destination), "consumer": consumer.id, "sequence": sequence}
-                event("message.passed", f"{consumer.id} passes a message of {source.destination}: {error}", **facts)
+                text = f"{consumer.id} passes a message of {source.destination}: {error}"
+                destination = str(source.destination)
+                event("message.passed", text, destination=destination, consumer=consumer.id, sequence=sequence)
             else:
                 acknowledge_these(subscription, AckType.POISON, [sequence], cause=str(error))
             self._session.report(error)
