@@ -168,8 +168,7 @@ class DurablePatterns:
     def _children(self, definition: PatternDefinition, before: int) -> list[DurableSubscription]:
         """The durable subscriptions of a pattern whose numbers are below one."""
         start = f"{definition.name}:"
-        named = self._durables.named(definition.client_id, start)
-        return [d for d in named if d.number < before and d.definition.name == start + d.definition.topic]
+        return [d for d in self._durables.of_pattern(definition.client_id, start) if d.number < before]
 
     def _remove_children(self, number: int, children: list[DurableSubscription]) -> None:
         """Remove the durable subscriptions of a pattern in steps, and its mark at last."""

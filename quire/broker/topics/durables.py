@@ -66,9 +66,13 @@ class Durables:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def named(self, client_id: str, start: str) -> list[DurableSubscription]:
-        """The subscriptions of a client whose names begin with a text."""
-        return [d for (client, name), d in self._by_key.items() if client == client_id and name.startswith(start)]
+    def of_pattern(self, client_id: str, start: str) -> list[DurableSubscription]:
+        """The subscriptions of a client whose names are a text and their topic; there may be tens of thousands."""
+        return [
+            durable
+            for (client, name), durable in self._by_key.items()
+            if client == client_id and name.startswith(start) and name == start + durable.topic.destination.name
+        ]
 
     @property
     def next_number(self) -> int:
