@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from quire.client.ack_mode import AckMode
     from quire.client.browser import Browser
     from quire.client.consumer import Consumer
-    from quire.client.destinations import ClientDestination, Queue, TemporaryQueue, TemporaryTopic, Topic
+    from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic, Topic
     from quire.client.message import Blob, Body, JavaObject, Message, PropertyValue
     from quire.client.openwire_connection import Connection, connect
     from quire.client.producer import Producer
@@ -37,6 +37,7 @@ __all__ = [
     "RedeliveryPolicy",
     "RemoteError",
     "Session",
+    "Stream",
     "Tag",
     "TemporaryQueue",
     "TemporaryTopic",
@@ -50,7 +51,7 @@ _MODULES = {
     "quire.client.ack_mode": ("AckMode",),
     "quire.client.browser": ("Browser",),
     "quire.client.consumer": ("Consumer",),
-    "quire.client.destinations": ("ClientDestination", "Queue", "TemporaryQueue", "TemporaryTopic", "Topic"),
+    "quire.client.destinations": ("ClientDestination", "Queue", "Stream", "TemporaryQueue", "TemporaryTopic", "Topic"),
     "quire.client.message": ("Blob", "Body", "JavaObject", "Message", "PropertyValue"),
     "quire.client.openwire_connection": ("Connection", "connect"),
     "quire.client.producer": ("Producer",),

@@ -61,6 +61,9 @@ class Channel:
         clock: measures limits.
         random: for the order of brokers.
         tls: for ``ssl://`` addresses.
+
+    Attributes:
+        provider: what the broker of the last socket is: ``Quire`` or ``ActiveMQ``.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Channel:
         self.unanswered = Unanswered(clock, url.options.warn_about_blocked_sends / 1000)
         self._numbers = itertools.count(1)
         self._loop = asyncio.get_running_loop()
+        self.provider = ""
         self._link: Link | None = None
         self._replaying: Link | None = None
         self._ready = asyncio.Event()
@@ -284,7 +288,7 @@ class Channel:
 
     def _adopt(self, link: Link) -> None:
         self._replaying = None
-        self._link = link
+        self._link, self.provider = link, link.provider
         self._ready.set()
         if self.options.backup and self._filling is None:
             pause = self.options.delay_ms(10) / 1000

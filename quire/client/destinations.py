@@ -1,15 +1,15 @@
-"""Queues and topics, as the client names them."""
+"""Queues, topics and streams, as the client names them."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from quire.destination import MAX_NAME, split_options
+from quire.destination import MAX_NAME, split_options, stream
 from quire.errors import InvalidDestination
 
 
 @dataclass(frozen=True, slots=True)
 class ClientDestination:
-    """The base of ``Queue``, ``Topic`` and their temporary kinds.
+    """The base of ``Queue``, ``Topic``, their temporary kinds, and ``Stream``.
 
     Args:
         name: parts joined by dots; with wildcards (``orders.*``, ``orders.>``) for consumers, several names joined by
@@ -73,3 +73,19 @@ class TemporaryTopic(ClientDestination):
     is_topic: ClassVar[bool] = True
     is_temporary: ClassVar[bool] = True
     prefix: ClassVar[str] = "temp-topic://"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(ClientDestination):
+    """A stream of Quire: messages stay, and consumer groups share them. No other broker has streams.
+
+    Raises:
+        InvalidDestination: as above, or the name has a wildcard or is a list: a stream is consumed alone.
+    """
+
+    is_topic: ClassVar[bool] = True
+    prefix: ClassVar[str] = "stream://"
+
+    def __post_init__(self) -> None:
+        ClientDestination.__post_init__(self)
+        stream(self.name)

@@ -9,7 +9,7 @@ from quire.clock import Clock
 from quire.errors import BrokerUnreachable, ConnectionTimeout, ProtocolViolation, QuireError
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import KeepAliveInfo, WireFormatInfo
-from quire.protocols.openwire.negotiation import format_of, info_of
+from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
 from quire.protocols.openwire.structures import BaseCommand
 from quire.protocols.openwire.wire_format import WireFormat
 
@@ -37,6 +37,9 @@ class Link(asyncio.Protocol):
         owner: gets what is received.
         offered: what this side can do.
         clock: for heart-beats.
+
+    Attributes:
+        provider: what the broker is, as it says: ``Quire`` or ``ActiveMQ``.
     """
 
     def __init__(self, owner: LinkOwner, offered: WireFormat, clock: Clock) -> None:
@@ -55,6 +58,7 @@ class Link(asyncio.Protocol):
         self._sent_any = False
         self._silent_checks = 0
         self._inactivity = 0
+        self.provider = ""
 
     async def agreed(self) -> None:
         """Wait until the format is agreed. From then on the owner is told what comes."""
@@ -137,6 +141,7 @@ class Link(asyncio.Protocol):
         agreed = WireFormat.agreed(self._offered, format_of(info))
         self._decoder.use(agreed)
         self._encoder.use(agreed)
+        self.provider = str(properties_of(info).get("ProviderName", ""))
         self._is_owned = True
         self._agreed.set_result(None)
         self._inactivity = agreed.inactivity_ms

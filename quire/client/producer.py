@@ -180,6 +180,8 @@ class Producer:
         if destination is not None and self.destination is not None and destination != self.destination:
             raise InvalidArgument(f"the producer is for {self.destination}: make one without a destination",
                                   argument="destination")  # fmt: skip
+        if destination is not None:
+            session.check_takes(destination)
         given = _given(body).changed(properties, reply_to, correlation_id, type)
         message = wire_message(given, target, out, session.clock.now_ms())
         self._sequence += 1

@@ -9,6 +9,7 @@ from quire.client.destinations import ClientDestination
 from quire.client.message import Message
 from quire.client.message_bodies import read_body, read_properties
 from quire.client.wire_destinations import from_wire
+from quire.protocols.openwire.messages import OFFSET, PARTITION
 
 Acknowledge = Callable[[Delivery], Awaitable[None]]
 
@@ -68,6 +69,16 @@ class ReceivedMessage:
         """Where it was sent to."""
         found = self.delivery.message.destination
         return None if found is None else from_wire(found)
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the stream that it came from; None if it came from no stream."""
+        return self.properties.get(PARTITION)
+
+    @property
+    def offset(self) -> int | None:
+        """Its offset in the partition; None if it came from no stream."""
+        return self.properties.get(OFFSET)
 
     @property
     def reply_to(self) -> ClientDestination | None:

@@ -14,22 +14,20 @@ from quire.client.ack_mode import AckMode
 from quire.client.acknowledging import Acknowledging, AckSettings
 from quire.client.browser import Browser
 from quire.client.consumer import Consumer, Listener
-from quire.client.consumer_options import consumer_options
-from quire.client.destinations import ClientDestination, Queue, TemporaryQueue, TemporaryTopic
+from quire.client.consumer_request import ConsumerRequest
+from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic
 from quire.client.listeners import Listeners
 from quire.client.message import Body, Message
 from quire.client.outgoing import Outgoing
-from quire.client.prefetch_policy import checked_prefetch
 from quire.client.producer import WINDOW, Producer
 from quire.client.received_message import ReceivedMessage
 from quire.client.redelivery_policies import RedeliveryPolicies
 from quire.client.redelivery_policy import RedeliveryPolicy
 from quire.client.session_core import SessionCore
 from quire.client.wire_destinations import to_wire
-from quire.errors import IllegalState, InvalidDestination, QuireError, TransactionRolledBack
-from quire.protocols.openwire.commands import ConsumerInfo, ProducerInfo, RemoveInfo, SessionInfo
-from quire.protocols.openwire.structures import ConsumerId, ProducerId
-from quire.selectors.message_selector import selector as checked_selector
+from quire.errors import IllegalState, QuireError, TransactionRolledBack
+from quire.protocols.openwire.commands import ProducerInfo, RemoveInfo, SessionInfo
+from quire.protocols.openwire.structures import ProducerId
 
 
 class SessionOwner(Protocol):
@@ -100,9 +98,12 @@ class Session:
 
         Raises:
             IllegalState: the session is closed.
+            InvalidDestination: a stream, and the broker is not Quire.
         """
         core, options = self._core, self._core.options
         core.check_open()
+        if destination is not None:
+            core.check_takes(destination)
         defaults = Outgoing(persistent, priority, time_to_live, options.use_compression,
                             not options.disable_time_stamps_by_default)  # fmt: skip
         number = next(self._numbers)
@@ -118,38 +119,45 @@ class Session:
 
     async def consumer(
         self, destination: ClientDestination, *, selector: str = "", name: str = "", no_local: bool = False,
-        prefetch: int | None = None, exclusive: bool = False, listener: Listener | None = None,
-        policy: RedeliveryPolicy | None = None,
+        prefetch: int | None = None, exclusive: bool = False, group: str = "", start: str = "",
+        listener: Listener | None = None, policy: RedeliveryPolicy | None = None,
     ) -> Consumer:  # fmt: skip
         """Make a consumer.
 
         Args:
-            destination: a queue or topic; its name may have wildcards, several names and options.
+            destination: a queue, topic or stream; its name may have options, of queues and topics also wildcards and
+                several names.
             selector: which messages it wants, in the language of JMS.
             name: of a durable subscription of a topic; the connection needs a ``client_id`` for it.
             no_local: without messages of the same connection.
             prefetch: how many messages the broker may give ahead; None: as the options say; 0: each is asked for.
             exclusive: the only one that gets messages while it is there.
+            group: of a stream: the consumer group that it is a member of; without one it reads all messages by itself.
+            start: of a stream: where it begins, or the group if it is new: ``earliest``, ``latest`` (if empty),
+                ``offset=N``, ``timestamp=2026-01-31T12:00:00Z`` or ``ago=30m``.
             listener: called with each message; without one, use ``receive`` or ``async for``.
             policy: for messages that are rolled back; None: the connection's for the destination.
 
         Raises:
             InvalidSelector: the selector cannot be read.
+            InvalidDestination: a stream, and the broker is not Quire.
+            InvalidArgument: an argument is not for this kind of destination.
+            GroupMismatch: the group has another selector.
             IllegalState: a listener with a prefetch of 0, or both ways of consuming in one session.
             QuireError: the broker refused it.
         """
-        if name and not destination.is_topic:
-            raise InvalidDestination(f"{destination} is no topic: only topics have durable subscriptions")
-        return await self._consume(destination, selector, name, no_local, prefetch, exclusive, listener, policy)
+        request = ConsumerRequest(destination, selector, name, no_local, prefetch, exclusive, group, start)
+        request.check()
+        return await self._consume(request, listener, policy)
 
-    def browser(self, queue: Queue, *, selector: str = "") -> Browser:
-        """Look at the messages of a queue without taking them: ``async for message in session.browser(queue)``.
+    def browser(self, queue: Queue | Stream, *, selector: str = "") -> Browser:
+        """Look at messages without taking them: ``async for message in session.browser(queue)``.
 
         Args:
-            queue: the queue.
+            queue: a queue, or a stream, which is shown from its first message to its last.
             selector: which messages.
         """
-        return Browser(lambda: self._consume(queue, selector, "", False, None, False, None, None, browser=True))
+        return Browser(lambda: self._consume(ConsumerRequest(queue, selector, browser=True)))
 
     async def request(
         self, destination: ClientDestination, body: Body | Message = None, *, timeout: float = 30.0
@@ -188,13 +196,21 @@ class Session:
         """
         await self._owner.delete_temporary(destination)
 
-    async def unsubscribe(self, name: str) -> None:
-        """Delete a durable subscription that has no consumer.
+    async def unsubscribe(self, name: str, stream: Stream | None = None) -> None:
+        """Delete a durable subscription that has no consumer, or a consumer group that has no member.
+
+        Args:
+            name: of the durable subscription, or of the group.
+            stream: the stream of the group.
 
         Raises:
             UnknownSubscription: there is none of that name.
-            DestinationInUse: it has a consumer.
+            UnknownConsumerGroup: the stream has no such group.
+            DestinationInUse: it has a consumer, or a member.
         """
+        if stream is not None:
+            self._core.check_takes(stream)
+            name = to_wire(stream, group=name).physical_name
         await self._owner.unsubscribe(name)
 
     @asynccontextmanager
@@ -362,36 +378,19 @@ class Session:
         self._listeners.cancel()
 
     async def _consume(
-        self, destination: ClientDestination, selector: str, name: str, no_local: bool, prefetch: int | None,
-        exclusive: bool, listener: Listener | None, policy: RedeliveryPolicy | None, browser: bool = False,
-    ) -> Consumer:  # fmt: skip
-        core = self._core
+        self, request: ConsumerRequest, listener: Listener | None = None, policy: RedeliveryPolicy | None = None
+    ) -> Consumer:
+        core, destination, browser = self._core, request.destination, request.browser
         core.check_open()
+        core.check_takes(destination)
         self._check_listener(listener, browser)
-        given = consumer_options(destination)
         optimize = self._owner.may_optimize and core.mode is AckMode.AUTO and not browser
-        if prefetch is None:
-            prefetch = given.prefetch_size if given.prefetch_size >= 0 else core.options.prefetch_policy.prefetch(
-                destination.is_topic, browser, bool(name), optimize
-            )  # fmt: skip
-        prefetch = checked_prefetch(prefetch)
-        if listener is not None and prefetch == 0:
-            raise IllegalState("a listener needs a prefetch of 1 or more: with 0, each message is asked for by receive")
-        wanted = selector or given.selector
-        if wanted:
-            checked_selector(wanted)
         number = next(self._numbers)
-        info = ConsumerInfo(
-            consumer_id=ConsumerId(core.id.connection_id, core.id.value, number), browser=browser,
-            destination=to_wire(destination), prefetch_size=prefetch, dispatch_async=given.dispatch_async,
-            maximum_pending_message_limit=given.maximum_pending_message_limit, selector=wanted or None,
-            client_id=self._owner.client_id, subscription_name=name or None, no_local=no_local or given.no_local,
-            exclusive=exclusive or given.exclusive or core.options.exclusive_consumer,
-            retroactive=given.retroactive or core.options.use_retroactive_consumer, priority=given.priority,
-            optimized_acknowledge=optimize,
-        )  # fmt: skip
+        info = request.info(core, number, self._owner.client_id, optimize=optimize)
+        if listener is not None and info.prefetch_size == 0:
+            raise IllegalState("a listener needs a prefetch of 1 or more: with 0, each message is asked for by receive")
         settings = AckSettings(
-            AckMode.AUTO if browser else core.mode, prefetch, destination.is_topic, optimize,
+            AckMode.AUTO if browser else core.mode, info.prefetch_size, destination.is_topic, optimize,
             core.options.optimize_acknowledge_time_out, core.options.acks_individually_in_transactions,
             policy or self._owner.policies.policy(destination),
         )  # fmt: skip

@@ -6,10 +6,14 @@ from quire.client.ack_mode import AckMode
 from quire.client.channel import Channel
 from quire.client.connection_audit import ConnectionAudit
 from quire.client.connection_options import ConnectionOptions
+from quire.client.destinations import ClientDestination, Stream
 from quire.client.local_transaction import LocalTransaction
 from quire.clock import Clock
-from quire.errors import IllegalState, QuireError
+from quire.errors import IllegalState, InvalidDestination, QuireError
 from quire.protocols.openwire.structures import BaseCommand, LocalTransactionId, SessionId
+
+PROVIDER = "Quire"
+"""What a broker says that it is, if it has streams."""
 
 
 class SessionCore:
@@ -74,3 +78,10 @@ class SessionCore:
             raise self.error
         if self.is_closed:
             raise IllegalState("the session is closed")
+
+    def check_takes(self, destination: ClientDestination) -> None:
+        """Raise an error if the broker does not have that kind of destination: ActiveMQ would make a topic of it."""
+        if isinstance(destination, Stream) and self.channel.provider != PROVIDER:
+            broker = self.channel.provider or "unknown"
+            text = f"{destination} is a stream of Quire, and the broker is {broker}: use Queue or Topic with it"
+            raise InvalidDestination(text, destination=str(destination))

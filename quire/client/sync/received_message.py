@@ -40,6 +40,16 @@ class ReceivedMessage:
         return self.message.destination
 
     @property
+    def partition(self) -> int | None:
+        """The partition of the stream that it came from; None if it came from no stream."""
+        return self.message.partition
+
+    @property
+    def offset(self) -> int | None:
+        """Its offset in the partition; None if it came from no stream."""
+        return self.message.offset
+
+    @property
     def reply_to(self) -> ClientDestination | None:
         """Where an answer is expected."""
         return self.message.reply_to

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 from quire.client.consumer import Listener as AsyncListener
-from quire.client.destinations import ClientDestination, Queue, TemporaryQueue, TemporaryTopic
+from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic
 from quire.client.event_loop_thread import EventLoopThread
 from quire.client.message import Body, Message
 from quire.client.received_message import ReceivedMessage as AsyncReceivedMessage
@@ -40,6 +40,8 @@ class ConsumerOptions(TypedDict, total=False):
     no_local: bool
     prefetch: int | None
     exclusive: bool
+    group: str
+    start: str
     policy: RedeliveryPolicy | None
 
 
@@ -61,7 +63,7 @@ class Session:
         """Make a consumer; see ``quire.client.Session.consumer``.
 
         Args:
-            destination: a queue or topic.
+            destination: a queue, topic or stream.
             listener: called with each message in a thread of the session.
             options: those of ``quire.client.Session.consumer``.
         """
@@ -69,8 +71,8 @@ class Session:
         made = self._loop.run(self._session.consumer(destination, listener=called, **options))
         return Consumer(self._loop, made)
 
-    def browser(self, queue: Queue, *, selector: str = "") -> Browser:
-        """Look at the messages of a queue without taking them; see ``quire.client.Session.browser``."""
+    def browser(self, queue: Queue | Stream, *, selector: str = "") -> Browser:
+        """Look at messages without taking them; see ``quire.client.Session.browser``."""
         return Browser(self._loop, self._session.browser(queue, selector=selector))
 
     def request(
@@ -92,9 +94,9 @@ class Session:
         """Delete a temporary destination; see ``quire.client.Session.delete_temporary``."""
         self._loop.run(self._session.delete_temporary(destination))
 
-    def unsubscribe(self, name: str) -> None:
-        """Delete a durable subscription; see ``quire.client.Session.unsubscribe``."""
-        self._loop.run(self._session.unsubscribe(name))
+    def unsubscribe(self, name: str, stream: Stream | None = None) -> None:
+        """Delete a durable subscription or a consumer group; see ``quire.client.Session.unsubscribe``."""
+        self._loop.run(self._session.unsubscribe(name, stream))
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:

@@ -27,6 +27,9 @@ from quire.protocols.openwire.wire_fields import (
     structure,
 )
 
+PARTITION, OFFSET = "JMS_QUIRE_PARTITION", "JMS_QUIRE_OFFSET"
+"""The properties that say where in a stream a message is, an int and a long: JMS leaves ``JMS_`` to providers."""
+
 
 @dataclass(slots=True)
 class Message(BaseCommand):

@@ -20,6 +20,8 @@ from quire.protocols.openwire.structures import BaseCommand, ConnectionId, Sessi
 class FakeLink:
     """Answers the first command; ``dies_with_answer`` loses it in the same turn of the loop."""
 
+    provider = "Quire"
+
     def __init__(self, owner: Channel, dies_with_answer: bool = False, is_open: bool = True) -> None:
         self.owner = owner
         self.dies_with_answer = dies_with_answer
