@@ -4,6 +4,7 @@ A STOMP session settles through shorter ways; it is the same as STANDARD for a r
 """
 
 from enum import IntEnum
+from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
@@ -136,6 +137,29 @@ def _check_count(sequences: list[int], count: int | None) -> None:
         raise InvalidArgument(text, argument="count", found=len(sequences))
 
 
+class Puller(Protocol):
+    """A consumer that asks for messages: a ``Subscription``, or one with several parts.
+
+    Attributes:
+        id: its name.
+        prefetch: 0.
+        pulled: how many messages it may still be given of those it asked for.
+    """
+
+    id: str
+    prefetch: int
+    pulled: int
+
+    def wake(self) -> None:
+        """It may be given messages at the end of this turn."""
+
+    def look(self) -> None:
+        """Be given now what there is."""
+
+    def nothing_came(self) -> None:
+        """A pull ended without a message: its client is told."""
+
+
 class Pull:
     """A consumer without prefetch asks for messages (JMS ``receive`` and ``receiveNoWait``).
 
@@ -146,7 +170,7 @@ class Pull:
             and nothing came, its session is told. What has not come then does not come any more.
     """
 
-    def __init__(self, core: Core, subscription: Subscription, quantity: int = 1, timeout_ms: int = 0) -> None:
+    def __init__(self, core: Core, subscription: Puller, quantity: int = 1, timeout_ms: int = 0) -> None:
         if subscription.prefetch:
             raise InvalidArgument(f"{subscription.id!r} has a prefetch and cannot pull", argument="prefetch")
         if quantity < 1:
@@ -163,7 +187,7 @@ class Pull:
             self._timer = core.scheduler.call_later(timeout_ms / 1000, self._end)
         elif timeout_ms < 0:
             core.after_commit(self._look_soon)
-        subscription.source.wake()
+        subscription.wake()
 
     def cancel(self) -> None:
         """It is to bring nothing more, and to say nothing."""
@@ -185,7 +209,7 @@ class Pull:
         """Is there anything? If not it is looked at again after the next commit; this step is done."""
         if not self._is_over:
             self._looks += 1
-            self._subscription.source.dispatch()
+            self._subscription.look()
             if self._looks < LOOKS and self._subscription.pulled == self._wanted:
                 self._core.after_commit(self._look_soon)
             else:
@@ -194,7 +218,7 @@ class Pull:
 
     def _end(self) -> None:
         """The time is up: say so if nothing came."""
-        self._subscription.source.dispatch()
+        self._subscription.look()
         self._tell()
 
     def _tell(self) -> None:
@@ -206,4 +230,4 @@ class Pull:
         is_empty = subscription.pulled == self._wanted
         subscription.pulled = 0
         if is_empty:
-            subscription.session.nothing_came(subscription)
+            subscription.nothing_came()

@@ -254,7 +254,7 @@ def check_all(message: Message) -> None:
     record = stored(message)
     back = message_of(record, Q)
     assert travelling(back) == travelling(message)
-    assert PlainDispatch(CONSUMER, Q).frame(record, is_first=False) in (None, encoded(back, 12))
+    assert PlainDispatch(CONSUMER, Q).frame(record, record.sequence, is_first=False) in (None, encoded(back, 12))
     check_stomp(record.content)
 
 
@@ -286,7 +286,7 @@ def test_an_empty_body_of_bytes_is_none() -> None:
     record = stored(of(ActiveMQBytesMessage, b""))
     back = message_of(record, Q)
     assert back.content is None
-    assert PlainDispatch(CONSUMER, Q).frame(record, is_first=False) in (None, encoded(back, 12))
+    assert PlainDispatch(CONSUMER, Q).frame(record, record.sequence, is_first=False) in (None, encoded(back, 12))
 
 
 def of(kind: type[Message], content: bytes | None) -> Message:
@@ -305,7 +305,7 @@ def test_the_fast_way_writes_what_the_encoder_writes(
     message: Message, state: tuple[int, bool, int], is_first: bool, version: int
 ) -> None:
     record = stored(message, state)
-    frame = PlainDispatch(CONSUMER, Q).frame(record, is_first=is_first)
+    frame = PlainDispatch(CONSUMER, Q).frame(record, record.sequence, is_first=is_first)
     if frame is not None:
         assert frame == encoded(message_of(record, Q), version, is_first=is_first)
 
@@ -314,7 +314,7 @@ def test_the_fast_way_writes_what_the_encoder_writes(
 @given(plain_messages(), STATES, st.booleans())
 def test_plain_messages_go_the_fast_way(message: Message, state: tuple[int, bool, int], is_first: bool) -> None:
     record = stored(message, state)
-    frame = PlainDispatch(CONSUMER, Q).frame(record, is_first=is_first)
+    frame = PlainDispatch(CONSUMER, Q).frame(record, record.sequence, is_first=is_first)
     assert frame == encoded(message_of(record, Q), 12, is_first=is_first)
 
 
@@ -377,7 +377,7 @@ def test_any_headers_of_another_client_can_be_sent_to_one_of_openwire(
     back = message_of(record, Q)
     assert isinstance(back, Message)
     frame = encoded(back, 12)
-    assert PlainDispatch(CONSUMER, Q).frame(record, is_first=False) in (None, frame)
+    assert PlainDispatch(CONSUMER, Q).frame(record, record.sequence, is_first=False) in (None, frame)
     if isinstance(back, ActiveMQTextMessage) and not back.compressed:
         assert read_text(back.content) == (body.decode("utf-8", "replace") if back.content is not None else None)
 

@@ -81,10 +81,14 @@ class SharedPrefetch:
 
     A child that finds no credit waits. When there is some again, children get it in the order they have waited: what is
     done for an acknowledgement does not grow with their number.
+
+    Attributes:
+        pulled: how many messages they may still be given of those that were asked for, if the prefetch is 0.
     """
 
     def __init__(self, core: Core, prefetch: int) -> None:
         self.prefetch = prefetch
+        self.pulled = 0
         self._core = core
         self._in_flight: dict[tuple[Subscription, int], None] = {}
         self._extended: dict[Subscription, int] = {}
@@ -93,7 +97,7 @@ class SharedPrefetch:
 
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now; if none, it is served when there is credit again."""
-        credit = self.prefetch + self._extension - len(self._in_flight) if child.session.writable else 0
+        credit = self._credit if child.session.writable else 0
         if credit <= 0:
             self._waiting.setdefault(child)
         return credit
@@ -104,11 +108,15 @@ class SharedPrefetch:
 
     @property
     def _credit(self) -> int:
+        if not self.prefetch:
+            return self.pulled
         return self.prefetch + self._extension - len(self._in_flight)
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
         """A child was given messages that it has to acknowledge."""
         self._in_flight.update([((child, message.sequence), None) for message in messages])
+        if not self.prefetch:
+            self.pulled = max(self.pulled - len(messages), 0)
         if self._credit <= 0:  # who was given the last of the credit may not ask for more
             self._waiting.setdefault(child)
 
@@ -163,8 +171,15 @@ class SharedPrefetch:
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
         """What was given out up to and including a message, in that order, by child."""
         covered: dict[Subscription, list[int]] = {}
-        for candidate, number in self._in_flight:
+        for candidate, number in self.given_up_to(child, sequence):
             covered.setdefault(candidate, []).append(number)
-            if candidate is child and number == sequence:
-                break
         return list(covered.items())
+
+    def given_up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, int]]:
+        """As ``up_to``, one by one: by child the order among them would be lost."""
+        given = []
+        for place in self._in_flight:
+            given.append(place)
+            if place == (child, sequence):
+                break
+        return given

@@ -221,6 +221,18 @@ class Subscription:
                 others.append(sequence)
         return others
 
+    def look(self) -> None:
+        """Be given now what there is."""
+        self.source.dispatch()
+
+    def wake(self) -> None:
+        """It may be given messages at the end of this turn."""
+        self.source.wake()
+
+    def nothing_came(self) -> None:
+        """A pull ended without a message: its client is told."""
+        self.session.nothing_came(self)
+
     def leave_now(self) -> None:
         """If it is about to leave its source, it does so now."""
         if self.departure is not None:

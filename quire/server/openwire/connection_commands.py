@@ -8,7 +8,15 @@ from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Address, Scope
 from quire.destination import MAX_NAME, Destination, DestinationKind, is_plain
 from quire.destination_pattern import Pattern
-from quire.errors import DestinationInUse, InvalidDestination, LimitExceeded, ProtocolViolation, QuireError
+from quire.errors import (
+    DestinationInUse,
+    InvalidArgument,
+    InvalidDestination,
+    LimitExceeded,
+    ProtocolViolation,
+    QuireError,
+    UnknownSubscription,
+)
 from quire.protocols.openwire.commands import (
     ConnectionControl,
     ConnectionInfo,
@@ -23,12 +31,12 @@ from quire.protocols.openwire.commands import (
     RemoveSubscriptionInfo,
     SessionInfo,
 )
-from quire.protocols.openwire.structures import ConnectionId, ConsumerId, ProducerId, SessionId
+from quire.protocols.openwire.structures import ActiveMQTopic, ConnectionId, ConsumerId, ProducerId, SessionId
 from quire.protocols.openwire.throwable import Throwable
 from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.openwire_consumers import OpenWireConsumers
-from quire.server.openwire.openwire_destinations import addresses_of
+from quire.server.openwire.openwire_destinations import STREAM, addresses_of, stream_option
 
 MAX_OBJECTS = 10_000
 """How many sessions, and how many producers, a connection may have."""
@@ -140,10 +148,32 @@ class ConnectionCommands:
     def _remove_subscription(self, info: RemoveSubscriptionInfo) -> None:
         client = info.client_id or self._session.client_id or ""
         name = info.subscription_name or ""
-        if self._broker.durable_patterns.is_there(client, name):
+        if name.startswith(STREAM):
+            self._remove_group(name)
+        elif self._broker.durable_patterns.is_there(client, name):
             self._broker.durable_patterns.remove(client, name)
         else:
+            self._remove_durable(client, name)
+
+    def _remove_durable(self, client: str, name: str) -> None:
+        try:
             self._broker.durables.remove(client, name)
+        except UnknownSubscription:
+            of = [group.stream.destination.name for group in self._broker.groups.all() if group.name == name]
+            if not of:
+                raise
+            exact = f"{STREAM}{of[0]}?group={name[:60]}"
+            text = f"{name[:60]!r} is a consumer group, which all clients share: to remove it, unsubscribe {exact!r}"
+            raise InvalidArgument(text, argument="subscription_name") from None
+
+    def _remove_group(self, written: str) -> None:
+        """Remove a consumer group that is written as ``stream://orders?group=billing``."""
+        (address,) = addresses_of(ActiveMQTopic(written))
+        group = stream_option(written, "group")
+        if group is None:
+            text = f"{written[:100]!r} names no group: write {STREAM}NAME?group=GROUP"
+            raise InvalidArgument(text, argument="subscription_name")
+        self._broker.groups.delete(self._broker.groups.existing(address.name, group))
 
     # Destinations.
 
@@ -189,6 +219,9 @@ class ConnectionCommands:
 
     def _delete(self, kind: DestinationKind, name: str) -> None:
         destinations = self._broker.destinations
+        if kind is DestinationKind.STREAM:
+            text = f"the stream {name[:60]!r} is not deleted by a client: `quire stream delete` does that"
+            raise InvalidDestination(text, destination=name[:60])
         if kind is DestinationKind.QUEUE:
             if (queue := destinations.queues.get(name)) is not None:
                 self._check_unused(queue.subscriptions, name)

@@ -3,6 +3,7 @@
 from quire.errors import LimitExceeded, QuireError
 from quire.message import Message
 from quire.protocols.openwire.commands import MessageDispatch
+from quire.protocols.openwire.messages import Message as WireMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId
 from quire.server.openwire.advisory_structures import ADVISORY, with_structure
 from quire.server.openwire.client_session import ClientSession
@@ -52,20 +53,29 @@ class DispatchFrames:
         return refused
 
     def _frame(self, message: Message, is_first: bool) -> bytes:
-        frame = None if self._plain is None else self._plain.frame(message, is_first=is_first)
+        frame = None if self._plain is None else self._plain.frame(message, message.sequence, is_first=is_first)
         if frame is None:
             return self._encoded(message, is_first)
-        limit = self._session.format.max_frame_size
-        if len(frame) > limit:
-            text = f"message {message.sequence} has {len(frame)} octets as a frame, and the client takes {limit}"
-            raise LimitExceeded(text, limit=limit)
+        if len(frame) > self._session.format.max_frame_size:
+            raise self._too_large(message, frame)
         return frame
 
+    def _too_large(self, message: Message, frame: bytes) -> LimitExceeded:
+        limit = self._session.format.max_frame_size
+        text = f"message {message.sequence} has {len(frame)} octets as a frame, and the client takes {limit}"
+        return LimitExceeded(text, limit=limit)
+
+    def _shown(self, stored: Message) -> WireMessage:
+        return message_of(stored, self._destination)
+
     def _encoded(self, stored: Message, is_first: bool) -> bytes:
-        message = message_of(stored, self._destination)
+        message = self._shown(stored)
         message.jmsx_group_first_for_consumer = is_first
         if self._tells:
             message = with_structure(message, self._consumer)
+        return self._dispatched(message)
+
+    def _dispatched(self, message: WireMessage) -> bytes:
         dispatch = MessageDispatch(
             consumer_id=self._consumer, destination=self._destination, message=message,
             redelivery_counter=message.redelivery_counter,

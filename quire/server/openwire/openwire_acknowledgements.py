@@ -10,6 +10,7 @@ from quire.errors import InvalidArgument, ProtocolViolation, QuireError, Unknown
 from quire.protocols.openwire.commands import MessageAck
 from quire.protocols.openwire.plain_frames import PlainAck
 from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.openwire_consumer import cause_of
 from quire.server.openwire.openwire_consumers import OpenWireConsumers
 from quire.server.openwire.openwire_transactions import OpenWireTransactions
 
@@ -75,8 +76,6 @@ class OpenWireAcknowledgements:
             raise InvalidArgument(text, argument="ack_type") from None
         transaction = None if ack.transaction_id is None else self._transactions.working(ack.transaction_id)
         first = None if ack.first_message_id is None else ack.first_message_id.broker_sequence_id
-        cause = "the client could not process it"
-        if ack.poison_cause is not None:
-            cause = f"{ack.poison_cause.class_name}: {ack.poison_cause.message}"
+        cause = cause_of(ack)
         for subscription, sequences in consumer.covered(ack, type, first):
             acknowledge_these(subscription, type, sequences, transaction=transaction, cause=cause)

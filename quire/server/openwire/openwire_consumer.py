@@ -12,9 +12,11 @@ from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.topics.topic import Topic
 from quire.destination import DestinationKind
+from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument, InvalidDestination
 from quire.message import Message
 from quire.protocols.openwire.commands import ConsumerInfo, MessageAck, MessageDispatch
+from quire.protocols.openwire.structures import ActiveMQQueue
 from quire.selectors import Selector, selector
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.dispatch_frames import DispatchFrames
@@ -232,13 +234,30 @@ def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: i
         source.give_back(subscription.take(unseen))
 
 
+def cause_of(ack: MessageAck) -> str:
+    """Why a client could not process a message."""
+    if ack.poison_cause is None:
+        return "the client could not process it"
+    return f"{ack.poison_cause.class_name}: {ack.poison_cause.message}"
+
+
 def check_single(info: ConsumerInfo, addresses: tuple[Address, ...]) -> None:
     """See that what is asked for makes sense with these destinations."""
     kinds = {address.kind for address in addresses}
     wrong = ""
-    if info.subscription_name is not None and (kinds != {DestinationKind.TOPIC} or len(addresses) > 1):
+    if DestinationKind.STREAM in kinds:
+        wrong = _wrong_with_stream(info, addresses)
+    elif info.subscription_name is not None and (kinds != {DestinationKind.TOPIC} or len(addresses) > 1):
         wrong = "a durable subscription is to one topic"
     elif info.browser and (kinds != {DestinationKind.QUEUE} or len(addresses) > 1):
         wrong = "a browser shows one queue"
     if wrong:
         raise InvalidArgument(wrong, argument="destination")
+
+
+def _wrong_with_stream(info: ConsumerInfo, addresses: tuple[Address, ...]) -> str:
+    if len(addresses) > 1 or Pattern(addresses[0].name).is_wildcard:
+        return "a stream is consumed alone, by its name: give it a consumer of its own"
+    if isinstance(info.destination, ActiveMQQueue) and not info.browser:
+        return "a stream is consumed as a topic: a durable subscription is a group, any other consumer reads everything"
+    return "noLocal is not for streams: a group's messages come from all connections" if info.no_local else ""

@@ -6,6 +6,7 @@ from quire.broker.acknowledgement import AckType, acknowledge_these
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import is_dead_letter_queue
+from quire.broker.routing.addresses import Address
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidHeader, LimitExceeded, ProtocolViolation
@@ -17,6 +18,8 @@ from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.openwire_browser import OpenWireBrowser
 from quire.server.openwire.openwire_consumer import UNKNOWN, OpenWireConsumer, check_single
 from quire.server.openwire.openwire_destinations import addresses_of
+from quire.server.openwire.openwire_member import OpenWireMember
+from quire.server.openwire.openwire_stream_browser import OpenWireStreamBrowser
 from quire.server.openwire.openwire_wildcard import OpenWireWildcard
 from quire.server.openwire.subscription_table import SubscriptionTable
 
@@ -67,16 +70,21 @@ class OpenWireConsumers:
             raise LimitExceeded(text, limit=MAX_SELECTORS)
         addresses = addresses_of(info.destination)
         check_single(info, addresses)
-        if info.subscription_name is not None and not self._session.client_id:
-            raise InvalidHeader("a durable subscription belongs to a client: set a client id", header="client-id")
-        is_single = len(addresses) == 1 and not Pattern(addresses[0].name).is_wildcard
-        kind = OpenWireWildcard if not is_single else OpenWireBrowser if info.browser else OpenWireConsumer
-        consumer = kind(self._broker, self._session, self.table, info, addresses)
+        consumer = self._kind(info, addresses)(self._broker, self._session, self.table, info, addresses)
         self._by_id[info.consumer_id] = self._of_subscription[consumer.id] = consumer
         self._selectors += length
         if addresses[0].kind is DestinationKind.TOPIC:
             for subscription in consumer.subscriptions:
                 self._replay.begin(subscription)
+
+    def _kind(self, info: ConsumerInfo, addresses: tuple[Address, ...]) -> type[OpenWireConsumer]:
+        if addresses[0].kind is DestinationKind.STREAM:
+            return OpenWireStreamBrowser if info.browser else OpenWireMember
+        if info.subscription_name is not None and not self._session.client_id:
+            raise InvalidHeader("a durable subscription belongs to a client: set a client id", header="client-id")
+        if len(addresses) > 1 or Pattern(addresses[0].name).is_wildcard:
+            return OpenWireWildcard
+        return OpenWireBrowser if info.browser else OpenWireConsumer
 
     def when_started(self, info: ConsumerInfo, call: Callable[[], None]) -> bool:
         """Make a call when a consumer that was added is subscribed to everything; False if it is already."""

@@ -1,9 +1,9 @@
-"""Destinations as OpenWire names them, and as the core does."""
+"""Destinations as OpenWire names them, and as the core does: a stream is a topic named ``stream://NAME``."""
 
 from functools import lru_cache
 
 from quire.broker.routing.addresses import Address, Scope, read_destination
-from quire.destination import Destination, DestinationKind
+from quire.destination import Destination, DestinationKind, split_options
 from quire.errors import InvalidDestination
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
@@ -20,7 +20,13 @@ _KINDS: dict[type[ActiveMQDestination], tuple[DestinationKind, Scope]] = {
     ActiveMQTempTopic: (DestinationKind.TOPIC, Scope.REMOTE),
 }
 _CLASSES = {meaning: kind for kind, meaning in _KINDS.items()}
-_SCHEMES = {f"{kind.SCHEME}://": meaning for kind, meaning in _KINDS.items()}
+STREAM = "stream://"
+"""What the name of a stream begins with."""
+
+_SCHEMES = {
+    **{f"{kind.SCHEME}://": meaning for kind, meaning in _KINDS.items()},
+    STREAM: (DestinationKind.STREAM, Scope.COMMON),
+}
 
 LONGEST_NAME = 20_000
 """A list of destinations may have so many characters: a string of OpenWire has up to 65535 octets."""
@@ -51,6 +57,19 @@ def _address(part: str, kind: DestinationKind, scope: Scope) -> Address:
     return Address(kind, part, scope)
 
 
+def stream_option(written: str, option: str) -> str | None:
+    """The one option that may stand behind the name of a stream (``stream://orders?start=earliest``); None without it.
+
+    Raises:
+        InvalidDestination: there is another one, or it cannot be read.
+    """
+    _, options = split_options(written)
+    if others := options.keys() - {option}:
+        text = f"{written[:100]!r} has the option {min(others)[:60]!r}: here a stream may have {option} alone"
+        raise InvalidDestination(text, destination=written[:100])
+    return options.get(option)
+
+
 @lru_cache(KNOWN)
 def text_of(destination: ActiveMQDestination) -> str:
     """A destination as the core's headers have it: ``/queue/A,/topic/B``. Raises what ``addresses_of`` does."""
@@ -58,7 +77,9 @@ def text_of(destination: ActiveMQDestination) -> str:
 
 
 def openwire_destination(kind: DestinationKind, name: str, scope: Scope = Scope.COMMON) -> ActiveMQDestination:
-    """A destination of the core. A partition of a stream is shown as a topic: OpenWire has no streams."""
+    """A destination of the core."""
+    if kind is DestinationKind.STREAM:
+        return ActiveMQTopic(f"{STREAM}{name}")
     return _CLASSES.get((kind, scope), ActiveMQTopic)(name)
 
 

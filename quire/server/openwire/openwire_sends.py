@@ -5,8 +5,10 @@ from typing import NamedTuple
 from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
 from quire.broker.core.services import Target
-from quire.broker.routing.addresses import Scope
+from quire.broker.routing.addresses import Address, Scope
 from quire.broker.scheduling.timing import Timing
+from quire.broker.streams.stream import PARTITION, Stream
+from quire.destination import DestinationKind
 from quire.errors import InvalidHeader, ProtocolViolation, TransactionTooLarge
 from quire.message import Message as Stored
 from quire.protocols.openwire.messages import Message
@@ -29,11 +31,12 @@ class Plan(NamedTuple):
 
     Attributes:
         text: the destination, as the core's headers have it.
-        is_temporary: whether it is one temporary destination; nothing that goes there is stored.
+        persistent: nothing that goes to a temporary destination is stored, everything that goes to a stream is; None
+            if the message says.
     """
 
     text: str
-    is_temporary: bool
+    persistent: bool | None
 
 
 class Sending(NamedTuple):
@@ -74,7 +77,7 @@ class OpenWireSends:
         if destination is None:
             raise ProtocolViolation("a message needs a destination")
         plan = self._plans.get(destination) or self._plan(destination)
-        persistent = message.persistent and not plan.is_temporary
+        persistent = message.persistent if plan.persistent is None else plan.persistent
         if restricted and self._must_wait(plan, message, stored=persistent):
             return False
         content = plain_content(message) if isinstance(message, PlainMessage) else content_of(message)
@@ -95,7 +98,7 @@ class OpenWireSends:
         if len(self._plans) >= PLANS:
             self._plans.clear()
         addresses = addresses_of(destination)
-        plan = Plan(text_of(destination), len(addresses) == 1 and addresses[0].scope is Scope.REMOTE)
+        plan = Plan(text_of(destination), _persistence(addresses[0]) if len(addresses) == 1 else None)
         self._plans[destination] = plan
         return plan
 
@@ -106,6 +109,8 @@ class OpenWireSends:
             timing = Timing.of(Stored(0, content).headers())
             return routing.scheduled(text, timing, grouped=message.group_id is not None)
         target = routing.target(text)
+        if isinstance(target, Stream) and properties and PARTITION.encode() in properties:
+            target = target.route(Stored(0, content).headers())
         if message.group_id is not None:
             target.expect_groups()
         return target
@@ -139,3 +144,9 @@ class OpenWireSends:
             raise TransactionTooLarge(text, limit=limit)
         core.flow.hold(self._session, cause, plan.text.removeprefix("/queue/"))
         return True
+
+
+def _persistence(address: Address) -> bool | None:
+    if address.kind is DestinationKind.STREAM:
+        return True
+    return False if address.scope is Scope.REMOTE else None

@@ -11,7 +11,7 @@ from struct import Struct
 from quire.message import Message, unescape
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.loose_writer import LooseWriter
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
+from quire.protocols.openwire.messages import OFFSET, PARTITION, ActiveMQBytesMessage, ActiveMQTextMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.message_content import producer_of
@@ -22,6 +22,9 @@ SINCE = 10
 
 LARGE = 1 << 20
 """A message with more bytes than this is large."""
+
+PLACE = frozenset({PARTITION.encode(), OFFSET.encode()})
+"""The names of the properties that say where in a stream a message is."""
 
 KNOWN = 4096
 """How many producers and types of properties are remembered."""
@@ -54,11 +57,13 @@ class PlainDispatch:
         self._bytes_start = start + bytes([ActiveMQBytesMessage.TYPE, 0, 0, 0, 0, 0])
         self._text_start = start + bytes([ActiveMQTextMessage.TYPE, 0, 0, 0, 0, 0])
 
-    def frame(self, message: Message, *, is_first: bool) -> bytes | None:
+    def frame(self, message: Message, sequence: int, *, is_first: bool, place: bytes = b"") -> bytes | None:
         """The frame of a message; None if it is not a plain one.
 
         Args:
+            sequence: the number by which the client names it.
             is_first: whether it is the first of its group for this consumer.
+            place: of a stream: the two properties that say where in it the message is, encoded.
         """
         content = message.content
         found = _HEAD.match(content)
@@ -67,7 +72,7 @@ class PlainDispatch:
         id_start, number, stamp, length, types = found.groups()
         producer, at = _producer(id_start), found.end()
         end = content.index(b"\n\n", at - 1)
-        properties = _properties(types or b"", content[at:end]) if end > at else b"\0"
+        properties = _properties(types or b"", content[at:end], place) if end > at or place else b"\0"
         if producer is None or properties is None:
             return None
         # The body of a large message is copied once, into the frame.
@@ -81,7 +86,7 @@ class PlainDispatch:
             return None
         count = max(message.deliveries, 1) if message.redelivered else 0
         parameters = _PARAMETERS.pack(
-            int(number), message.sequence, message.persistent, message.expiration, message.priority, int(stamp), True,
+            int(number), sequence, message.persistent, message.expiration, message.priority, int(stamp), True,
             len(size) + len(body),
         )  # fmt: skip
         pieces = (
@@ -102,19 +107,19 @@ def _producer(start: bytes) -> bytes | None:
     return None if producer is None else _nested(producer)
 
 
-def _properties(types: bytes, lines: bytes) -> bytes | None:
-    """Properties, encoded; None if there is a header among them, or anything escaped."""
+def _properties(types: bytes, lines: bytes, place: bytes) -> bytes | None:
+    """Properties, encoded; None if there is a header among them, or anything escaped, or what ``place`` says."""
     if b"\\" in lines or b"\0" in lines or not lines.isascii():
         return None
     kinds = property_types(types)
     pieces: list[bytes] = []
-    for line in lines.split(b"\n"):
+    for line in lines.split(b"\n") if lines else ():
         name, _, value = line.partition(b":")
-        if name in RESERVED and name not in kinds:
+        if (name in RESERVED and name not in kinds) or (place and name in PLACE):
             return None
         pieces += (_name(name), written_value(kinds.get(name), value))
-    data = b"".join(pieces)
-    return _PROPERTIES.pack(True, len(data) + 4, len(pieces) >> 1) + data
+    data = place + b"".join(pieces)
+    return _PROPERTIES.pack(True, len(data) + 4, (len(pieces) >> 1) + 2 * bool(place)) + data
 
 
 @lru_cache(KNOWN)

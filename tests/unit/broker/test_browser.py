@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.queues.queue_browser import PIECE, PIECE_BYTES
+from quire.broker.queues.browsed import PIECE, PIECE_BYTES
 from quire.errors import StoreError
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import DamagedStore, bodies, consumer, filled, is_flagged, numbers, settings

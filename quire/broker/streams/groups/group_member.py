@@ -1,5 +1,6 @@
 """A member of a consumer group: the session that gets the messages of the partitions it was given."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from quire.broker.core.core import Core
@@ -90,14 +91,17 @@ class MemberSubscription(ChildSubscription):
         member: whose it is; its parent too.
         epoch: the number of the assignment: acknowledgements say it.
         handed_over: the sequences of what the member had before this assignment, and still has or had a while ago.
+        delivered: sequences in flight that take no credit, because the client says that its application has them. Their
+            leases go on; those of what is acknowledged in an open transaction (``in_transaction``) do not end.
         is_revoked: whether it is given nothing new any more, because the partition is to go to another member.
         looked_at: the tick at which its leases are looked at next (``Leases``).
     """
 
-    __slots__ = ("epoch", "handed_over", "is_revoked", "looked_at", "member")
+    __slots__ = ("delivered", "epoch", "handed_over", "is_revoked", "looked_at", "member")
 
     member: "GroupMember"
     source: GroupPartition | RetryQueue
+    delivered: set[int]
     epoch: int
     handed_over: set[int]
     is_revoked: bool
@@ -116,8 +120,31 @@ class MemberSubscription(ChildSubscription):
         self.parent = self.member = member
         self.epoch = epoch
         self.handed_over = set()
+        self.delivered = set()
         self.is_revoked = False
         self.looked_at = NEVER
+
+    @property
+    def in_transaction(self) -> set[int]:
+        """The sequences in flight that are acknowledged in an open transaction."""
+        return self.extended - self.delivered if self.delivered else self.extended
+
+    def note_delivered(self, sequences: list[int]) -> None:
+        """The application has messages and will say more: they take no credit until then."""
+        new = [sequence for sequence in sequences if sequence not in self.extended]
+        self.delivered.update(new)
+        super().extend(new)
+
+    def extend(self, sequences: Iterable[int]) -> None:
+        """Messages are acknowledged in a transaction: they take no credit for now."""
+        self.delivered.difference_update(sequences)
+        super().extend(sequences)
+
+    def take(self, sequences: list[int]) -> list[Message]:
+        """Take settled messages out of the in-flight table."""
+        if self.delivered:
+            self.delivered.difference_update(sequences)
+        return super().take(sequences)
 
     def is_meant(self, epoch: int, sequence: int) -> bool:
         """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before
@@ -200,6 +227,11 @@ class GroupMember(SharedPrefetch):
         self.port.gone(child)
 
     # Messages come and go.
+
+    def look(self) -> None:
+        """Give it now what there is: the retries first, or they would find no credit left."""
+        for _, child in sorted(self.children.items()):
+            child.source.dispatch()
 
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now; of retries no more than a share."""

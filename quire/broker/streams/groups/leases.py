@@ -25,13 +25,15 @@ class Leased(Protocol):
 
     Attributes:
         in_flight: what it has, by sequence.
-        extended: those of them that are acknowledged in an open transaction.
         looked_at: the tick at which its leases are looked at next.
     """
 
     in_flight: dict[int, Message]
-    extended: set[int]
     looked_at: int
+
+    @property
+    def in_transaction(self) -> set[int]:
+        """Those of them that are acknowledged in an open transaction."""
 
 
 Consumer = TypeVar("Consumer", bound=Leased)
@@ -93,10 +95,10 @@ class Leases(Generic[Consumer]):
 
     def _look_at(self, consumer: Consumer, now: float) -> None:
         late = [message for message in consumer.in_flight.values() if message.deadline <= now]
-        if consumer.extended:  # acknowledged in an open transaction, which has a time limit of its own
-            for message in [message for message in late if message.sequence in consumer.extended]:
+        if held := consumer.in_transaction:  # an open transaction has a time limit of its own
+            for message in [message for message in late if message.sequence in held]:
                 message.deadline = now + 1.0
-            late = [message for message in late if message.sequence not in consumer.extended]
+            late = [message for message in late if message.sequence not in held]
         if late:
             self._expired(consumer, late)
         earliest = min([message.deadline for message in consumer.in_flight.values()], default=None)

@@ -26,11 +26,6 @@ class PulledMember(GroupMember):
             if count:
                 child.source.wake()
 
-    def look(self) -> None:
-        """Give it now what there is."""
-        for _, child in sorted(self.children.items()):
-            child.source.dispatch()
-
     def share(self, partition: int) -> int:
         """How many of the messages asked for may be of a partition; of retries some, so that new ones come too."""
         return -(-self.left // RETRY_SHARE) if partition == RETRIES else self.left

@@ -20,7 +20,7 @@ class Consumer:
 
     def __init__(self) -> None:
         self.in_flight: dict[int, Message] = {}
-        self.extended: set[int] = set()
+        self.in_transaction: set[int] = set()
         self.looked_at = NEVER
 
 
