@@ -168,12 +168,11 @@ class ConnectionCommands:
 
     def _remove_group(self, written: str) -> None:
         """Remove a consumer group that is written as ``stream://orders?group=billing``."""
-        (address,) = addresses_of(ActiveMQTopic(written))
-        group = stream_option(written, "group")
-        if group is None:
-            text = f"{written[:100]!r} names no group: write {STREAM}NAME?group=GROUP"
+        addresses, group = addresses_of(ActiveMQTopic(written)), stream_option(written, "group")
+        if group is None or len(addresses) > 1:
+            text = f"{written[:100]!r} is no group of a stream: write {STREAM}NAME?group=GROUP"
             raise InvalidArgument(text, argument="subscription_name")
-        self._broker.groups.delete(self._broker.groups.existing(address.name, group))
+        self._broker.groups.delete(self._broker.groups.existing(addresses[0].name, group))
 
     # Destinations.
 

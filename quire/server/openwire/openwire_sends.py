@@ -33,10 +33,12 @@ class Plan(NamedTuple):
         text: the destination, as the core's headers have it.
         persistent: nothing that goes to a temporary destination is stored, everything that goes to a stream is; None
             if the message says.
+        has_stream: whether a stream is among it: there the time of a message is the broker's.
     """
 
     text: str
     persistent: bool | None
+    has_stream: bool
 
 
 class Sending(NamedTuple):
@@ -80,6 +82,8 @@ class OpenWireSends:
         persistent = message.persistent if plan.persistent is None else plan.persistent
         if restricted and self._must_wait(plan, message, stored=persistent):
             return False
+        if plan.has_stream:
+            message.timestamp = broker.core.clock.now_ms()
         content = plain_content(message) if isinstance(message, PlainMessage) else content_of(message)
         target = self._target(plan.text, message, content)
         priority = min(max(message.priority, 0), 9)
@@ -98,7 +102,9 @@ class OpenWireSends:
         if len(self._plans) >= PLANS:
             self._plans.clear()
         addresses = addresses_of(destination)
-        plan = Plan(text_of(destination), _persistence(addresses[0]) if len(addresses) == 1 else None)
+        has_stream = any([address.kind is DestinationKind.STREAM for address in addresses])
+        persistent = _persistence(addresses[0]) if len(addresses) == 1 else None
+        plan = Plan(text_of(destination), persistent, has_stream)
         self._plans[destination] = plan
         return plan
 

@@ -105,19 +105,10 @@ class OpenWireWildcard(OpenWireConsumer):
             raise UnknownMessage(f"message {last} is not in flight on {self.id}", sequence=last)
         if type is AckType.INDIVIDUAL or ack.message_count == 1:
             return [(child, [last])]
-        covered = self._whole.up_to(child, last)
-        is_all = sum([len(sequences) for _, sequences in covered]) <= ack.message_count
-        return covered if is_all else self._last(covered, ack.message_count)
-
-    def _last(self, covered: Covered, count: int) -> Covered:
-        """The last so many of what was given out."""
-        wanted: Covered = []
-        for part, sequences in reversed(covered):
-            if count <= 0:
-                break
-            wanted.append((part, sequences[-count:]))
-            count -= len(sequences)
-        return wanted
+        covered: dict[Subscription, list[int]] = {}
+        for part, sequence in self._whole.given_up_to(child, last)[-max(ack.message_count, 1) :]:
+            covered.setdefault(part, []).append(sequence)
+        return list(covered.items())
 
     def set_prefetch(self, prefetch: int) -> None:
         """How many messages it may have in flight from now on."""

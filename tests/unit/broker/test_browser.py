@@ -199,7 +199,7 @@ def test_bodies_of_messages_that_are_not_acknowledged_are_not_kept() -> None:
 
 
 def test_no_prefetch_is_larger_than_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.queues.queue_browser.MAX_WINDOW", 2)
+    monkeypatch.setattr("quire.broker.queues.browsed.MAX_WINDOW", 2)
     client = browsing(filled(5), "client", headers={"activemq.prefetchSize": "1000000"})
     assert client.messages() == numbers(0, 1)
 

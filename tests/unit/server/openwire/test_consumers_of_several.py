@@ -61,6 +61,18 @@ def test_a_range_of_a_consumer_of_several_queues_is_the_last_so_many() -> None:
     assert rig.depth("a.x") == 0
 
 
+def test_the_last_so_many_are_the_last_in_the_order_in_which_they_were_given_out() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    for name in ("a.x", "a.y", "a.y", "a.x"):
+        client.send("1", destination=ActiveMQQueue(name))
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[2:], count=2)
+    assert client.errors() == []
+    assert (rig.depth("a.x"), rig.depth("a.y")) == (1, 1)
+
+
 def test_an_individual_acknowledgement_of_a_consumer_of_several_queues_is_about_one() -> None:
     rig = Rig()
     client = rig.client()

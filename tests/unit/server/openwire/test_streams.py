@@ -1,14 +1,15 @@
 """Streams over OpenWire: groups and readers, what they acknowledge, what comes again."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from quire.broker.streams.groups.group import Group
+from quire.cursors.ack_set import AckSet
 from quire.protocols.openwire.commands import (
     AckType,
     ConsumerControl,
-    ConsumerInfo,
     DestinationInfo,
     MessageDispatch,
     MessagePull,
@@ -16,8 +17,8 @@ from quire.protocols.openwire.commands import (
     TransactionType,
 )
 from quire.protocols.openwire.messages import OFFSET, PARTITION
-from quire.protocols.openwire.primitives import Tag, Typed, read_map
-from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTopic, ConsumerId, MessageId
+from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
+from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTopic, ConsumerId
 from quire.protocols.openwire.throwable import Throwable
 from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.broker.harness import settings
@@ -29,6 +30,11 @@ S = ActiveMQTopic("stream://s")
 def rig(partitions: int = 2, **policy: Any) -> Rig:
     """A broker whose streams have some partitions, and whose groups wait for no further members."""
     return Rig(settings(policy={"partitions": partitions, "rebalance_initial_delay": 0.0, **policy}))
+
+
+def read(dispatches: list[MessageDispatch]) -> list[str]:
+    """The texts of messages, sorted: the order of partitions is not said."""
+    return sorted([text for text in texts(dispatches) if text is not None])
 
 
 def member(client: OpenWireClient, group: str = "g", prefetch: int = 100, **fields: Any) -> ConsumerId:
@@ -53,6 +59,12 @@ def group_of(broker: Rig, name: str = "g") -> Group:
     return broker.broker.stream("s").groups[name]
 
 
+def reset(group: Group) -> bool:
+    """Go back to the start; there is nothing more to do."""
+    group.restart({0: AckSet()})
+    return False
+
+
 def place(dispatch: MessageDispatch) -> tuple[int, int]:
     """Partition and offset, as the client reads them."""
     assert dispatch.message is not None
@@ -68,7 +80,7 @@ def test_a_group_gets_each_message_and_its_progress_is_what_was_acknowledged() -
     client.send("a", "b", "c", "d", destination=S)
     settled(broker)
     dispatches = given(client)
-    assert sorted(texts(dispatches)) == ["a", "b", "c", "d"]
+    assert read(dispatches) == ["a", "b", "c", "d"]
     assert sorted(map(place, dispatches)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert {dispatch.destination for dispatch in dispatches} == {S}
     assert group_of(broker).lag == 4
@@ -76,3 +88,610 @@ def test_a_group_gets_each_message_and_its_progress_is_what_was_acknowledged() -
         client.acks([dispatch])
     assert group_of(broker).lag == 0
     assert not client.errors()
+
+
+def test_two_connections_share_a_group_and_its_client_id_does_not_matter() -> None:
+    broker = rig()
+    one, other = broker.client("one", client_id="mine"), broker.client("other", client_id="another")
+    member(one)
+    member(other)
+    settled(broker)
+    one.send(*map(str, range(10)), destination=S)
+    shares = [given(one), given(other)]
+    assert [len(share) for share in shares] == [5, 5]
+    assert [len({place(dispatch)[0] for dispatch in share}) for share in shares] == [1, 1]
+    assert read(shares[0] + shares[1]) == sorted(map(str, range(10)))
+
+
+def test_a_member_without_a_client_id_is_taken() -> None:
+    client = rig().client(client_id="x")
+    client.session.client_id = ""
+    member(client)
+
+
+def test_a_reader_begins_at_the_end_and_a_retroactive_one_at_the_start() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    client.send("old", destination=S)
+    late, early = client.consumer(S), client.consumer(S, retroactive=True)
+    client.send("new", destination=S)
+    dispatches = given(client)
+    by_consumer = {id: texts([d for d in dispatches if d.consumer_id == id]) for id in (late, early)}
+    assert by_consumer == {late: ["new"], early: ["old", "new"]}
+    assert not broker.broker.stream("s").groups
+
+
+@pytest.mark.parametrize(("start", "expected"), [("earliest", ["0", "1", "2"]), ("offset=3", ["2"]), ("latest", [])])
+def test_the_name_of_a_stream_says_where_to_start(start: str, expected: list[str]) -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    client.send("0", "1", "2", destination=S)
+    named = ActiveMQTopic(f"stream://s?start={start}")
+    client.consumer(named)
+    client.consumer(named, subscription_name="g")
+    settled(broker)
+    dispatches = given(client)
+    assert read(dispatches) == sorted(expected * 2)
+    assert {dispatch.destination for dispatch in dispatches} <= {S}
+
+
+@pytest.mark.parametrize(
+    ("destination", "fields", "code"),
+    [
+        (ActiveMQTopic("stream://s?start=never"), {}, "invalid-argument"),
+        (ActiveMQTopic("stream://s?begin=earliest"), {}, "invalid-destination"),
+        (ActiveMQTopic("stream://s,stream://t"), {}, "invalid-argument"),
+        (ActiveMQTopic("t,stream://s"), {}, "invalid-argument"),
+        (ActiveMQTopic("stream://s.*"), {}, "invalid-argument"),
+        (ActiveMQTopic("stream://"), {}, "invalid-destination"),
+        (ActiveMQQueue("stream://s"), {}, "invalid-argument"),
+        (S, {"no_local": True}, "invalid-argument"),
+        (S, {"browser": True, "subscription_name": "g"}, "invalid-argument"),
+        (S, {"subscription_name": "a,b"}, "invalid-header"),
+        (S, {"selector": "x >"}, "invalid-selector"),
+    ],
+)
+def test_what_makes_no_sense_with_a_stream_is_refused(
+    destination: ActiveMQDestination, fields: dict[str, Any], code: str
+) -> None:
+    broker = rig()
+    client = broker.client()
+    assert client.refused(client.consumer_info(destination, **fields))[1] == code
+    assert not client.session.subscriptions
+    assert not broker.broker.groups.readers
+
+
+def test_members_of_a_group_have_one_selector() -> None:
+    broker = rig()
+    client = broker.client()
+    member(client, selector="x > 1")
+    assert client.refused(client.consumer_info(S, subscription_name="g"))[1] == "group-mismatch"
+
+
+def test_a_connection_may_have_so_many_parts_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 5)
+    client = rig(partitions=2).client()
+    member(client)
+    assert client.refused(client.consumer_info(S, subscription_name="g"))[1] == "limit-exceeded"
+    client.consumer()
+    client.consumer()
+    assert client.refused(client.consumer_info())[1] == "limit-exceeded"
+
+
+# Sends.
+
+
+@pytest.mark.parametrize("sent", [{}, {"persistent": False}])
+def test_a_message_goes_to_the_partition_that_its_properties_say(sent: dict[str, Any]) -> None:
+    broker = rig(partitions=4)
+    client = broker.client()
+    for number in (3, 0, 3):
+        said = properties(partition=Typed(Tag.INT, number))
+        client.send(str(number), destination=S, marshalled_properties=said, **sent)
+    assert [partition.count for partition in broker.broker.stream("s").partitions] == [1, 0, 0, 2]
+
+
+def test_messages_of_one_key_go_to_one_partition() -> None:
+    broker = rig(partitions=4)
+    client = broker.client()
+    keyed = write_map({"partition-key": Typed(Tag.STRING, "k")})
+    client.send("a", "b", "c", destination=S, marshalled_properties=keyed)
+    assert sorted([partition.count for partition in broker.broker.stream("s").partitions]) == [0, 0, 0, 3]
+
+
+@pytest.mark.parametrize("name", ["stream://s", "t,stream://s"])
+def test_the_time_of_a_message_in_a_stream_is_the_brokers(name: str) -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    id = member(client)
+    settled(broker)
+    client.send("x", destination=ActiveMQTopic(name), timestamp=1)
+    (dispatch,) = given(client)
+    assert dispatch.consumer_id == id
+    assert dispatch.message is not None
+    assert dispatch.message.timestamp == broker.clock.now_ms()
+
+
+def test_a_partition_that_is_not_there_is_an_error() -> None:
+    client = rig().client()
+    message = client.message("x", S, marshalled_properties=properties(partition=Typed(Tag.INT, 7)))
+    assert client.refused(message)[1] == "invalid-header"
+
+
+def test_a_send_in_a_transaction_is_there_with_its_commit() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    transaction = client.begin()
+    client.send("x", destination=S, transaction_id=transaction)
+    assert broker.broker.stream("s").count == 0
+    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, transaction))
+    assert broker.broker.stream("s").count == 1
+
+
+def test_what_a_message_says_of_its_own_place_is_replaced() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    member(client)
+    said = {PARTITION: Typed(Tag.STRING, "x"), "a": Typed(Tag.INT, 1)}
+    client.send("x", "y", destination=S, marshalled_properties=properties(**said))
+    settled(broker)
+    dispatches = given(client)
+    assert [place(dispatch) for dispatch in dispatches] == [(0, 1), (0, 2)]
+    assert dispatches[0].message is not None
+    assert dispatches[0].message.marshalled_properties is not None
+    assert read_map(dispatches[0].message.marshalled_properties)["a"] == 1
+
+
+@pytest.mark.parametrize("version", [1, 9, 12])
+def test_clients_of_any_version_are_given_messages_with_their_place(version: int) -> None:
+    broker = rig(partitions=1)
+    client = broker.client(format=WireFormat(version=version))
+    id = member(client)
+    client.send("x", destination=S, marshalled_properties=properties(a=Typed(Tag.INT, 1)))
+    settled(broker)
+    (dispatch,) = given(client)
+    assert place(dispatch) == (0, 1)
+    assert dispatch.consumer_id == id
+    client.acks([dispatch])
+    assert group_of(broker).lag == 0
+
+
+def test_a_stream_is_not_deleted_by_a_client_nor_a_topic_of_its_name() -> None:
+    broker = rig()
+    client = broker.client()
+    client.send("x", destination=S)
+    client.send("x", destination=ActiveMQTopic("s"))
+    assert client.refused(DestinationInfo(destination=S, operation_type=1))[1] == "invalid-destination"
+    assert broker.broker.stream("s").count == 1
+    assert "s" in broker.broker.destinations.topics
+
+
+def test_a_producer_of_a_stream_makes_it() -> None:
+    broker = rig()
+    broker.client().producer(S)
+    assert "s" in broker.broker.destinations.streams
+    assert "stream://s" not in broker.broker.destinations.topics
+
+
+def test_a_reply_may_be_expected_in_a_stream() -> None:
+    broker = rig()
+    client = broker.client()
+    client.consumer()
+    client.send("x", reply_to=S)
+    (dispatch,) = given(client)
+    assert dispatch.message is not None
+    assert dispatch.message.reply_to == S
+
+
+# Acknowledgements.
+
+
+def test_a_range_covers_what_was_given_out_in_between_whatever_its_partition() -> None:
+    broker = rig()
+    client = broker.client()
+    member(client)
+    settled(broker)
+    client.send(*map(str, range(6)), destination=S)
+    dispatches = given(client)
+    client.acks(dispatches[:4])
+    assert group_of(broker).lag == 2
+    client.acks(dispatches[4:])
+    assert group_of(broker).lag == 0
+    assert not client.errors()
+
+
+def test_a_range_begins_with_its_first_message() -> None:
+    broker = rig()
+    client = broker.client()
+    member(client)
+    settled(broker)
+    client.send(*map(str, range(6)), destination=S)
+    dispatches = given(client)
+    client.acks(dispatches[2:5])
+    client.remove(dispatches[0].consumer_id)
+    member(client)
+    settled(broker)
+    assert read(given(client)) == read([dispatches[number] for number in (0, 1, 5)])
+
+
+def test_an_acknowledgement_that_comes_too_late_is_no_error_and_counts_if_the_message_waits() -> None:
+    broker = rig(partitions=1, consume_timeout=5.0, retry_delays="60s")
+    client = broker.client()
+    member(client)
+    client.send("x", destination=S)
+    settled(broker)
+    (dispatch,) = given(client)
+    broker.advance(6.0)
+    broker.run()
+    group = group_of(broker)
+    assert group.retries is not None
+    assert group.retries.depth == 1
+    client.acks([dispatch])
+    assert (group.late, group.stale, group.retries.depth) == (1, 0, 0)
+    client.acks([dispatch])
+    assert (group.late, group.stale) == (1, 1)
+    assert not client.errors()
+
+
+def test_an_acknowledgement_of_an_assignment_that_has_ended_does_not_count() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    id = member(client)
+    client.send("x", destination=S)
+    settled(broker)
+    (before,) = given(client)
+    group = group_of(broker)
+    broker.broker.core.steps.add(partial(reset, group), "a reset")
+    settled(broker)
+    (now,) = given(client)
+    client.acks([before])
+    assert (group.fenced, group.lag) == (1, 1)
+    client.acks([now])
+    assert group.lag == 0
+    assert now.consumer_id == id
+
+
+def test_a_message_that_comes_again_is_no_duplicate_to_the_client_and_shows_its_id() -> None:
+    broker = rig(partitions=1, consume_timeout=5.0, retry_delays="1s")
+    client = broker.client()
+    member(client)
+    client.send("x", destination=S)
+    settled(broker)
+    (first,) = given(client)
+    broker.advance(5.0)
+    settled(broker)
+    (second,) = given(client)
+    settled(broker)
+    broker.advance(5.0)
+    settled(broker)
+    (third,) = given(client)
+    known = [(id_of(d).producer_id, id_of(d).producer_sequence_id) for d in (first, second, third)]
+    assert len(set(known)) == 3
+    assert {str(id_of(dispatch)) for dispatch in (first, second, third)} == {str(id_of(first))}
+    assert [place(dispatch) for dispatch in (first, second, third)] == [(0, 1)] * 3
+    assert counters([first, second, third]) == [0, 1, 2]
+    assert third.message is not None
+    assert third.message.marshalled_properties is not None
+    assert "redeliveryDelay" in read_map(third.message.marshalled_properties)
+    client.acks([third])
+    assert group_of(broker).lag == 0
+
+
+def test_poison_is_tried_again_by_the_group_and_becomes_its_dead_letter_in_the_end() -> None:
+    broker = rig(partitions=1, retry_delays="1s", retry_maximum=2)
+    client = broker.client()
+    member(client)
+    client.send("x", destination=S)
+    settled(broker)
+    for _ in range(3):
+        (dispatch,) = given(client)
+        client.acks([dispatch], AckType.POISON, poison_cause=Throwable("java.lang.Error", "no"))
+        settled(broker)
+    assert not given(client)
+    letters = broker.queue("%DLQ%g")
+    assert letters.depth == 1
+    client.consumer(ActiveMQQueue("%DLQ%g"))
+    (letter,) = given(client)
+    assert letter.message is not None
+    assert letter.message.marshalled_properties is not None
+    assert "java.lang.Error: no" in str(read_map(letter.message.marshalled_properties))
+
+
+def test_poison_in_a_transaction_is_refused() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    member(client)
+    client.send("x", destination=S)
+    settled(broker)
+    dispatches = given(client)
+    ack = client.ack(dispatches, AckType.POISON, transaction=client.begin())
+    assert client.refused(ack)[1] == "invalid-argument"
+
+
+def test_a_message_that_the_client_cannot_take_becomes_a_dead_letter() -> None:
+    broker = rig(partitions=1)
+    client = broker.client(format=WireFormat(max_frame_size=2000))
+    member(client)
+    broker.client().send("x" * 3000, "y", destination=S)
+    settled(broker)
+    assert texts(given(client)) == ["y"]
+    assert broker.depth("%DLQ%g") == 1
+
+
+# Transactions.
+
+
+def test_a_transaction_settles_with_its_commit_and_leases_do_not_end_in_it() -> None:
+    broker = rig(consume_timeout=5.0)
+    client = broker.client()
+    member(client)
+    settled(broker)
+    client.send("a", "b", "c", "d", destination=S)
+    dispatches = given(client)
+    transaction = client.begin()
+    client.acks(dispatches[:2], transaction=transaction)
+    client.acks(dispatches[:4], transaction=transaction)
+    assert group_of(broker).lag == 4
+    broker.advance(20.0)
+    broker.run()
+    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, transaction))
+    assert group_of(broker).lag == 0
+    assert not client.errors()
+
+
+def test_after_a_rollback_the_member_still_has_the_messages() -> None:
+    broker = rig()
+    client = broker.client()
+    member(client)
+    settled(broker)
+    client.send("a", "b", destination=S)
+    dispatches = given(client)
+    transaction = client.begin()
+    client.acks(dispatches, transaction=transaction)
+    client.done(client.step(TransactionType.ROLLBACK, transaction))
+    client.acks(dispatches, AckType.REDELIVERED)
+    assert group_of(broker).lag == 2
+    client.acks(dispatches)
+    assert group_of(broker).lag == 0
+    assert not client.errors()
+
+
+# Credit.
+
+
+def test_messages_that_the_application_has_take_no_credit_but_their_leases_end() -> None:
+    broker = rig(partitions=1, consume_timeout=5.0, retry_delays="60s")
+    client = broker.client()
+    member(client, prefetch=2)
+    client.send("a", "b", "c", "d", destination=S)
+    settled(broker)
+    first = given(client)
+    assert texts(first) == ["a", "b"]
+    client.acks(first, AckType.DELIVERED)
+    assert texts(given(client)) == ["c", "d"]
+    broker.advance(6.0)
+    broker.run()
+    retries = group_of(broker).retries
+    assert retries is not None
+    assert retries.depth == 4
+
+
+def test_what_was_delivered_and_is_acknowledged_in_a_transaction_has_no_end_of_its_lease() -> None:
+    broker = rig(partitions=1, consume_timeout=5.0)
+    client = broker.client()
+    member(client, prefetch=2)
+    client.send("a", "b", "c", destination=S)
+    settled(broker)
+    first = given(client)
+    transaction = client.begin()
+    client.acks(first, AckType.DELIVERED, transaction=transaction)
+    (third,) = given(client)
+    client.acks([*first, third], transaction=transaction)
+    broker.advance(20.0)
+    broker.run()
+    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, transaction))
+    assert group_of(broker).lag == 0
+
+
+def pulled(client: OpenWireClient, consumer: ConsumerId, timeout: int) -> list[str | None]:
+    """What a pull brings at once; None for nothing."""
+    client.tell(MessagePull(consumer_id=consumer, destination=S, timeout=timeout))
+    client._rig.run()
+    return texts(given(client))
+
+
+def test_a_member_without_prefetch_asks_for_each_message() -> None:
+    broker = rig()
+    client = broker.client()
+    id = member(client, prefetch=0)
+    settled(broker)
+    assert pulled(client, id, -1) == [None]
+    client.send("a", "b", destination=S)
+    assert not given(client)
+    assert {*pulled(client, id, -1), *pulled(client, id, 0)} == {"a", "b"}
+    assert pulled(client, id, 500) == []
+    broker.advance(1.0)
+    broker.run()
+    assert texts(given(client)) == [None]
+    assert pulled(client, id, 0) == []
+    client.send("c", destination=S)
+    assert texts(given(client)) == ["c"]
+
+
+def test_a_failover_client_gives_its_member_the_prefetch_afterwards() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    id = member(client, prefetch=0)
+    client.send("a", "b", destination=S)
+    settled(broker)
+    assert not given(client)
+    client.tell(ConsumerControl(consumer_id=id, destination=S, prefetch=10))
+    broker.run()
+    assert texts(given(client)) == ["a", "b"]
+    client.tell(ConsumerControl(consumer_id=id, destination=S, prefetch=0))
+    client.send("c", destination=S)
+    assert not given(client)
+    assert pulled(client, id, 0) == ["c"]
+
+
+# Leaving.
+
+
+def left(broker: Rig, client: OpenWireClient) -> list[tuple[str, int]]:
+    """What a new member is given, and how often each was delivered before."""
+    member(client)
+    settled(broker)
+    dispatches = given(client)
+    return sorted([(read([dispatch])[0], dispatch.redelivery_counter) for dispatch in dispatches])
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [(-1, [("a", 0), ("b", 0), ("c", 0)]), (0, [("a", 1), ("b", 0), ("c", 0)]), (-2, [("a", 1), ("b", 1), ("c", 1)])],
+)
+def test_what_the_application_has_not_seen_is_not_redelivered(last: int, expected: list[tuple[str, int]]) -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    id = member(client)
+    client.send("a", "b", "c", destination=S)
+    settled(broker)
+    dispatches = given(client)
+    client.remove(id, last if last < 0 else id_of(dispatches[last]).broker_sequence_id)
+    assert left(broker, client) == expected
+
+
+def test_the_number_of_another_consumer_says_nothing() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    id = member(client)
+    client.send("a", destination=S)
+    settled(broker)
+    given(client)
+    client.remove(id, 1 << 30 | 77)
+    assert left(broker, client) == [("a", 1)]
+
+
+def test_what_was_acknowledged_last_tells_that_nothing_behind_it_was_seen() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    id = member(client)
+    client.send("a", "b", destination=S)
+    settled(broker)
+    first, _ = given(client)
+    client.acks([first])
+    client.remove(id, id_of(first).broker_sequence_id)
+    assert left(broker, client) == [("b", 0)]
+
+
+def test_a_lost_connection_is_a_failed_delivery_of_the_oldest_message() -> None:
+    broker = rig(partitions=1, retry_delays="60s")
+    client = broker.client()
+    member(client)
+    client.send("a", "b", destination=S)
+    settled(broker)
+    client.vanish()
+    settled(broker)
+    other = broker.client()
+    assert left(broker, other) == [("a", 1), ("b", 1)]
+    assert [
+        message.failures for child in other.session.subscriptions.values() for message in child.in_flight.values()
+    ] == [1, 0]
+
+
+def test_a_reader_leaves_nothing_behind() -> None:
+    broker = rig()
+    client = broker.client()
+    id = client.consumer(S)
+    assert len(broker.broker.groups.readers) == 1
+    client.remove(id)
+    assert not broker.broker.groups.readers
+    assert not client.session.consumers.table.members
+    assert not client.session.subscriptions
+
+
+def test_a_member_whose_partition_is_moved_away_finishes_what_it_has() -> None:
+    broker = rig(partitions=2)
+    one, other = broker.client(), broker.client()
+    member(one)
+    settled(broker)
+    one.send(*map(str, range(4)), destination=S)
+    dispatches = given(one)
+    member(other)
+    settled(broker)
+    one.acks(dispatches)
+    settled(broker)
+    one.send(*map(str, range(4, 8)), destination=S)
+    assert (len(given(one)), len(given(other))) == (2, 2)
+    assert not one.errors()
+
+
+# Unsubscribing.
+
+
+def test_a_group_is_removed_by_its_full_name() -> None:
+    broker = rig()
+    client = broker.client()
+    id = member(client)
+    removal = RemoveSubscriptionInfo(client_id=client.id, subscription_name="stream://s?group=g")
+    assert client.refused(removal)[1] == "destination-in-use"
+    client.remove(id)
+    client.done(removal)
+    assert not broker.broker.stream("s").groups
+    assert client.refused(removal)[1] == "unknown-consumer-group"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("g", "invalid-argument"),
+        ("other", "unknown-subscription"),
+        ("stream://s", "invalid-argument"),
+        ("stream://t?group=g", "unknown-destination"),
+        ("stream://s?start=g", "invalid-destination"),
+        ("stream://s,stream://t?group=g", "invalid-argument"),
+    ],
+)
+def test_no_group_is_removed_by_mistake(name: str, code: str) -> None:
+    broker = rig()
+    client = broker.client()
+    client.remove(member(client))
+    assert client.refused(RemoveSubscriptionInfo(client_id=client.id, subscription_name=name))[1] == code
+    assert "g" in broker.broker.stream("s").groups
+
+
+# Browsing.
+
+
+@pytest.mark.parametrize("kind", [ActiveMQTopic, ActiveMQQueue])
+@pytest.mark.parametrize("prefetch", [2, 500])
+def test_a_browser_is_shown_everything_and_takes_nothing(kind: type[ActiveMQDestination], prefetch: int) -> None:
+    broker = rig()
+    client = broker.client()
+    client.send(*map(str, range(5)), destination=S, marshalled_properties=properties(a=Typed(Tag.INT, 1)))
+    client.consumer(kind("stream://s"), prefetch, browser=True)
+    shown: list[MessageDispatch] = []
+    while new := given(client):
+        shown += new
+        client.send("later", destination=S)
+        if new[-1].message is not None:
+            client.acks(new)
+    assert [place(dispatch) for dispatch in shown[:-1]] == [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]
+    assert texts(shown)[-1] is None
+    assert not client.errors()
+
+
+def test_a_browser_with_a_selector_is_shown_what_matches() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    for number in range(5):
+        client.send(str(number), destination=S, marshalled_properties=properties(a=Typed(Tag.INT, number)))
+    client.consumer(S, 1, browser=True, selector="a > 2")
+    (first,) = given(client)
+    client.acks([first])
+    assert texts([first, *given(client)]) == ["3", "4"]
+
+
+def test_a_browser_of_an_empty_stream_ends_at_once() -> None:
+    client = rig().client()
+    client.consumer(S, browser=True)
+    assert texts(given(client)) == [None]
