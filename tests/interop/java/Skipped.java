@@ -1,4 +1,4 @@
-/** The client library has no such feature. */
+/** The client library, or the broker, has no such feature. */
 final class Skipped extends RuntimeException {
     private static final long serialVersionUID = 1;
 
