@@ -1,6 +1,6 @@
 """Properties of OpenWire messages in the core: what a client sends comes back, and STOMP's clients can read it."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
@@ -32,12 +32,15 @@ from quire.protocols.openwire.structures import (
     MessageId,
     ProducerId,
 )
+from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.protocols.stomp import decoder as stomp
 from quire.protocols.stomp.frames import SERVER_COMMANDS
+from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.message_content import HEADERS, content_of, message_of
 from quire.server.openwire.plain_dispatch import PlainDispatch
 from quire.server.openwire.property_lines import RAW, RESERVED, TYPES
+from quire.server.openwire.stream_frames import StreamFrames
 
 Q = ActiveMQQueue("q")
 CONSUMER = ConsumerId("ID:host-1", 1, 1)
@@ -249,12 +252,31 @@ ODD_VALUES = [
 ]  # fmt: skip
 
 
+class EncodingSession:
+    """What frames need of a session."""
+
+    format = WireFormat(version=12)
+
+    def frame(self, command: Structure) -> bytes:
+        encoder = Encoder()
+        encoder.use(self.format)
+        return encoder.encode(cast(MessageDispatch, command))
+
+
+def check_placed(record: Stored) -> None:
+    """The fast way writes a message of a stream as the other one does."""
+    frames = StreamFrames(cast(ClientSession, EncodingSession()), CONSUMER, Q)
+    fast = frames._plain_frame(record, 77, (3, 9), False)
+    assert fast in (None, frames._placed(record, 77, (3, 9), False))
+
+
 def check_all(message: Message) -> None:
     """A message comes back, the fast way writes the same as the encoder, and a STOMP client can read it."""
     record = stored(message)
     back = message_of(record, Q)
     assert travelling(back) == travelling(message)
     assert PlainDispatch(CONSUMER, Q).frame(record, record.sequence, is_first=False) in (None, encoded(back, 12))
+    check_placed(record)
     check_stomp(record.content)
 
 
@@ -378,6 +400,7 @@ def test_any_headers_of_another_client_can_be_sent_to_one_of_openwire(
     assert isinstance(back, Message)
     frame = encoded(back, 12)
     assert PlainDispatch(CONSUMER, Q).frame(record, record.sequence, is_first=False) in (None, frame)
+    check_placed(record)
     if isinstance(back, ActiveMQTextMessage) and not back.compressed:
         assert read_text(back.content) == (body.decode("utf-8", "replace") if back.content is not None else None)
 

@@ -49,11 +49,11 @@ class StreamFrames(DispatchFrames):
         assert shown.message_id is not None
         shown.message_id.broker_sequence_id = number
         shown.jmsx_group_first_for_consumer = is_first
-        properties = read_map(shown.marshalled_properties, typed=True) if shown.marshalled_properties else {}
-        properties |= {PARTITION: Typed(Tag.INT, place[0]), OFFSET: Typed(Tag.LONG, place[1])}
+        said = {PARTITION: Typed(Tag.INT, place[0]), OFFSET: Typed(Tag.LONG, place[1])}
         if message.redelivered:
-            properties[REDELIVERY_DELAY] = Typed(Tag.LONG, 0)
-        shown.marshalled_properties = write_map(properties)
+            said[REDELIVERY_DELAY] = Typed(Tag.LONG, 0)
+        own = read_map(shown.marshalled_properties, typed=True) if shown.marshalled_properties else {}
+        shown.marshalled_properties = write_map({**said, **own, **said})
         return self._dispatched(shown)
 
 
