@@ -14,8 +14,10 @@ from quire.broker.streams.groups.group_member import GroupMember, MemberSubscrip
 from quire.broker.streams.groups.group_partition import GroupPartition
 from quire.broker.streams.groups.retry_queue import RetryQueue
 from quire.broker.streams.offsets import Start, StartKind
+from quire.errors import InvalidArgument
 from quire.message import Message
 from quire.protocols.openwire.commands import MessageAck
+from quire.protocols.openwire.structures import XATransactionId
 from quire.server.openwire.member_pull import MemberPull
 from quire.server.openwire.openwire_consumer import MAX_PREFETCH, UNKNOWN, Covered, OpenWireConsumer, cause_of
 from quire.server.openwire.openwire_destinations import openwire_destination, stream_option
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 LATE = frozenset({AckType.STANDARD, AckType.INDIVIDUAL})
 """What counts although the member does not have the message any more."""
+
+SETTLED = LATE | {AckType.UNMATCHED}
+"""What waits for the commit of a transaction."""
 
 
 class OpenWireMember(OpenWireConsumer):
@@ -98,15 +103,20 @@ class OpenWireMember(OpenWireConsumer):
         self._member.given(subscription, messages)
 
     def covered(self, ack: MessageAck, type: AckType, first: int | None) -> Covered:
-        """What an acknowledgement is about, without what is done with here."""
-        assert ack.last_message_id is not None
+        """What an acknowledgement is about, without what is done with here.
+
+        Raises:
+            InvalidArgument: it is part of an XA transaction, which does not store what it acknowledges of a stream.
+        """
+        if type in SETTLED and isinstance(ack.transaction_id, XATransactionId):
+            text = "messages of a stream are not acknowledged in an XA transaction: use a local one, or none"
+            raise InvalidArgument(text, argument="transaction_id")
         found = self._found(ack, type, first)
-        is_own = ack.transaction_id is None
         if type is AckType.DELIVERED:
             for part, sequences in found:
                 part.note_delivered(sequences)
             return []
-        if type is AckType.POISON and is_own:
+        if type is AckType.POISON and ack.transaction_id is None:
             for part, sequences in found:
                 messages = part.take(sequences)
                 part.source.redeliver(messages, len(messages), cause_of(ack), at_once=False)

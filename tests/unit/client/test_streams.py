@@ -76,7 +76,6 @@ def test_a_stream_is_written_with_its_kind_and_may_have_options() -> None:
     assert str(ORDERS) == "stream://orders"
     assert Stream("orders?consumer.prefetchSize=1") == ORDERS
     assert Stream("orders?consumer.prefetchSize=1").options == {"consumer.prefetchSize": "1"}
-    assert Topic("orders") != ORDERS
 
 
 @pytest.mark.parametrize(

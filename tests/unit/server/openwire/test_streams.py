@@ -18,7 +18,13 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.messages import OFFSET, PARTITION
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTopic, ConsumerId
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQQueue,
+    ActiveMQTopic,
+    ConsumerId,
+    XATransactionId,
+)
 from quire.protocols.openwire.throwable import Throwable
 from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.broker.harness import settings
@@ -454,6 +460,23 @@ def test_after_a_rollback_the_member_still_has_the_messages() -> None:
     client.acks(dispatches)
     assert group_of(broker).lag == 0
     assert not client.errors()
+
+
+def test_an_xa_transaction_sends_to_streams_but_acknowledges_nothing_of_them() -> None:
+    broker = rig(partitions=1)
+    client = broker.client()
+    member(client)
+    client.send("x", destination=S)
+    settled(broker)
+    dispatches = given(client)
+    branch = XATransactionId(1, b"g", b"b")
+    client.done(client.step(TransactionType.BEGIN, branch))
+    client.send("y", destination=S, transaction_id=branch)
+    assert client.refused(client.ack(dispatches, transaction=branch))[1] == "invalid-argument"
+    client.done(client.step(TransactionType.END, branch))
+    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, branch))
+    assert broker.broker.stream("s").count == 2
+    assert group_of(broker).lag == 2
 
 
 # Credit.
