@@ -137,27 +137,33 @@ class OpenWireMember(OpenWireConsumer):
             return []
         if type is AckType.INDIVIDUAL or ack.message_count == 1:
             return [(part, [offset])]
-        return self._range(part, offset, first)
+        return self._range(part, offset, first, ack.message_count)
 
     def _range(
-        self, part: MemberSubscription, offset: int, first: int | None
+        self, part: MemberSubscription, offset: int, first: int | None, count: int
     ) -> list[tuple[MemberSubscription, list[int]]]:
-        """What was given out up to a message, from the first one on if the member has that; by part.
+        """What was given out up to a message, from the first one on, or so many if the member does not have that.
 
         What is acknowledged in an open transaction is none of it.
         """
-        given = self._member.given_up_to(part, offset)
-        if first is not None:
-            number, begin = part_and_offset(first)
-            place = (self._parts.get(number), begin)
-            given = given[given.index(place) :] if place in given else given
+        begin = self._place_of(first)
+        given = self._member.last_given(part, offset, count, begin)
+        if begin is not None and given[0] != begin:
+            raise InvalidArgument(f"message {first} was dispatched after the last one", argument="first")
         covered: dict[MemberSubscription, list[int]] = {}
-        held = {child: child.in_transaction for child in self._parts.values()}
         for child, sequence in given:
             assert isinstance(child, MemberSubscription)
-            if sequence not in held[child]:
+            if not child.is_in_transaction(sequence):
                 covered.setdefault(child, []).append(sequence)
         return list(covered.items())
+
+    def _place_of(self, number: int | None) -> tuple[MemberSubscription, int] | None:
+        """The part and the offset of a number, if the member has the message."""
+        if number is None:
+            return None
+        key, offset = part_and_offset(number)
+        part = self._parts.get(key)
+        return (part, offset) if part is not None and offset in part.in_flight else None
 
     # Its credit.
 
@@ -198,8 +204,9 @@ class OpenWireMember(OpenWireConsumer):
         part = self._parts.get(number) if last_seen >= 0 else None
         if last_seen == UNKNOWN or (last_seen >= 0 and part is None):
             return
-        seen = set() if part is None or offset not in part.in_flight else set(self._member.given_up_to(part, offset))
+        is_there = part is not None and offset in part.in_flight
+        seen: dict[Subscription, list[int]] = dict(self._member.up_to(part, offset)) if part and is_there else {}
         for child in list(self._parts.values()):
-            unseen = [sequence for sequence in child.in_flight if (child, sequence) not in seen]
+            unseen = [*child.in_flight][len(seen.get(child, ())) :]
             if unseen:
                 child.source.give_back(child.take(unseen))

@@ -106,7 +106,7 @@ class OpenWireWildcard(OpenWireConsumer):
         if type is AckType.INDIVIDUAL or ack.message_count == 1:
             return [(child, [last])]
         covered: dict[Subscription, list[int]] = {}
-        for part, sequence in self._whole.given_up_to(child, last)[-max(ack.message_count, 1) :]:
+        for part, sequence in self._whole.last_given(child, last, ack.message_count):
             covered.setdefault(part, []).append(sequence)
         return list(covered.items())
 

@@ -129,6 +129,10 @@ class MemberSubscription(ChildSubscription):
         """The sequences in flight that are acknowledged in an open transaction."""
         return self.extended - self.delivered if self.delivered else self.extended
 
+    def is_in_transaction(self, sequence: int) -> bool:
+        """Whether a message in flight is acknowledged in an open transaction."""
+        return sequence in self.extended and sequence not in self.delivered
+
     def note_delivered(self, sequences: list[int]) -> None:
         """The application has messages and will say more: they take no credit until then."""
         new = [sequence for sequence in sequences if sequence not in self.extended]

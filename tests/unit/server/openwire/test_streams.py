@@ -320,6 +320,31 @@ def test_a_range_begins_with_its_first_message() -> None:
     assert read(given(client)) == read([dispatches[number] for number in (0, 1, 5)])
 
 
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    broker = rig()
+    client = broker.client()
+    member(client)
+    settled(broker)
+    client.send("a", "b", "c", destination=S)
+    first, second, third = given(client)
+    assert client.refused(client.ack([third, first], count=2))[1] == "invalid-argument"
+    assert client.refused(client.ack([third, second], AckType.DELIVERED, count=2))[1] == "invalid-argument"
+    assert group_of(broker).lag == 3
+
+
+def test_a_range_whose_first_message_is_done_is_the_last_so_many() -> None:
+    broker = rig()
+    client = broker.client()
+    member(client)
+    settled(broker)
+    client.send("a", "b", "c", "d", destination=S)
+    dispatches = given(client)
+    client.acks(dispatches[1:2])
+    client.acks([dispatches[1], dispatches[3]], count=2)
+    assert group_of(broker).lag == 1
+    assert not client.errors()
+
+
 def test_an_acknowledgement_that_comes_too_late_is_no_error_and_counts_if_the_message_waits() -> None:
     broker = rig(partitions=1, consume_timeout=5.0, retry_delays="60s")
     client = broker.client()
