@@ -39,11 +39,15 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.wire_fields import Structure, WireField, wire_fields
 from quire.protocols.openwire.wire_format import WireFormat
+from quire.server.openwire.stream_numbers import number_of
 from tests.fuzz.openwire_decoder import commands, value_of
 from tests.unit.server.openwire.rig import Q, Rig
 
 FORMAT = WireFormat()
-NAMES = ["q", "t", "a.*", ">", "q,topic://t", "ActiveMQ.Advisory.>", "ActiveMQ.Advisory.TempQueue", "ID:me:1", "", "?"]
+NAMES = [
+    "q", "t", "a.*", ">", "q,topic://t", "ActiveMQ.Advisory.>", "ActiveMQ.Advisory.TempQueue", "ID:me:1", "", "?",
+    "stream://s", "stream://s?start=earliest", "t,stream://s", "stream://s.>", "stream://",
+]  # fmt: skip
 KINDS: list[type[Structure]] = [
     ConsumerInfo, ProducerInfo, SessionInfo, DestinationInfo, RemoveInfo, RemoveSubscriptionInfo, MessagePull,
     ConsumerControl, ConnectionControl, MessageAck, TransactionInfo, ActiveMQTextMessage, ActiveMQBytesMessage,
@@ -61,7 +65,11 @@ def likely(field: WireField, random: Random) -> Any:
         ProducerId: lambda: ProducerId("ID:me", 1, random.randrange(3)),
         SessionId: lambda: SessionId("ID:me", 1),
         ConnectionId: lambda: random.choice([ConnectionId("ID:me"), SessionId("ID:me", 1), ConsumerId("ID:me", 1, 1)]),
-        MessageId: lambda: MessageId(ProducerId("ID:me", 1, 1), random.choice(SMALL), random.choice(SMALL)),
+        MessageId: lambda: MessageId(
+            ProducerId("ID:me", 1, 1),
+            random.choice(SMALL),
+            random.choice([*SMALL, number_of(random.randrange(3), random.randrange(8))]),
+        ),
         TransactionId: lambda: random.choice(
             [None, None, LocalTransactionId(random.randrange(2), ConnectionId("ID:me")), XATransactionId(1, b"g", b"b")]
         ),
@@ -110,6 +118,8 @@ def test_whatever_a_client_says_others_are_served(sent: list[Any], at_once: bool
     rig.run()
     assert client.session.subscriptions == {}
     assert not rig.broker.routing.temporaries.queues
+    assert not rig.broker.groups.readers
+    assert not [group for group in rig.broker.groups.all() if group.members]
     assert rig.broker.core.transaction_bytes == 0
     own = ActiveMQQueue("own")
     other.consumer(own)

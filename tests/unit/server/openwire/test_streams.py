@@ -4,6 +4,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from quire.broker.streams.groups.group import Group
 from quire.cursors.ack_set import AckSet
@@ -27,6 +29,7 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.throwable import Throwable
 from quire.protocols.openwire.wire_format import WireFormat
+from quire.server.openwire.stream_numbers import number_of, part_and_offset, part_of, place_properties
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, id_of, properties, texts
 
@@ -182,6 +185,15 @@ def test_a_connection_may_have_so_many_parts_of_streams(monkeypatch: pytest.Monk
     client.consumer()
     client.consumer()
     assert client.refused(client.consumer_info())[1] == "limit-exceeded"
+
+
+@drawn(st.integers(1, 2**40), st.integers(0, 2**30), st.integers(0, 999))
+def test_a_number_says_the_part_and_the_offset(offset: int, subscription: int, partition: int) -> None:
+    number = number_of(offset, subscription)
+    assert 0 < number < 2**63
+    assert part_and_offset(number) == (part_of(subscription), offset)
+    said = read_map((2).to_bytes(4, "big") + place_properties(partition, offset))
+    assert said == {PARTITION: partition, OFFSET: offset}
 
 
 # Sends.
