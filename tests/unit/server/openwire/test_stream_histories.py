@@ -100,7 +100,7 @@ STEPS = st.lists(
                          "transaction", "time"]),
         st.integers(0, 1), st.integers(0, 4),
     ),
-    max_size=40,
+    min_size=5, max_size=40,
 )  # fmt: skip
 
 
@@ -116,7 +116,8 @@ def test_each_message_is_settled_once_and_none_is_lost(steps: list[tuple[str, in
     sender.producer(S)
     applications = [Application(rig, settled), Application(rig, settled)]
     applications[0].join()
-    sent = 0
+    sent = 6
+    sender.send(*map(str, range(sent)), destination=S)
     for step, who, number in steps:
         application = applications[who]
         match step:
