@@ -160,6 +160,8 @@ class WildcardSubscription(SharedPrefetch):
         self.children.clear()
         self._in_flight.clear()
         self._waiting.clear()
+        if not self._leaving:
+            return  # no step would say that it has left
         self._core.departs(self)
         if self._go():
             self._core.steps.add(self._go, "the end of a subscription to many destinations", stores=False)

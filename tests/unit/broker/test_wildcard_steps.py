@@ -82,6 +82,15 @@ def test_one_that_ends_before_it_was_there_has_its_receipt_and_leaves_nothing() 
     assert (consumers(stepped), stepped.broker.core.leaving) == (0, {})
 
 
+def test_one_that_has_no_destination_leaves_nothing() -> None:
+    """A broker that stops waits for all that are leaving."""
+    stepped = SteppedBroker()
+    client = subscribed(stepped)
+    client.frame("UNSUBSCRIBE", {"id": "0"})
+    stepped.run()
+    assert stepped.broker.core.leaving == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("leaving", ["unsubscribe", "vanish"])
 def test_it_goes_in_steps_and_what_it_had_comes_before_anything_later(leaving: str) -> None:
