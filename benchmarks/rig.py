@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from quire.cli.api import Api, path, queue_path
 from quire.cli.perf.load import Target
-from quire.client.connection import connect
+from quire.client.sync import connect
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable
 from quire.settings import broker_file, split_address
@@ -44,10 +44,12 @@ class OwnBroker:
     Attributes:
         command: how it is started.
         target: its STOMP port.
+        openwire: its URL for Quire's client.
         api: its HTTP API.
     """
 
     target: Target
+    openwire: str
     api: Api
 
     def __init__(self, directory: Path, flags: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
@@ -79,6 +81,7 @@ class OwnBroker:
                 raise BrokerUnreachable(f"the broker did not start:\n{self.log[-2000:]}")
             time.sleep(_LOOK_INTERVAL)
         self.target = Target(*split_address(facts["stomp"]))
+        self.openwire = f"tcp://{facts['openwire']}"
         self.api = Api(f"http://{facts['http']}")
 
     def kill(self) -> None:
@@ -93,7 +96,7 @@ class OwnBroker:
         clock = SystemClock()
         began = clock.monotonic()
         self.start()
-        connect(self.target.host, self.target.port).close()
+        connect(self.openwire).open().close()
         return clock.monotonic() - began
 
     def rss_anon(self) -> int:

@@ -1,7 +1,7 @@
 """The STOMP client of the benchmarks: it costs little, and sees what it is asked to see.
 
 It counts answers instead of decoding them, and reads a header only when it is asked for. Where none of that matters,
-the benchmarks use ``quire.client``.
+the benchmarks use ``quire.client.sync``.
 """
 
 import re

@@ -74,13 +74,18 @@ def split_prefix(text: str) -> tuple[DestinationKind | None, str]:
 
 def written(text: str, kind: DestinationKind = DestinationKind.QUEUE) -> Destination:
     """The destination that a user wrote."""
+    found, name = split_written(text)
+    return checked(found or kind, name)
+
+
+def split_written(text: str) -> tuple[DestinationKind | None, str]:
+    """The kind and the name in what a user wrote: ``NAME``, ``topic://NAME`` or ``/topic/NAME``."""
     for known in DestinationKind:
         if text.startswith(f"/{known}/"):
-            return checked(known, text.removeprefix(f"/{known}/"))
+            return known, text.removeprefix(f"/{known}/")
     if text.startswith("/"):
         raise InvalidDestination(f"{text[:60]!r} is not a destination here: write NAME or topic://NAME", name=text[:60])
-    found, name = split_prefix(text)
-    return checked(found or kind, name)
+    return split_prefix(text)
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:

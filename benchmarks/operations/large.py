@@ -3,7 +3,8 @@
 from benchmarks.operations.bench import Bench
 from benchmarks.operations.queues import fill
 from benchmarks.stomp_client import Consumer, send_all, send_frame
-from quire.client.connection import connect
+from quire.client import AckMode, Queue
+from quire.client.sync import connect
 
 BIG = 100_000_000
 
@@ -13,16 +14,14 @@ def large_messages(bench: Bench) -> None:
     count, body = 3, b"x" * bench.scaled(BIG)
     with bench.measure(f"messages of {len(body):,} bytes are sent", count):
         send_all(bench.broker.target, [send_frame("large", body)] * count)
-    at = bench.broker.target
     taken = bench.measure("they are taken and acknowledged", count)
-    with connect(at.host, at.port) as connection, taken:
-        connection.subscribe("/queue/large", prefetch=1)
+    with taken, connect(bench.broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(Queue("large"), prefetch=1)
         for _ in range(count):
-            message = connection.receive(60)
+            message = consumer.receive(60)
             assert message is not None
             assert len(message.body) == len(body)
-            connection.ack(message)
-        connection.disconnect()
+            message.acknowledge()
 
 
 def transactions(bench: Bench) -> None:

@@ -4,7 +4,8 @@ from benchmarks.load import send
 from benchmarks.operations.bench import Bench
 from benchmarks.stomp_client import Consumer, send_all, send_frame
 from quire.cli.perf.load import Load
-from quire.client.connection import connect
+from quire.client import AckMode, Queue
+from quire.client.sync import connect
 from quire.errors import BrokerUnreachable
 
 MILLION = 1_000_000
@@ -73,7 +74,7 @@ def restart(bench: Bench) -> None:
         send_all(bench.broker.target, frames)
     bench.broker.kill()
     started = bench.measure("until the first message has come", count, starts=True)
-    with started, connect(bench.broker.target.host, bench.broker.target.port) as connection:
-        connection.subscribe(f"/queue/{queues[-1]}", prefetch=1)
-        if connection.receive(60) is None:
+    with started, connect(bench.broker.openwire) as connection:
+        consumer = connection.session(AckMode.INDIVIDUAL).consumer(Queue(queues[-1]), prefetch=1)
+        if consumer.receive(60) is None:
             raise BrokerUnreachable("no message came after the restart")

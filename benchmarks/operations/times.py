@@ -7,7 +7,8 @@ from benchmarks.load import NumberedLoad, send
 from benchmarks.operations.bench import Bench
 from benchmarks.operations.queues import MILLION, SIZE
 from benchmarks.stomp_client import send_all, send_frame
-from quire.client.connection import connect
+from quire.client import Topic
+from quire.client.sync import connect
 
 LEAD = 60.0
 """After so many seconds at the most everything has been sent that is to expire, or to be sent, at one instant."""
@@ -43,9 +44,8 @@ def offline_durables(bench: Bench) -> None:
     """A thousand messages expire that wait for 200 durable subscriptions without consumers."""
     count = bench.scaled(1000)
     for number in range(200):
-        with connect(bench.broker.target.host, bench.broker.target.port, client_id=f"c{number}") as connection:
-            connection.subscribe("/topic/news", headers={"durable-subscription-name": "d"})
-            connection.disconnect()
+        with connect(bench.broker.openwire, client_id=f"c{number}") as connection:
+            connection.session().consumer(Topic("news"), name="d")
     due = bench.now_ms() + 4000
     frame = send_frame("news", b"x" * SIZE, f"expires:{due}\n").replace(b"/queue/", b"/topic/")
     send_all(bench.broker.target, [frame] * count)

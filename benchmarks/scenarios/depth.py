@@ -8,7 +8,8 @@ from benchmarks.rig import START_LIMIT
 from benchmarks.scenarios.findings import Finding, at_least, at_most
 from benchmarks.scenarios.scenario import Scenario
 from quire.cli.perf.load import Load
-from quire.client.connection import connect
+from quire.client import AckMode, Queue
+from quire.client.sync import connect
 from quire.errors import BrokerUnreachable
 
 SLICE = 10_000
@@ -58,10 +59,10 @@ class Depth(Scenario):
         """Start the broker again; after how many seconds a connection was accepted, and the first message had come."""
         began = self.clock.monotonic()
         self.broker.start()
-        with connect(self.broker.target.host, self.broker.target.port) as connection:
+        with connect(self.broker.openwire) as connection:
             accepts = self.clock.monotonic() - began
-            connection.subscribe(load.destination, prefetch=1)
-            if connection.receive(START_LIMIT) is None:
+            consumer = connection.session(AckMode.INDIVIDUAL).consumer(Queue(load.queue), prefetch=1)
+            if consumer.receive(START_LIMIT) is None:
                 raise BrokerUnreachable(f"no message came within {START_LIMIT:g} s after the restart")
             return accepts, self.clock.monotonic() - began
 

@@ -2,17 +2,18 @@
 
 import random
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
-from benchmarks.load import NUMBER_DIGITS, NumberedLoad
+from benchmarks.load import NumberedLoad
 from benchmarks.scenarios.delivery_log import DeliveryLog
 from benchmarks.scenarios.findings import Finding, at_most
 from benchmarks.scenarios.scenario import HEADERS, SILENCE, Scenario
+from benchmarks.stomp_client import Consumer, Message
 from quire.cli.api import queue_path
 from quire.cli.perf.crew import Crew
 from quire.cli.perf.load import Load
-from quire.client.connection import Connection, Frame, connect
 from quire.errors import BrokerUnreachable
 from quire.message import MESSAGE_OVERHEAD
 
@@ -62,35 +63,39 @@ class Reconnect(Scenario):
         """Connect, take some messages, and leave without a word; whether there is more to come."""
         stay = self._dice.randint(1, max(2, min(LONGEST_STAY, self.messages // 20)))
         together = self._dice.randint(1, LONGEST_ACK)
-        held: list[Frame] = []
-        with connect(self.broker.target.host, self.broker.target.port) as connection:
-            # More than fits: what comes back and what is read in must fight for the memory.
-            connection.subscribe(self.load.destination, prefetch=self.memory_limit // self.size + 1)
+        # More than fits: what comes back and what is read in must fight for the memory.
+        prefetch = self.memory_limit // self.size + 1
+        with closing(Consumer(self.broker.target, self.load.destination, prefetch)) as consumer:
             self._log.connected()
-            for _ in range(stay):
-                frame = self._next_frame(connection, crew)
-                if frame is None:
+            held: list[Message] = []
+            while stay > 0:
+                messages = self._next_messages(consumer, crew)[:stay]
+                if not messages:
                     return False
-                self._log.delivered(int(frame.body[:NUMBER_DIGITS]), frame.headers.get("redelivered") == "true")
-                held.append(frame)
-                if len(held) >= together or not self._log.missing:
-                    for each in held:
-                        connection.ack(each)
-                    held.clear()
-                    self._show(crew)
+                stay -= len(messages)
+                for message in messages:
+                    self._log.delivered(message.number, message.is_redelivered)
+                    held.append(message)
+                    if len(held) >= together or not self._log.missing:
+                        consumer.acknowledge(held)
+                        held.clear()
+                        self._show(crew)
                 if not self._log.missing:
-                    connection.disconnect()
+                    consumer.disconnect()
                     return False
         return True
 
-    def _next_frame(self, connection: Connection, crew: Crew) -> Frame | None:
-        """The next message; None if none comes although all are sent."""
-        while True:
-            was_working = crew.is_working
-            frame = connection.receive(SILENCE)
-            if frame or not was_working:
-                return frame
+    def _next_messages(self, consumer: Consumer, crew: Crew) -> list[Message]:
+        """The next messages; none if none comes although all are sent."""
+        began, was_working = self.clock.monotonic(), crew.is_working
+        while not (messages := consumer.receive(SILENCE)):
+            if self.clock.monotonic() - began < SILENCE:
+                continue  # something else came, or a part of a message
+            if not was_working:
+                break
             crew.look()
+            began, was_working = self.clock.monotonic(), crew.is_working
+        return messages
 
     def _wait_until_alone(self) -> None:
         """Until the broker has seen that the consumer left: while it believes in two, no order is promised."""

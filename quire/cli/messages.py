@@ -2,20 +2,17 @@
 
 import base64
 import sys
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import click
 
 from quire.cli.api import Api, broker_verb, destination_path
 from quire.cli.output import Output, messages, on_terminal, printable, printable_lines
-from quire.client.connection import Connection, Frame, connect
 from quire.clock import SystemClock
-from quire.destination import split_prefix
 from quire.settings import split_address
 from quire.units import parse_duration
 
-DEFAULT_STOMP = "127.0.0.1:61613"
+DEFAULT_OPENWIRE = "127.0.0.1:61616"
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
@@ -103,12 +100,12 @@ def send(
     "--start", metavar="POSITION", help="Stream only: the start position of a reader or a new group: earliest, ago=1h."
 )
 @click.option(
-    "--stomp", metavar="HOST:PORT", help="The STOMP address. Without it, the HTTP API of the broker tells it."
+    "--openwire", metavar="HOST:PORT", help="The OpenWire address. Without it, the HTTP API of the broker tells it."
 )
 @broker_verb
 def receive(
     api: Api, output: Output, destination: str, count: int, ack: bool, timeout: float, selector: str | None,
-    durable: str | None, client_id: str | None, group: str | None, start: str | None, stomp: str | None,
+    durable: str | None, client_id: str | None, group: str | None, start: str | None, openwire: str | None,
 ) -> None:  # fmt: skip
     """Receive messages from a queue, a topic or a stream.
 
@@ -118,18 +115,22 @@ def receive(
     """
     if (durable is None) != (client_id is None):
         raise click.UsageError("--durable and --client-id belong together")
-    header = _header(destination)
-    if (group is not None or start is not None) and not header.startswith("/stream/"):
-        raise click.UsageError("--group and --start are for streams")
-    try:
-        host, port = split_address(stomp or str(api.call("GET", "/broker").get("stomp", DEFAULT_STOMP)))
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--stomp") from error
-    wanted = {"selector": selector, "activemq.subscriptionName": durable, "group": group, "start": start}
-    with connect(host, port, client_id=client_id or "") as connection:
-        connection.subscribe(header, prefetch=count, headers={name: value for name, value in wanted.items() if value})
-        rows = _received(connection, output, count, ack, timeout)
+    # The client library takes a while to import: only this command pays.
+    from quire.cli.receiving import Wanted, destination_of, receiving
+
+    found = destination_of(destination)
+    wanted = Wanted(found, count, ack, timeout, selector or "", durable or "", client_id or "")
+    with receiving(_openwire_url(api, openwire), wanted, output) as rows:
         output.texts(rows, ["id", "body_encoding", "body"], _show)
+
+
+def _openwire_url(api: Api, address: str | None) -> str:
+    text = address or str(api.call("GET", "/broker").get("openwire", DEFAULT_OPENWIRE))
+    try:
+        host, port = split_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--openwire") from error
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def encode_body(body: bytes) -> tuple[str, str]:
@@ -138,14 +139,6 @@ def encode_body(body: bytes) -> tuple[str, str]:
         return body.decode(), "text"
     except UnicodeDecodeError:
         return base64.b64encode(body).decode(), "base64"
-
-
-def _header(destination: str) -> str:
-    """What a SUBSCRIBE frame says: ``/topic/prices.>`` for ``topic://prices.>``."""
-    if destination.startswith("/"):
-        return destination
-    kind, name = split_prefix(destination)
-    return f"/{kind or 'queue'}/{name}"
 
 
 def _read_body(body: str | None, file: BinaryIO | None) -> bytes:
@@ -184,26 +177,6 @@ def _meant(
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
-
-
-def _received(
-    connection: Connection, output: Output, count: int, ack: bool, timeout: float
-) -> Iterator[dict[str, Any]]:
-    for _ in range(count):
-        frame = connection.receive(timeout)
-        if frame is None:
-            output.note(f"no message arrived within {timeout:g} s")
-            break
-        yield _row(frame)
-        # The row is printed when the caller asks for the next one.
-        if ack:
-            connection.ack(frame)
-    connection.disconnect()
-
-
-def _row(frame: Frame) -> dict[str, Any]:
-    body, encoding = encode_body(frame.body)
-    return {"id": frame.headers["message-id"], "headers": frame.headers, "body": body, "body_encoding": encoding}
 
 
 def _show(row: Any) -> str:

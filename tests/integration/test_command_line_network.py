@@ -1,4 +1,4 @@
-"""What the command line does with real sockets: HTTP requests and STOMP connections, over loopback."""
+"""What the command line does with real sockets, over loopback: HTTP requests, and receiving from a broker."""
 
 import json
 import socket
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from click.testing import CliRunner, Result
 
 from quire.cli.api import Api, exchange
-from quire.client.connection import connect
-from quire.errors import BrokerUnreachable, UnsupportedVersion
-from quire.protocols.stomp.decoder import Decoder, Limits
-from quire.protocols.stomp.encoder import encode_frame, error_frame
-from quire.protocols.stomp.versions import Version
-from tests.fuzz.stomp_decoder import decode
+from quire.cli.main import main
+from quire.client import Queue, Topic
+from quire.client.sync import Connection, connect
+from quire.errors import BrokerUnreachable
+from quire.testing.embedded_broker import EmbeddedBroker
 
 
 class EchoHandler(BaseHTTPRequestHandler):
@@ -78,49 +78,71 @@ def test_http_from_something_else_is_an_unreachable_broker() -> None:
             exchange("GET", url, None)
 
 
-def serve_stomp(listener: socket.socket, refuse: bool = False) -> None:
-    """Serve one connection: confirm everything, and give one message to a subscriber."""
-    accepted, _ = listener.accept()
-    decoder = Decoder(Limits())
-    with accepted:
-        while data := accepted.recv(65536):
-            for head, receipt, _ in decode(decoder, data):
-                if refuse:
-                    accepted.sendall(error_frame(UnsupportedVersion("no"), Version.V1_2, None))
-                    return
-                if head.command == b"CONNECT":
-                    accepted.sendall(encode_frame(b"CONNECTED", {"version": "1.2"}))
-                if head.command == b"SUBSCRIBE":
-                    accepted.sendall(encode_frame(b"MESSAGE", {"message-id": "ID:1", "ack": "1"}, bytes(200_000)))
-                if receipt is not None:
-                    accepted.sendall(encode_frame(b"RECEIPT", {"receipt-id": receipt.decode()}))
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as broker:
+        yield broker
 
 
-def test_stomp_connection_sends_and_receives() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        running(lambda: serve_stomp(listener)),
-        connect("127.0.0.1", listener.getsockname()[1], limit=10.0) as connection,
-    ):
-        connection.send("/queue/q", b"body")
-        connection.subscribe("/queue/q", prefetch=1)
-        frame = connection.receive(10.0)
-        assert frame is not None
-        assert frame.body == bytes(200_000)
-        assert connection.receive(0.01) is None
-        connection.ack(frame)
-        connection.disconnect()
+@pytest.fixture
+def connection(broker: EmbeddedBroker) -> Iterator[Connection]:
+    with connect(broker.url, client_id="books") as connection:
+        yield connection
 
 
-def test_stomp_connection_that_is_refused_is_closed() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        running(lambda: serve_stomp(listener, refuse=True)),
-        pytest.raises(UnsupportedVersion),
-    ):
-        connect("127.0.0.1", listener.getsockname()[1], limit=10.0)
+def receive(broker: EmbeddedBroker, *arguments: str) -> Result:
+    """Run ``quire receive``."""
+    address = broker.url.removeprefix("tcp://")
+    return CliRunner().invoke(main, ["receive", *arguments, "--openwire", address])
 
 
-def test_stomp_without_a_listener_is_an_unreachable_broker(closed_port: int) -> None:
-    with pytest.raises(BrokerUnreachable, match="Connection refused"):
-        connect("127.0.0.1", closed_port, limit=10.0)
+def bodies(result: Result) -> list[str]:
+    """The bodies of messages that were printed one a line."""
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line)["body"] for line in result.stdout.splitlines()]
+
+
+FIRST_OF_THREE = ("--count", "3", "--timeout", "200ms", "--output", "ndjson")
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_receive_leaves_messages_where_they_are_unless_it_acknowledges(
+    broker: EmbeddedBroker, connection: Connection
+) -> None:
+    with connection.session() as session:
+        for body in ("one", "two"):
+            session.producer(Queue("orders.new")).send(body)
+    for _ in range(8):  # more often than a message is redelivered before it becomes a dead letter
+        assert bodies(receive(broker, "orders.new", *FIRST_OF_THREE)) == ["one", "two"]
+    seen = json.loads(receive(broker, "orders.>", "--ack", "--output", "ndjson").stdout)
+    assert (seen["body"], seen["headers"]["destination"]) == ("one", "queue://orders.new")
+    assert (seen["headers"]["redelivered"], seen["headers"]["persistent"]) == ("true", "true")
+    assert bodies(receive(broker, "orders.*", *FIRST_OF_THREE)) == ["two"]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_receive_as_a_durable_subscription_with_a_selector(broker: EmbeddedBroker, connection: Connection) -> None:
+    durable = ("topic://prices.>", "--durable", "audit", "--client-id", "clerk", "--selector", "eur > 5")
+    assert bodies(receive(broker, *durable, *FIRST_OF_THREE)) == []
+    with connection.session() as session:
+        for eur in (3, 7, 9):
+            session.producer(Topic("prices.tea")).send(f"{eur} EUR", properties={"eur": eur})
+    assert bodies(receive(broker, *durable, *FIRST_OF_THREE)) == ["7 EUR", "9 EUR"]
+    assert bodies(receive(broker, *durable, "--ack", "--output", "ndjson")) == ["7 EUR"]
+    assert bodies(receive(broker, *durable, *FIRST_OF_THREE)) == ["9 EUR"]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_receive_that_the_broker_refuses_exits_with_the_code_of_its_error(
+    broker: EmbeddedBroker, connection: Connection
+) -> None:
+    result = receive(broker, "topic://prices", "--durable", "audit", "--client-id", "books")
+    assert (result.exit_code, "already connected" in result.stderr) == (2, True)
+
+
+def test_receive_without_a_broker_is_an_unreachable_broker(closed_port: int) -> None:
+    result = CliRunner().invoke(main, ["receive", "orders", "--openwire", f"127.0.0.1:{closed_port}"])
+    assert (result.exit_code, "no broker answers at tcp://127.0.0.1:" in result.stderr) == (5, True)

@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from quire.client.connection import connect
+from quire.client import Queue
+from quire.client.sync import connect
 from quire.errors import InvalidSettings
 from quire.settings import split_address
 from quire.testing.embedded_broker import EmbeddedBroker
@@ -14,28 +15,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 def test_it_takes_and_gives_messages(quire_broker: EmbeddedBroker) -> None:
-    with connect(*split_address(quire_broker.stomp)) as connection:
-        connection.send("/queue/orders", b"one")
-        connection.subscribe("/queue/orders")
-        message = connection.receive(5)
+    with connect(quire_broker.url) as connection, connection.session() as session:
+        session.producer(Queue("orders")).send("one")
+        message = session.consumer(Queue("orders")).receive(5)
         assert message is not None
-        assert message.body == b"one"
+        assert message.body == "one"
 
 
 def test_it_has_settings_and_is_empty_each_time() -> None:
     for _ in range(2):
         with (
-            EmbeddedBroker({"policy.maximum_redeliveries": 0}) as broker,
-            connect(*split_address(broker.stomp)) as connection,
+            EmbeddedBroker({"policy.zero_expiration_override": "1h"}) as broker,
+            connect(broker.url) as connection,
+            connection.session() as session,
         ):
-            connection.subscribe("/queue/orders")
-            assert connection.receive(0.05) is None
-            connection.send("/queue/orders", b"one")
-            message = connection.receive(5)
+            consumer = session.consumer(Queue("orders"))
+            assert consumer.receive(0.05) is None
+            session.producer(Queue("orders")).send("one")
+            message = consumer.receive(5)
             assert message is not None
-            connection.nack(message)
-            connection.subscribe("/queue/ActiveMQ.DLQ")
-            assert connection.receive(5) is not None
+            assert message.expiration == message.timestamp + 3_600_000
 
 
 def test_a_setting_that_is_none_is_an_error() -> None:

@@ -6,50 +6,48 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quire.client.connection import Connection, connect
+from quire.client import AckMode, Queue
+from quire.client.sync import Consumer, connect
 from quire.spark.pipelines.audit import AuditOptions, run
 from quire.spark.pipelines.audit_report import Expectations, Verdict
 from quire.spark.pipelines.place import Place
-from tests.spark.running_broker import RunningBroker, running_broker
+from tests.spark.running_broker import running_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.spark]
 
+QUEUE = Queue("orders")
 MESSAGES = 200
 PATIENCE = 60.0
 NOTED = 2.0
 """After so many seconds the ledger has what no commit took along."""
 
 
-def take(consumer: Connection, count: int, *, acknowledge: bool) -> int:
+def take(consumer: Consumer, count: int, *, acknowledge: bool) -> int:
     """Take messages; how many had the flag."""
     flagged = 0
     for _ in range(count):
         message = consumer.receive(PATIENCE)
         assert message is not None
-        flagged += message.headers.get("redelivered") == "true"
+        flagged += message.redelivered
         if acknowledge:
-            consumer.ack(message)
+            message.acknowledge()
     return flagged
-
-
-def client(broker: RunningBroker) -> Connection:
-    return connect(broker.target.host, broker.target.port)
 
 
 def test_what_comes_again_after_the_death_of_a_broker_is_counted(spark: SparkSession, tmp_path: Path) -> None:
     with running_broker(tmp_path, POLICY__LEDGER="true") as broker:
-        with client(broker) as consumer:
+        with connect(broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+            producer = session.producer(QUEUE)
             for _ in range(MESSAGES):
-                consumer.send("/queue/orders", b"body", receipt=False)
-            consumer.subscribe("/queue/orders")
+                producer.submit(b"body")
+            producer.flush()
+            consumer = session.consumer(QUEUE)
             assert take(consumer, MESSAGES, acknowledge=False) == 0
             time.sleep(NOTED)
             broker.kill()
         broker.start()
-        with client(broker) as consumer:
-            consumer.subscribe("/queue/orders")
-            assert take(consumer, MESSAGES, acknowledge=True) == MESSAGES
-            consumer.disconnect()
+        with connect(broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+            assert take(session.consumer(QUEUE), MESSAGES, acknowledge=True) == MESSAGES
         time.sleep(NOTED)
         found = run(spark, Place(url=broker.url), AuditOptions(Expectations(drained=True)))
     counts = {name: found.total[name] for name in ("committed", "acknowledged", "redelivered", "duplicated_unflagged")}

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from quire.cli.api import Api, broker_verb, queue_path
-from quire.cli.messages import DEFAULT_STOMP
 from quire.cli.output import Output, output_option
 from quire.cli.perf.crew import Counts, Tick
 from quire.cli.perf.live import LiveFigures
@@ -17,6 +16,7 @@ from quire.clock import Clock, SystemClock
 from quire.settings import split_address
 from quire.units import parse_size
 
+DEFAULT_STOMP = "127.0.0.1:61613"
 _MESSAGES = 50_000
 _LATENCY_MESSAGES = 1_000
 

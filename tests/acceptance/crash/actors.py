@@ -5,9 +5,8 @@ import time
 from abc import ABC, abstractmethod
 from random import Random
 
-from quire.client.connection import Frame
 from tests.acceptance.crash.ledger import Key, Ledger, Order
-from tests.acceptance.crash.peer import Lost, Peer
+from tests.acceptance.crash.peer import Frame, Lost, Peer
 
 PAUSE = 0.05
 """How long an actor waits before it connects again, in seconds."""

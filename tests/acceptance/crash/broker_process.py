@@ -68,13 +68,24 @@ class BrokerProcess:
         Returns:
             Its STOMP port.
         """
+        return int(str(self._listening()["stomp"]).rpartition(":")[2])
+
+    def openwire(self) -> str:
+        """Wait until it listens.
+
+        Returns:
+            Its URL for Quire's client.
+        """
+        return f"tcp://{self._listening()['openwire']}"
+
+    def _listening(self) -> dict[str, object]:
         deadline = time.monotonic() + START_SECONDS
         while True:
             assert self.process.poll() is None, f"the broker ended with {self.process.returncode}:\n{self.log}"
             assert time.monotonic() < deadline, f"the broker does not listen after {START_SECONDS} s:\n{self.log}"
             facts = self._facts()
             if facts.get("pid") == self.process.pid:
-                return int(str(facts["stomp"]).rpartition(":")[2])
+                return facts
             time.sleep(0.01)
 
     def _facts(self) -> dict[str, object]:

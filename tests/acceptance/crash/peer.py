@@ -1,15 +1,32 @@
 """A STOMP 1.2 connection for load: it pipelines, and it is lost when its broker is killed."""
 
 import asyncio
-from typing import Self
+from typing import NamedTuple, Self
 
-from quire.client.connection import LIMITS, Frame
-from quire.protocols.stomp.decoder import Decoder
+from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.encoder import encode_frame
 from quire.protocols.stomp.frames import SERVER_COMMANDS
 
 TICK = 0.1
 """How long ``receive`` waits, in seconds: a client has to notice now and then that it is to end."""
+
+
+LIMITS = Limits(max_headers=10_000, max_line=1024 * 1024, max_body=2**31)
+"""What a broker may send: whether that is right is for the tests to say."""
+
+
+class Frame(NamedTuple):
+    """What the broker sent.
+
+    Attributes:
+        command: ``MESSAGE`` say.
+        headers: unescaped; of a repeated header the first counts.
+        body: the body.
+    """
+
+    command: str
+    headers: dict[str, str]
+    body: bytes
 
 
 class Lost(Exception):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.client.connection import connect
+from quire.client import AckMode, Queue
+from quire.client.sync import connect
 from quire.errors import QuireError
 from quire.store.sql.postgresql import LEASE_SECONDS
 from tests.acceptance.crash.broker_process import BrokerProcess
@@ -15,22 +16,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 MakeBroker = Callable[..., BrokerProcess]
 
+QUEUE = Queue("q")
+
 
 def send(broker: BrokerProcess, body: bytes) -> None:
-    with connect("127.0.0.1", broker.port()) as connection:
-        connection.send("/queue/q", body)
-        connection.disconnect()
+    with connect(broker.openwire()) as connection, connection.session() as session:
+        session.producer(QUEUE).send(body)
 
 
 def receive(broker: BrokerProcess, count: int) -> list[bytes]:
     """Take messages off the queue, and make sure that there are no more."""
-    with connect("127.0.0.1", broker.port()) as connection:
-        connection.subscribe("/queue/q")
+    with connect(broker.openwire()) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(QUEUE)
         bodies: list[bytes] = []
-        while frame := connection.receive(10 if len(bodies) < count else 0.2):
-            bodies.append(frame.body)
-            connection.ack(frame)
-        connection.disconnect()
+        while message := consumer.receive(10 if len(bodies) < count else 0.2):
+            bodies.append(message.body)
+            message.acknowledge()
     return bodies
 
 
@@ -86,16 +87,17 @@ def test_paused_broker_on_postgresql_stops_when_it_finds_its_lease_taken(
     url = postgresql_server.url_for(tmp_path / "paused")
     first, second = make_broker(url), make_broker(url)
     first.start()
-    with connect("127.0.0.1", first.port()) as producer:
-        producer.send("/queue/q", b"1")
+    with connect(first.openwire(), on_error=lambda error: None) as connection:
+        producer = connection.session().producer(QUEUE)
+        producer.send(b"1")
         second.start("--standby")
         second.wait_for_event("broker.standby")
         first.pause()
-        producer.send("/queue/q", b"not confirmed", receipt=False)
+        unconfirmed = producer.submit(b"not confirmed")
         assert receive(second, 1) == [b"1"]
         first.resume()
         with pytest.raises(QuireError):
-            producer.send("/queue/q", b"not confirmed either")
+            unconfirmed.result(30)
     assert first.wait() == 4
     assert "store-locked" in first.log
     assert receive(second, 0) == []

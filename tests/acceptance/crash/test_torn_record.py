@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.client.connection import Connection, connect
+from quire.client import AckMode, Queue
+from quire.client.sync import Connection, Consumer, connect
 from quire.store.urls import store_for_url
 from quire.testing.faults import tear
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
@@ -21,17 +22,17 @@ def test_torn_record_stops_its_queue_until_it_is_repaired(
 ) -> None:
     broker = make_broker(store_url)
     broker.start()
-    with connect("127.0.0.1", broker.port()) as connection:
-        send(connection, "torn", 6)
-        send(connection, "sound", 2)
+    with connect(broker.openwire()) as connection:
+        send(connection, "torn", 1, 6)
+        send(connection, "sound", 1, 2)
         tear_from_outside(store_url, 4)
-        connection.subscribe("/queue/torn")
-        connection.subscribe("/queue/sound")
-        assert sorted(receive(connection, 5)) == [b"sound 1", b"sound 2", b"torn 1", b"torn 2", b"torn 3"]
-        connection.send("/queue/torn", b"torn 7")
-        connection.send("/queue/sound", b"sound 3")
-        assert receive(connection, 1) == [b"sound 3"]
-        connection.disconnect()
+        torn, sound = consume(connection, "torn"), consume(connection, "sound")
+        assert receive(torn, 3) == ["torn 1", "torn 2", "torn 3"]
+        assert receive(sound, 2) == ["sound 1", "sound 2"]
+        send(connection, "torn", 7, 7)
+        send(connection, "sound", 3, 3)
+        assert receive(sound, 1) == ["sound 3"]
+        assert receive(torn, 0) == []
     damage = broker.events("queue.damaged")
     assert [(event["queue"], event["lane"], event["sequence"]) for event in damage] == [("torn", LANE, 4)]
     broker.kill()
@@ -45,10 +46,8 @@ def test_torn_record_stops_its_queue_until_it_is_repaired(
     assert quire("store", "verify", "--store", store_url).returncode == 0
 
     broker.start()
-    with connect("127.0.0.1", broker.port()) as connection:
-        connection.subscribe("/queue/torn")
-        assert receive(connection, 3) == [b"torn 5", b"torn 6", b"torn 7"]
-        connection.disconnect()
+    with connect(broker.openwire()) as connection:
+        assert receive(consume(connection, "torn"), 3) == ["torn 5", "torn 6", "torn 7"]
     broker.stop()
 
 
@@ -58,18 +57,24 @@ def findings(output: str) -> list[dict[str, object]]:
     return found
 
 
-def send(connection: Connection, name: str, count: int) -> None:
+def send(connection: Connection, name: str, first: int, last: int) -> None:
     """Send numbered messages to a queue."""
-    for number in range(1, count + 1):
-        connection.send(f"/queue/{name}", f"{name} {number}".encode())
+    with connection.session() as session:
+        for number in range(first, last + 1):
+            session.producer(Queue(name)).send(f"{name} {number}")
 
 
-def receive(connection: Connection, count: int) -> list[bytes]:
+def consume(connection: Connection, name: str) -> Consumer:
+    """A consumer of a queue that acknowledges message by message."""
+    return connection.session(AckMode.INDIVIDUAL).consumer(Queue(name))
+
+
+def receive(consumer: Consumer, count: int) -> list[str]:
     """Take messages and acknowledge them; wait a little for more than there should be."""
-    bodies: list[bytes] = []
-    while frame := connection.receive(10 if len(bodies) < count else 0.3):
-        bodies.append(frame.body)
-        connection.ack(frame)
+    bodies: list[str] = []
+    while message := consumer.receive(10 if len(bodies) < count else 0.3):
+        bodies.append(message.body)
+        message.acknowledge()
     return bodies
 
 

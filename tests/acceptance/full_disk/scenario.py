@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.client.connection import Connection, connect
-from quire.errors import BrokerUnreachable, ProducerHeld, StoreFull
+from quire.client import AckMode, Queue
+from quire.client.sync import Consumer, connect
+from quire.errors import ProducerHeld, StoreFull
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
 from tests.acceptance.full_disk.small_disk import SmallDisk
 
@@ -17,6 +18,7 @@ LIMIT = 16 << 20
 
 SETTINGS = {"STORE__DISK_FREE_LIMIT": str(LIMIT), "PRODUCER__HOLD_LIMIT": "1s", "MEMORY__LIMIT": "1MB"}
 
+QUEUE = Queue("q")
 BODY = 4000
 WINDOW = 50
 ENOUGH = 100_000
@@ -33,7 +35,7 @@ class FullDisk:
 
     Attributes:
         confirmed: the numbers of the messages that the broker has confirmed.
-        headers: of the messages.
+        persistent: whether the messages are.
     """
 
     def __init__(self, directory: Path, disk: SmallDisk, kind: str, settings: dict[str, str] | None = None) -> None:
@@ -42,7 +44,7 @@ class FullDisk:
         self.broker = BrokerProcess(directory, url, SETTINGS | (settings or {}))
         self.broker.data = disk.path / "data"
         self.confirmed: list[int] = []
-        self.headers: dict[str, str] = {}
+        self.persistent = True
         self._next = 0
 
     def produce(self, count: int = ENOUGH) -> type[Exception] | None:
@@ -54,18 +56,18 @@ class FullDisk:
         Returns:
             What the broker refused with; None if it took all.
         """
-        with connect("127.0.0.1", self.broker.port()) as producer:
+        with connect(self.broker.openwire(), on_error=lambda error: None) as connection:
+            producer = connection.session().producer(QUEUE, persistent=self.persistent)
             for _ in range(0, count, WINDOW):
                 numbers = range(self._next, self._next + WINDOW)
                 self._next += WINDOW
                 try:
                     for number in numbers:
-                        receipt = number == numbers[-1]
-                        producer.send("/queue/q", b"%d " % number + bytes(BODY), self.headers, receipt)
-                except (ProducerHeld, StoreFull, BrokerUnreachable) as refused:  # the last if the error frame is lost
+                        producer.submit(b"%d " % number + bytes(BODY))
+                    producer.flush()
+                except (ProducerHeld, StoreFull) as refused:
                     return type(refused)
                 self.confirmed += numbers
-            producer.disconnect()
         return None
 
     def consume(self, count: int = ENOUGH, patience: float = 5.0) -> list[int]:
@@ -75,11 +77,10 @@ class FullDisk:
             Their numbers.
         """
         taken: list[int] = []
-        with connect("127.0.0.1", self.broker.port()) as consumer:
-            consumer.subscribe("/queue/q", prefetch=100)
+        with connect(self.broker.openwire()) as connection:
+            consumer = connection.session(AckMode.INDIVIDUAL).consumer(QUEUE, prefetch=100)
             while len(taken) < count and (number := _take(consumer, patience)) is not None:
                 taken.append(number)
-            consumer.disconnect()
         return taken
 
     def room(self, disk: str) -> float:
@@ -108,12 +109,12 @@ class FullDisk:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _take(consumer: Connection, patience: float) -> int | None:
-    frame = consumer.receive(patience)
-    if frame is None:
+def _take(consumer: Consumer, patience: float) -> int | None:
+    message = consumer.receive(patience)
+    if message is None:
         return None
-    consumer.ack(frame)
-    return int(frame.body[: frame.body.index(b" ")])
+    message.acknowledge()
+    return int(message.body.partition(b" ")[0])
 
 
 def run(full: FullDisk, say: Callable[[str], None] = lambda text: None) -> None:

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from quire.client.connection import connect
+from quire.client.sync import connect
 from tests.acceptance.crash.broker_process import quire
 from tests.acceptance.full_disk.conftest import MakeFullDisk
-from tests.acceptance.full_disk.scenario import LIMIT, run, run_spool
+from tests.acceptance.full_disk.scenario import LIMIT, QUEUE, run, run_spool
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -21,7 +21,7 @@ def test_full_disk_is_drained_over_restarts(kind: str, make_full_disk: MakeFullD
 
 def test_full_spool_is_drained(make_full_disk: MakeFullDisk) -> None:
     full = make_full_disk("lmdb")
-    full.headers["persistent"] = "false"
+    full.persistent = False
     run_spool(full)
 
 
@@ -31,23 +31,24 @@ def test_producers_are_held_before_the_disk_is_full(make_full_disk: MakeFullDisk
     full.broker.port()
     full.disk.fill(leave=LIMIT // 4)
     full.wait_until(lambda: full.room("store") < LIMIT, "the disk is low")
-    with connect("127.0.0.1", full.broker.port()) as producer:
-        producer.send("/queue/q", b"0", {"persistent": "false"})  # finds memory
-        producer.send("/queue/q", b"1", receipt=False)
+    with connect(full.broker.openwire()) as connection:
+        producer = connection.session().producer(QUEUE)
+        producer.submit(b"0", persistent=False).result(5)  # finds memory
+        held = producer.submit(b"1")
         full.wait_until(lambda: full.held("store-disk-limit") == 1, "a producer is held")
         status = quire("broker", "status", "--url", full.broker.http, "--output", "json")
         seen = json.loads(status.stdout)
-        assert [held["cause"] for held in seen["producers_held"]] == ["store-disk-limit"]
+        assert [each["cause"] for each in seen["producers_held"]] == ["store-disk-limit"]
         assert seen["store"]["disk"]["free"] < seen["store"]["disk"]["limit"] == LIMIT
         refused = quire("send", "q", "--body", "b", "--url", full.broker.http)
         assert (refused.returncode, "producer-held" in refused.stderr) == (4, True)
         full.disk.empty()
-        producer.send("/queue/q", b"2")
-        producer.disconnect()
-    with connect("127.0.0.1", full.broker.port()) as consumer:
-        consumer.subscribe("/queue/q")
+        producer.send(b"2")
+        held.result(5)
+    with connect(full.broker.openwire()) as connection:
+        consumer = connection.session().consumer(QUEUE)
         taken = [consumer.receive(5) for _ in range(3)]
-    assert [frame and frame.body for frame in taken] == [b"0", b"1", b"2"]
+    assert [message and message.body for message in taken] == [b"0", b"1", b"2"]
     assert full.broker.events("store.failed") == []
     full.broker.stop()
 

@@ -44,7 +44,7 @@ def unharmed(broker: BrokerProcess, baseline: int, destination: str) -> Iterator
     """During every test other clients' messages go round; after it the broker is as it was before."""
     vitals = Vitals(broker)
     vitals.wait_for_connections(0, 10)
-    traffic = Traffic(broker.port(), destination + "-traffic")
+    traffic = Traffic(broker.openwire(), destination.removeprefix("/queue/") + "-traffic")
     try:
         yield vitals
     finally:

@@ -7,9 +7,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from quire.client.connection import LIMITS
 from quire.protocols.stomp.decoder import Decoder
 from quire.protocols.stomp.frames import SERVER_COMMANDS
+from tests.acceptance.crash.peer import LIMITS
 
 SECONDS = 10.0
 """How long the broker may take for any answer."""

@@ -64,7 +64,7 @@ def test_thousand_connections_that_say_nothing_are_closed(connect: Connect, unha
 def test_connection_beyond_the_limit_is_refused_and_there_is_room_again(
     connect: Connect, unharmed: Vitals, many_files: None
 ) -> None:
-    peers = [connect(CONNECT) for _ in range(1199)]
+    peers = [connect(CONNECT) for _ in range(1200)]
     for peer in peers:
         assert b"CONNECTED" in peer.until(b"\0")
     assert [connect().refusal() for _ in range(20)] == ["too-many-connections"] * 20

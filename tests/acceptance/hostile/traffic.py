@@ -3,29 +3,30 @@
 import threading
 import time
 
-from quire.client.connection import Connection, connect
+from quire.client import AckMode, Queue
+from quire.client.sync import Consumer, Producer, connect
 
 PAUSE = 0.005
 """How long it rests between two messages, in seconds: it is to notice trouble, not to make any."""
 
 
 class Traffic:
-    """One client in a thread: it sends a message, waits for the receipt, receives it, acknowledges it, and again.
+    """One client in a thread: it sends a message, waits for the confirmation, receives it, acknowledges it, and again.
 
     Args:
-        port: the broker's.
-        destination: its queue.
+        url: the broker's.
+        queue: its queue.
 
     Attributes:
         rounds: how many messages went round.
         longest: the longest that one took, in seconds.
     """
 
-    def __init__(self, port: int, destination: str) -> None:
+    def __init__(self, url: str, queue: str) -> None:
         self.rounds = 0
         self.longest = 0.0
-        self._port = port
-        self._destination = destination
+        self._url = url
+        self._queue = Queue(queue)
         self._error: BaseException | None = None
         self._begun = threading.Event()
         self._ends = threading.Event()
@@ -43,22 +44,21 @@ class Traffic:
             self._begun.set()
 
     def _go_round(self) -> None:
-        with connect("127.0.0.1", self._port, limit=30.0) as connection:
-            connection.subscribe(self._destination)
+        with connect(self._url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+            producer, consumer = session.producer(self._queue), session.consumer(self._queue)
             while not self._ends.wait(PAUSE):
-                self._round(connection)
+                self._round(producer, consumer)
                 self._begun.set()
-            self._round(connection)
-            connection.disconnect()
+            self._round(producer, consumer)
 
-    def _round(self, connection: Connection) -> None:
+    def _round(self, producer: Producer, consumer: Consumer) -> None:
         started = time.monotonic()
         body = b"%d" % self.rounds
-        connection.send(self._destination, body)
-        frame = connection.receive(30.0)
-        assert frame is not None, f"message {self.rounds} did not come back"
-        assert (frame.body, frame.headers.get("redelivered")) == (body, None)
-        connection.ack(frame)
+        producer.send(body)
+        message = consumer.receive(30.0)
+        assert message is not None, f"message {self.rounds} did not come back"
+        assert (message.body, message.redelivered) == (body, False)
+        message.acknowledge()
         self.rounds += 1
         self.longest = max(self.longest, time.monotonic() - started)
 

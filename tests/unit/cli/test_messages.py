@@ -1,16 +1,13 @@
-"""``quire send`` and ``quire receive``."""
+"""``quire send``."""
 
 import base64
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import pytest
 from click.testing import Result
 
 from quire.cli import messages
-from quire.client.connection import Frame
 from quire.clock import ManualClock
 from tests.unit.cli.conftest import FakeBroker
 
@@ -125,117 +122,3 @@ def test_send_that_is_refused_exits_with_4(orders: FakeBroker, run: Run) -> None
     error = {"code": "producer-held", "text": "the store is full", "advice": "", "data": {}}
     orders.answer("POST", "/queues/orders/messages", {"error": error}, status=503)
     assert run("send", "orders", "--body", "b").exit_code == 4
-
-
-class FakeConnection:
-    """Stands for a STOMP connection: gives messages, and remembers what was done."""
-
-    def __init__(self, *bodies: bytes) -> None:
-        self.done: list[object] = []
-        self.frames = [
-            Frame("MESSAGE", {"message-id": f"ID:{number}", "ack": str(number)}, body)
-            for number, body in enumerate(bodies, 1)
-        ]
-
-    def connect(self, host: str, port: int, client_id: str) -> Self:
-        self.done.append(("connect", host, port, client_id))
-        return self
-
-    def subscribe(self, destination: str, prefetch: int, headers: dict[str, str]) -> None:
-        self.done.append(("subscribe", destination, prefetch, headers))
-
-    def receive(self, timeout: float) -> Frame | None:
-        self.done.append(("receive", timeout))
-        return self.frames.pop(0) if self.frames else None
-
-    def ack(self, frame: Frame) -> None:
-        self.done.append(("ack", frame.headers["ack"]))
-
-    def disconnect(self) -> None:
-        self.done.append("disconnect")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.done.append("close")
-
-
-@pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker) -> FakeConnection:
-    fake = FakeConnection(b"first\n\x1b[2J", b"\xff")
-    monkeypatch.setattr(messages, "connect", fake.connect)
-    broker.answer("GET", "/broker", {"name": "quire", "stomp": "127.0.0.1:5"})
-    return fake
-
-
-def test_receive_shows_a_message_and_leaves_it(connection: FakeConnection, run: Run) -> None:
-    result = run("receive", "orders")
-    assert result.output == "message-id: ID:1\nack: 1\n\nfirst\n\\x1b[2J\n\n"
-    assert connection.done == [
-        ("connect", "127.0.0.1", 5, ""),
-        ("subscribe", "/queue/orders", 1, {}),
-        ("receive", 5.0),
-        "disconnect",
-        "close",
-    ]
-
-
-def test_receive_acknowledges_each_message_after_it_is_printed(connection: FakeConnection, run: Run) -> None:
-    result = run(
-        "receive", "orders", "--count", "3", "--ack", "--timeout", "500ms", "--stomp", "[::1]:6", "--output", "json"
-    )
-    assert [row["body"] for row in json.loads(result.output)] == ["first\n\x1b[2J", "/w=="]
-    assert [row["body_encoding"] for row in json.loads(result.output)] == ["text", "base64"]
-    assert connection.done == [
-        ("connect", "::1", 6, ""),
-        ("subscribe", "/queue/orders", 3, {}),
-        ("receive", 0.5),
-        ("ack", "1"),
-        ("receive", 0.5),
-        ("ack", "2"),
-        ("receive", 0.5),
-        "disconnect",
-        "close",
-    ]
-
-
-def test_receive_as_a_durable_subscription_with_a_selector(connection: FakeConnection, run: Run) -> None:
-    run(
-        "receive", "topic://prices.>", "--durable", "audit", "--client-id", "books", "--selector", "eur > 5"
-    )  # fmt: skip
-    headers = {"selector": "eur > 5", "activemq.subscriptionName": "audit"}
-    assert connection.done[:2] == [
-        ("connect", "127.0.0.1", 5, "books"), ("subscribe", "/topic/prices.>", 1, headers),
-    ]  # fmt: skip
-
-
-def test_durable_subscription_needs_a_client_id(connection: FakeConnection, run: Run) -> None:
-    assert run("receive", "topic://prices", "--durable", "audit").exit_code == 2
-    assert run("receive", "topic://prices", "--client-id", "books").exit_code == 2
-    assert connection.done == []
-
-
-@pytest.mark.parametrize("destination", ["stream://events", "/stream/events"])
-def test_receive_as_a_member_of_a_group_or_as_a_reader(connection: FakeConnection, run: Run, destination: str) -> None:
-    run("receive", destination, "--group", "billing", "--start", "earliest")
-    assert connection.done[1] == ("subscribe", "/stream/events", 1, {"group": "billing", "start": "earliest"})
-    run("receive", destination)
-    assert ("subscribe", "/stream/events", 1, {}) in connection.done
-
-
-def test_groups_and_starts_are_for_streams(connection: FakeConnection, run: Run) -> None:
-    assert run("receive", "orders", "--group", "billing").exit_code == 2
-    assert run("receive", "topic://prices", "--start", "earliest").exit_code == 2
-    assert connection.done == []
-
-
-def test_receive_from_an_empty_queue_says_so(connection: FakeConnection, run: Run) -> None:
-    connection.frames.clear()
-    result = run("receive", "orders")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no message arrived within 5 s\n")
-
-
-def test_receive_from_no_address_is_a_usage_error(connection: FakeConnection, run: Run) -> None:
-    assert run("receive", "orders", "--stomp", "here").exit_code == 2
-    assert connection.done == []

@@ -1,0 +1,126 @@
+"""What ``quire receive`` does with the client library. The library takes a while to import: only this command pays."""
+
+import base64
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from quire.cli.messages import encode_body
+from quire.cli.output import Output
+from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Topic
+from quire.client.sync import Consumer, ReceivedMessage, connect
+from quire.destination import DestinationKind, split_written
+
+OPTIONS = "jms.consumerExpiryCheckEnabled=false&jms.checkForDuplicates=false"
+"""The broker alone decides what has expired or comes again: the client acknowledges only what it was told to."""
+
+_KINDS: dict[DestinationKind, type[ClientDestination]] = {
+    DestinationKind.QUEUE: Queue, DestinationKind.TOPIC: Topic,
+}  # fmt: skip
+
+
+def destination_of(text: str) -> ClientDestination:
+    """The destination that a user wrote: ``orders``, ``topic://prices.>`` or ``/topic/prices.>``.
+
+    Raises:
+        InvalidDestination: it is none.
+    """
+    found, name = split_written(text)
+    return _KINDS[found or DestinationKind.QUEUE](name)
+
+
+class Wanted(NamedTuple):
+    """What a user wants to receive."""
+
+    destination: ClientDestination
+    count: int  # of messages, at the most
+    ack: bool  # whether they are consumed
+    timeout: float  # how long to wait for each, in seconds
+    selector: str = ""
+    durable: str = ""  # the name of a durable subscription
+    client_id: str = ""
+
+
+@contextmanager
+def receiving(url: str, wanted: Wanted, output: Output) -> Iterator[Iterator[dict[str, Any]]]:
+    """Connect, for the rows of messages as they come. At the end what was acknowledged is on disk.
+
+    Raises:
+        QuireError: the broker cannot be reached, or has refused something, an acknowledgement say.
+    """
+    errors: list[Exception] = []
+    with connect(f"{url}?{OPTIONS}", client_id=wanted.client_id, on_error=errors.append) as connection:
+        consumer = connection.session(AckMode.INDIVIDUAL).consumer(
+            wanted.destination, selector=wanted.selector, name=wanted.durable, prefetch=wanted.count
+        )
+        yield _rows(consumer, wanted, output, errors)
+    if errors:
+        raise errors[0]
+
+
+def _rows(consumer: Consumer, wanted: Wanted, output: Output, errors: list[Exception]) -> Iterator[dict[str, Any]]:
+    for _ in range(wanted.count):
+        message = consumer.receive(wanted.timeout)
+        if message is None:
+            if not errors:
+                output.note(f"no message arrived within {wanted.timeout:g} s")
+            return
+        yield row(message)
+        # The row is printed when the caller asks for the next one.
+        if wanted.ack:
+            message.acknowledge()
+
+
+def row(message: ReceivedMessage) -> dict[str, Any]:
+    """A message as it is printed."""
+    body, encoding = _body(message.body)
+    return {"id": message.id, "headers": _headers(message), "body": body, "body_encoding": encoding}
+
+
+def _body(body: Any) -> tuple[str, str]:
+    """A body as text, and how: ``text``, ``base64`` when it is not UTF-8, ``json`` when it is a map or a list."""
+    if body is None or isinstance(body, str):
+        return body or "", "text"
+    if isinstance(body, bytes):
+        return encode_body(body)
+    if isinstance(body, JavaObject):
+        return _base64(body.data), "base64"
+    return _json(dataclasses.asdict(body) if isinstance(body, Blob) else body), "json"
+
+
+def _headers(message: ReceivedMessage) -> dict[str, str]:
+    """The headers under the names that they have in STOMP and in the HTTP API, and the properties behind them."""
+    headers: Mapping[str, object] = {
+        "message-id": message.id,
+        "destination": message.destination,
+        "timestamp": message.timestamp,
+        "expires": message.expiration,
+        "priority": message.priority,
+        "persistent": message.persistent,
+        "correlation-id": message.correlation_id,
+        "type": message.type,
+        "reply-to": message.reply_to,
+        "JMSXGroupID": message.group_id,
+        "JMSXGroupSeq": message.group_sequence if message.group_id else None,
+        "redelivered": message.redelivered or None,
+        "JMSXDeliveryCount": message.delivery_count if message.redelivered else None,
+    }
+    shown = {name: _text(value) for name, value in headers.items() if value is not None}
+    # A property may have the name of a header, ``type`` say: the header stays.
+    return shown | {name: _text(value) for name, value in message.properties.items() if name not in shown}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str | ClientDestination):
+        return str(value)
+    return _json(value)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_base64)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
