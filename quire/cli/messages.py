@@ -1,13 +1,12 @@
 """``quire send`` and ``quire receive``: messages from and to the command line."""
 
-import base64
 import sys
 from typing import Any, BinaryIO
 
 import click
 
 from quire.cli.api import Api, broker_verb, destination_path
-from quire.cli.output import Output, messages, on_terminal, printable, printable_lines
+from quire.cli.output import Output, encode_body, messages, on_terminal, printable, printable_lines
 from quire.clock import SystemClock
 from quire.settings import split_address
 from quire.units import parse_duration
@@ -131,14 +130,6 @@ def _openwire_url(api: Api, address: str | None) -> str:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--openwire") from error
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-
-
-def encode_body(body: bytes) -> tuple[str, str]:
-    """A body as JSON can carry it: as ``text``, or as ``base64`` when it is not UTF-8."""
-    try:
-        return body.decode(), "text"
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
 
 
 def _read_body(body: str | None, file: BinaryIO | None) -> bytes:

@@ -1,5 +1,6 @@
 """What verbs print: for people sizes with units, dates and no control characters; for programs the plain values."""
 
+import base64
 import csv
 import io
 import json
@@ -168,6 +169,14 @@ def messages(count: int) -> str:
 def printable(text: str) -> str:
     """Text without control characters; each stands as its escape."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def encode_body(body: bytes) -> tuple[str, str]:
+    """A body as JSON can carry it: as ``text``, or as ``base64`` when it is not UTF-8."""
+    try:
+        return body.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
 
 
 def printable_lines(text: str) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from quire.cli.messages import encode_body
-from quire.cli.output import Output
+from quire.cli.output import Output, encode_body
 from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Topic
 from quire.client.sync import Consumer, ReceivedMessage, connect
 from quire.destination import DestinationKind, split_written
@@ -35,7 +34,7 @@ class Wanted(NamedTuple):
     """What a user wants to receive."""
 
     destination: ClientDestination
-    count: int  # of messages, at the most
+    most: int  # how many messages
     ack: bool  # whether they are consumed
     timeout: float  # how long to wait for each, in seconds
     selector: str = ""
@@ -53,7 +52,7 @@ def receiving(url: str, wanted: Wanted, output: Output) -> Iterator[Iterator[dic
     errors: list[Exception] = []
     with connect(f"{url}?{OPTIONS}", client_id=wanted.client_id, on_error=errors.append) as connection:
         consumer = connection.session(AckMode.INDIVIDUAL).consumer(
-            wanted.destination, selector=wanted.selector, name=wanted.durable, prefetch=wanted.count
+            wanted.destination, selector=wanted.selector, name=wanted.durable, prefetch=wanted.most
         )
         yield _rows(consumer, wanted, output, errors)
     if errors:
@@ -61,7 +60,7 @@ def receiving(url: str, wanted: Wanted, output: Output) -> Iterator[Iterator[dic
 
 
 def _rows(consumer: Consumer, wanted: Wanted, output: Output, errors: list[Exception]) -> Iterator[dict[str, Any]]:
-    for _ in range(wanted.count):
+    for _ in range(wanted.most):
         message = consumer.receive(wanted.timeout)
         if message is None:
             if not errors:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quire.client import AckMode, Queue
 from quire.client.sync import Consumer, connect
-from quire.errors import ProducerHeld, StoreFull
+from quire.errors import BrokerUnreachable, ProducerHeld, StoreFull
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
 from tests.acceptance.full_disk.small_disk import SmallDisk
 
@@ -65,7 +65,7 @@ class FullDisk:
                     for number in numbers:
                         producer.submit(b"%d " % number + bytes(BODY))
                     producer.flush()
-                except (ProducerHeld, StoreFull) as refused:
+                except (ProducerHeld, StoreFull, BrokerUnreachable) as refused:  # the last if a commit has failed
                     return type(refused)
                 self.confirmed += numbers
         return None
