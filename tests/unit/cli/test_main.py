@@ -51,9 +51,10 @@ def test_output_may_stand_anywhere(broker: FakeBroker, run: Run, arguments: list
 
 
 @pytest.mark.slow
-def test_help_imports_nothing_that_takes_long() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["send", "--help"], ["receive", "--help"]])
+def test_help_imports_nothing_that_takes_long(arguments: list[str]) -> None:
     code = (
-        "import sys\nfrom quire.cli.main import main\nmain(['--help'], standalone_mode=False)\n"
+        f"import sys\nfrom quire.cli.main import main\nmain({arguments}, standalone_mode=False)\n"
         "heavy = {'rich', 'http.client', 'sqlalchemy', 'lmdb', 'starlette', 'asyncio', 'quire.server.service'}\n"
         "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)\n"
     )
