@@ -8,6 +8,7 @@ import click
 from quire.cli.api import Api, broker_verb, destination_path
 from quire.cli.output import Output, encode_body, messages, on_terminal, printable, printable_lines
 from quire.clock import SystemClock
+from quire.destination import DestinationKind, split_written
 from quire.settings import split_address
 from quire.units import parse_duration
 
@@ -114,11 +115,15 @@ def receive(
     """
     if (durable is None) != (client_id is None):
         raise click.UsageError("--durable and --client-id belong together")
+    is_stream = split_written(destination)[0] is DestinationKind.STREAM
+    if (group is not None or start is not None) and not is_stream:
+        raise click.UsageError("--group and --start are for streams")
     # The client library takes a while to import: only this command pays.
     from quire.cli.receiving import Wanted, destination_of, receiving
 
     found = destination_of(destination)
-    wanted = Wanted(found, count, ack, timeout, selector or "", durable or "", client_id or "")
+    texts = [text or "" for text in (selector, durable, client_id, group, start)]
+    wanted = Wanted(found, count, ack, timeout, *texts)
     with receiving(_openwire_url(api, openwire), wanted, output) as rows:
         output.texts(rows, ["id", "body_encoding", "body"], _show)
 

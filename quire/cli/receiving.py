@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from quire.cli.output import Output, encode_body
-from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Topic
+from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Stream, Topic
 from quire.client.sync import Consumer, ReceivedMessage, connect
 from quire.destination import DestinationKind, split_written
+from quire.protocols.openwire.messages import OFFSET, PARTITION
 
 OPTIONS = "jms.consumerExpiryCheckEnabled=false&jms.checkForDuplicates=false"
 """The broker alone decides what has expired or comes again: the client acknowledges only what it was told to."""
 
 _KINDS: dict[DestinationKind, type[ClientDestination]] = {
-    DestinationKind.QUEUE: Queue, DestinationKind.TOPIC: Topic,
+    DestinationKind.QUEUE: Queue, DestinationKind.TOPIC: Topic, DestinationKind.STREAM: Stream,
 }  # fmt: skip
 
 
@@ -40,6 +41,8 @@ class Wanted(NamedTuple):
     selector: str = ""
     durable: str = ""  # the name of a durable subscription
     client_id: str = ""
+    group: str = ""  # a consumer group of a stream
+    start: str = ""  # where it begins
 
 
 @contextmanager
@@ -52,7 +55,12 @@ def receiving(url: str, wanted: Wanted, output: Output) -> Iterator[Iterator[dic
     errors: list[Exception] = []
     with connect(f"{url}?{OPTIONS}", client_id=wanted.client_id, on_error=errors.append) as connection:
         consumer = connection.session(AckMode.INDIVIDUAL).consumer(
-            wanted.destination, selector=wanted.selector, name=wanted.durable, prefetch=wanted.most
+            wanted.destination,
+            selector=wanted.selector,
+            name=wanted.durable,
+            prefetch=wanted.most,
+            group=wanted.group,
+            start=wanted.start,
         )
         yield _rows(consumer, wanted, output, errors)
     if errors:
@@ -105,10 +113,13 @@ def _headers(message: ReceivedMessage) -> dict[str, str]:
         "JMSXGroupSeq": message.group_sequence if message.group_id else None,
         "redelivered": message.redelivered or None,
         "JMSXDeliveryCount": message.delivery_count if message.redelivered else None,
+        "partition": message.partition,
+        "offset": message.offset,
     }
     shown = {name: _text(value) for name, value in headers.items() if value is not None}
     # A property may have the name of a header, ``type`` say: the header stays.
-    return shown | {name: _text(value) for name, value in message.properties.items() if name not in shown}
+    passed_over = {PARTITION, OFFSET, *shown}
+    return shown | {name: _text(value) for name, value in message.properties.items() if name not in passed_over}
 
 
 def _text(value: object) -> str:

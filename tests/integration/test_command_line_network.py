@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from quire.cli.api import Api, exchange
 from quire.cli.main import main
-from quire.client import Queue, Topic
+from quire.client import Queue, Stream, Topic
 from quire.client.sync import Connection, connect
 from quire.errors import BrokerUnreachable
 from quire.testing.embedded_broker import EmbeddedBroker
@@ -132,6 +132,22 @@ def test_receive_as_a_durable_subscription_with_a_selector(broker: EmbeddedBroke
     assert bodies(receive(broker, *durable, *FIRST_OF_THREE)) == ["7 EUR", "9 EUR"]
     assert bodies(receive(broker, *durable, "--ack", "--output", "ndjson")) == ["7 EUR"]
     assert bodies(receive(broker, *durable, *FIRST_OF_THREE)) == ["9 EUR"]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_receive_as_a_member_of_a_group_and_as_a_reader(broker: EmbeddedBroker, connection: Connection) -> None:
+    with connection.session() as session:
+        for body in ("one", "two", "three"):
+            session.producer(Stream("events")).send(body, properties={"partition-key": "a"})
+    member = ("stream://events", "--group", "billing", "--start", "earliest")
+    assert bodies(receive(broker, *member, *FIRST_OF_THREE)) == ["one", "two", "three"]
+    assert bodies(receive(broker, *member, "--ack", "--output", "ndjson")) == ["one"]
+    assert bodies(receive(broker, *member, *FIRST_OF_THREE)) == ["two", "three"]
+    read = receive(broker, "stream://events", "--start", "earliest", *FIRST_OF_THREE)
+    assert bodies(read) == ["one", "two", "three"]
+    assert [json.loads(line)["headers"]["offset"] for line in read.stdout.splitlines()] == ["1", "2", "3"]
+    assert bodies(receive(broker, "stream://events", *FIRST_OF_THREE)) == []
 
 
 @pytest.mark.slow

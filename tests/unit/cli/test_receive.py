@@ -10,7 +10,18 @@ import pytest
 from click.testing import Result
 
 from quire.cli import receiving
-from quire.client import AckMode, Blob, Body, ClientDestination, JavaObject, Message, Queue, ReceivedMessage, Topic
+from quire.client import (
+    AckMode,
+    Blob,
+    Body,
+    ClientDestination,
+    JavaObject,
+    Message,
+    Queue,
+    ReceivedMessage,
+    Stream,
+    Topic,
+)
 from quire.client.delivery import Delivery
 from quire.client.outgoing import Outgoing, wire_message
 from quire.client.sync import ReceivedMessage as SyncReceivedMessage
@@ -176,6 +187,27 @@ def test_a_durable_subscription_needs_a_client_id(client: FakeClient, run: Run) 
     assert run("receive", "topic://prices", "--durable", "audit").exit_code == 2
     assert run("receive", "topic://prices", "--client-id", "books").exit_code == 2
     assert client.done == []
+
+
+@pytest.mark.parametrize("text", ["stream://events", "/stream/events"])
+def test_as_a_member_of_a_group_or_as_a_reader(client: FakeClient, run: Run, text: str) -> None:
+    run("receive", text, "--group", "billing", "--start", "earliest")
+    expected = {"prefetch": 1, "group": "billing", "start": "earliest"}
+    assert client.done[1] == ("consumer", Stream("events"), expected)
+    run("receive", text)
+    assert ("consumer", Stream("events"), {"prefetch": 1}) in client.done
+
+
+def test_groups_and_starts_are_for_streams(client: FakeClient, run: Run) -> None:
+    assert run("receive", "orders", "--group", "billing").exit_code == 2
+    assert run("receive", "topic://prices", "--start", "earliest").exit_code == 2
+    assert client.done == []
+
+
+def test_a_message_of_a_stream_has_its_place(client: FakeClient, run: Run) -> None:
+    client.messages = [delivery(Message("one", {"JMS_QUIRE_PARTITION": 3, "JMS_QUIRE_OFFSET": 17, "key": "P"}))]
+    row = json.loads(run("receive", "stream://events", "--output", "ndjson").stdout)
+    assert row["headers"] == headers(1, partition="3", offset="17", key="P")
 
 
 def test_destinations_are_written_as_elsewhere(client: FakeClient, run: Run) -> None:
