@@ -121,9 +121,10 @@ def receive(
     # The client library takes a while to import: only this command pays.
     from quire.cli.receiving import Wanted, destination_of, receiving
 
-    found = destination_of(destination)
-    texts = [text or "" for text in (selector, durable, client_id, group, start)]
-    wanted = Wanted(found, count, ack, timeout, *texts)
+    wanted = Wanted(
+        destination_of(destination), count, ack, timeout, selector=selector or "", durable=durable or "",
+        client_id=client_id or "", group=group or "", start=start or "",
+    )  # fmt: skip
     with receiving(_openwire_url(api, openwire), wanted, output) as rows:
         output.texts(rows, ["id", "body_encoding", "body"], _show)
 
