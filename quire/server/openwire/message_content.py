@@ -83,19 +83,22 @@ def plain_content(message: PlainMessage) -> bytes:
         ProtocolViolation: its properties or its body cannot be read.
     """
     body = message.content or b""
-    length = b""
-    if message.is_text:
-        if message.content is None:
-            length = b"amq-msg-type:text\n"
-        elif not (body := bytes(body[4:])).isascii():
-            body = modified_utf8.decode(body).encode()
-        if b"\0" in body:
-            length = b"content-length:%d\namq-msg-type:text\n" % len(body)
-    else:
-        length = b"content-length:%d\n" % len(body)
+    if not message.is_text:
+        return _joined(message, b"content-length:%d\n" % len(body), body)
+    if message.content is None:
+        return _joined(message, b"amq-msg-type:text\n", b"")
+    content = _joined(message, b"", body[4:])
+    # Nearly all text is ASCII: it is looked at where it was copied to.
+    if content.isascii() and content.find(b"\0", len(content) - len(body) + 4) < 0:
+        return content
+    body = modified_utf8.decode(bytes(body[4:])).encode()
+    return _joined(message, b"content-length:%d\namq-msg-type:text\n" % len(body) if b"\0" in body else b"", body)
+
+
+def _joined(message: PlainMessage, kind: bytes, body: bytes | memoryview) -> bytes:
     return b"".join((
         _id_start(message.producer_id), b"%d\ntimestamp:%d\n" % (message.number, message.timestamp),
-        b"persistent:true\n" if message.persistent else b"", length,
+        b"persistent:true\n" if message.persistent else b"", kind,
         property_lines(message.marshalled_properties) if message.marshalled_properties else b"", b"\n", body,
     ))  # fmt: skip
 
