@@ -9,6 +9,9 @@ from quire.errors import InvalidDestination
 MAX_NAME = 500
 """The longest name of a destination, in UTF-8 bytes: it must fit a key of every store."""
 
+ADVISORIES = "ActiveMQ.Advisory."
+"""How the names of advisory topics begin."""
+
 
 class DestinationKind(StrEnum):
     """What a destination is."""

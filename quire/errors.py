@@ -40,9 +40,19 @@ ERRORS: dict[str, ErrorEntry] = {
     "illegal-state": ErrorEntry(
         409, 2, False, "Correct the order of the calls, as the text says.", "IllegalStateException"
     ),
-    "access-refused": ErrorEntry(
-        403, 4, False, "Give the right user and password, or ask for the access right.", "JMSSecurityException"
+    "not-authenticated": ErrorEntry(
+        401, 4, False, "Give the right user and password, or a valid token.", "JMSSecurityException"
     ),
+    "too-many-logins": ErrorEntry(
+        429, 4, True, "Wait as long as the text says, then log in with the right password.", "JMSSecurityException"
+    ),
+    "access-refused": ErrorEntry(
+        403, 4, False, "Ask an administrator for the right; `quire rule check` explains it.", "JMSSecurityException"
+    ),
+    "unknown-user": ErrorEntry(404, 3, False, "`quire user ls` lists the users."),
+    "unknown-rule": ErrorEntry(404, 3, False, "`quire rule ls` lists the rules."),
+    "unknown-token": ErrorEntry(404, 3, False, "`quire token ls` lists the tokens."),
+    "user-exists": ErrorEntry(409, 4, False, "Use another name, or change the user with `quire user`."),
     "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
     "unknown-destination": ErrorEntry(
         404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues.", _DESTINATION
@@ -177,9 +187,45 @@ class IllegalState(QuireError):
 
 
 class AccessRefused(QuireError):
-    """The broker refused the user, or an action of the user."""
+    """The user may not do that; it says nothing of whether the object exists."""
 
     code = "access-refused"
+
+
+class NotAuthenticated(QuireError):
+    """The client did not prove which user it is, or the proof is no longer valid."""
+
+    code = "not-authenticated"
+
+
+class TooManyLogins(QuireError):
+    """Too many logins have failed; ``data`` has ``retry_after`` in seconds."""
+
+    code = "too-many-logins"
+
+
+class UnknownUser(QuireError):
+    """There is no user of that name."""
+
+    code = "unknown-user"
+
+
+class UnknownRule(QuireError):
+    """There is no rule of that id."""
+
+    code = "unknown-rule"
+
+
+class UnknownToken(QuireError):
+    """There is no token of that id."""
+
+    code = "unknown-token"
+
+
+class UserExists(QuireError):
+    """A user of that name already exists."""
+
+    code = "user-exists"
 
 
 class InvalidSettings(QuireError):

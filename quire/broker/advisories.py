@@ -15,13 +15,12 @@ from quire.broker.core.core import Core
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.destinations import Destinations
 from quire.broker.topics.topic_subscription import TopicSubscription
-from quire.destination import Destination, DestinationKind
+from quire.destination import ADVISORIES, Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.message import Message, header_lines
 from quire.settings import Policy
 
-PREFIX = "ActiveMQ.Advisory."
-"""How the names of advisory topics begin."""
+PREFIX = ADVISORIES
 
 FIRST_REPLAYED = 1 << 60
 """Advisories that only one consumer gets are numbered from here on; those of a topic never get so far."""

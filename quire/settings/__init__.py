@@ -2,13 +2,26 @@
 
 from quire.settings.composites import Composite, Forward
 from quire.settings.key import Key, Setting
-from quire.settings.keys import KEYS, HttpSettings, Settings, broker_file, store_url
+from quire.settings.keys import (
+    KEYS,
+    HttpSettings,
+    JwtSettings,
+    Settings,
+    audit_file,
+    broker_file,
+    local_token_file,
+    security_file,
+    store_url,
+)
 from quire.settings.kinds import split_address
 from quire.settings.load import commented_file, explain, load
 from quire.settings.policies import Policies
 from quire.settings.policy import Policy
+from quire.settings.rules import Action, Rule
+from quire.settings.users import ROLES, User
 
 __all__ = [
-    "KEYS", "Composite", "Forward", "HttpSettings", "Key", "Policies", "Policy", "Setting", "Settings", "broker_file",
-    "commented_file", "explain", "load", "split_address", "store_url",
+    "KEYS", "ROLES", "Action", "Composite", "Forward", "HttpSettings", "JwtSettings", "Key", "Policies", "Policy",
+    "Rule", "Setting", "Settings", "User", "audit_file", "broker_file", "commented_file", "explain", "load",
+    "local_token_file", "security_file", "split_address", "store_url",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from quire.settings.key import Key, keys_of
 from quire.settings.key import declare as _key
 from quire.settings.kinds import (
     ADDRESS,
+    ALGORITHMS,
     PATTERN,
     SWITCH,
     TEXT,
@@ -21,6 +22,8 @@ from quire.settings.kinds import (
 )
 from quire.settings.policies import Policies
 from quire.settings.policy import Policy
+from quire.settings.rules import Rule
+from quire.settings.users import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,46 @@ class VirtualSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """Section ``security``."""
+
+    enabled: bool = _key(
+        False,
+        SWITCH,
+        "Whether clients must log in although no users are configured; a broker without users then makes `admin`.",
+    )
+    file: str = _key(
+        "", TEXT, "The file of the users, rules and tokens made at run time. Empty: `security.json` in `store.data`."
+    )
+    audit_data: Literal["none", "refused", "all"] = _key(
+        "refused",
+        choice("none", "refused", "all"),
+        "Which reads, sends and creations the audit log has, once for each destination of a connection.",
+    )
+    audit_size: int = _key(
+        10 * 2**20, size(1024), "The size at which the broker begins a new file of the audit log, `DATA/audit.log`."
+    )
+    audit_count: int = _key(5, count(0), "How many older files of the audit log the broker keeps.")
+
+
+@dataclass(frozen=True, slots=True)
+class JwtSettings:
+    """Section ``jwt``."""
+
+    issuer: str = _key("", TEXT, "The issuer (`iss`) of access tokens that the broker accepts. Empty: it accepts none.")
+    audience: str = _key("", TEXT, "The audience (`aud`) that an access token must have.")
+    keys: str = _key("", TEXT, "The keys of the issuer, a JWKS: a file, or an https URL.")
+    algorithms: str = _key(
+        "RS256 PS256 ES256 EdDSA",
+        ALGORITHMS,
+        "The algorithms of signatures that the broker accepts.",
+    )
+    name_claim: str = _key("sub", TEXT, "The claim that has the name of the user.")
+    roles_claim: str = _key("roles", TEXT, "The claim that has the roles: a list, or a text with blanks between.")
+    refresh: float = _key(300.0, duration(1), "How often the broker reads the keys again.")
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """Section ``log``."""
 
@@ -209,9 +252,13 @@ class Settings:
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     transaction: TransactionSettings = field(default_factory=TransactionSettings)
     virtual: VirtualSettings = field(default_factory=VirtualSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    jwt: JwtSettings = field(default_factory=JwtSettings)
     log: LogSettings = field(default_factory=LogSettings)
     policies: Policies = field(default_factory=Policies)
     composites: tuple[Composite, ...] = ()
+    users: tuple[User, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
 
 SECTIONS: dict[str, Any] = {
@@ -226,6 +273,8 @@ SECTIONS: dict[str, Any] = {
     "producer": ProducerSettings,
     "transaction": TransactionSettings,
     "virtual": VirtualSettings,
+    "security": SecuritySettings,
+    "jwt": JwtSettings,
     "log": LogSettings,
     "policy": Policy,
 }
@@ -246,3 +295,18 @@ def store_url(settings: Settings) -> str:
 def broker_file(data: str) -> Path:
     """The file in a data directory where a running broker writes its process id and addresses, as JSON."""
     return Path(data) / "broker.json"
+
+
+def security_file(settings: Settings) -> Path:
+    """The file of the users, rules and tokens that are made while the broker runs."""
+    return Path(settings.security.file) if settings.security.file else Path(settings.store.data) / "security.json"
+
+
+def audit_file(data: str) -> Path:
+    """The audit log in a data directory."""
+    return Path(data) / "audit.log"
+
+
+def local_token_file(data: str) -> Path:
+    """The file in a data directory with the token of the command line on the same machine."""
+    return Path(data) / "cli.token"

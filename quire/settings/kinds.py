@@ -12,6 +12,9 @@ from quire.errors import InvalidDestination
 from quire.units import parse_duration, parse_size
 
 _SIZES = {"TB": 10**12, "TiB": 2**40, "GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20, "kB": 1000, "KiB": 1024}
+_ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+"""Of signatures with a public key; with a shared secret, who can check a token can make one."""
+
 _DURATIONS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 
 
@@ -166,7 +169,15 @@ def choice(*words: str) -> Kind:
     return Kind("one of " + ", ".join(words), parse)
 
 
+def _algorithms(value: object) -> str:
+    names = _text(value).split()
+    if not names or not set(names) <= _ALGORITHMS:
+        raise ValueError(value)
+    return " ".join(names)
+
+
 TEXT = Kind("a text", _text)
+ALGORITHMS = Kind("some of " + ", ".join(sorted(_ALGORITHMS)) + ", separated by spaces", _algorithms)
 DURATIONS = Kind("durations such as 10s 30s 1m, separated by spaces, or empty", _durations)
 ADDRESS = Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)
 SWITCH = Kind("true or false", _flag)

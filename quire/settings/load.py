@@ -13,8 +13,10 @@ from quire.settings.key import Setting, unknown
 from quire.settings.keys import KEYS, SECTIONS, Settings
 from quire.settings.kinds import split_address
 from quire.settings.policies import Policies, read_policies
+from quire.settings.rules import read_rules
+from quire.settings.users import read_users
 
-ENTRIES = ("policies", "composites")
+ENTRIES = ("policies", "composites", "users", "rules")
 """What the file has besides keys: arrays of tables."""
 
 EXAMPLES = """
@@ -32,6 +34,20 @@ EXAMPLES = """
 #queue = "orders"
 #forward_to = ["queue://billing", {destination = "topic://orders.large", selector = "amount > 1000"}]
 #forward_only = true
+
+# Users: add password_hash = "...", which `quire user hash` prints, or certificates = ["CN=alice"]. `quire user add`
+# makes users while the broker runs.
+
+#[[users]]
+#name = "alice"
+#roles = ["monitor"]
+
+# Access rules: without one that matches an action is refused, and of several that match a deny wins.
+
+#[[rules]]
+#subject = "user:alice"
+#allow = ["read", "write", "create"]
+#destination = "queue://orders.>"
 """
 
 
@@ -52,12 +68,14 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     """
     found = explain(file, environ, flags)
     values = {setting.key: setting.value for setting in found}
+    document = _document(file)
+    users = read_users(document.get("users", []), f"file {file}")
+    protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"] or users
     for key in ("stomp.address", "openwire.address", "http.address", "bulk.address"):
-        if not values["insecure"] and not _is_loopback(values[key]):
+        if not protected and not _is_loopback(values[key]):
             raise InsecureAddress(
                 f"{key} = {values[key]} is not loopback, and no users are configured", key=key, address=values[key]
             )
-    document = _document(file)
     sections: dict[str, Any] = {
         name: section(**{part.name: values[f"{name}.{part.name}"] for part in fields(section)})
         for name, section in SECTIONS.items()
@@ -68,7 +86,10 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
         {setting.key.removeprefix("policy."): setting.origin for setting in found},
     )
     composites = read_composites(document.get("composites", []), f"file {file}")
-    return Settings(insecure=values["insecure"], policies=policies, composites=composites, **sections)
+    rules = read_rules(document.get("rules", []), f"file {file}")
+    return Settings(
+        insecure=values["insecure"], policies=policies, composites=composites, users=users, rules=rules, **sections
+    )
 
 
 def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> list[Setting]:

@@ -186,7 +186,7 @@ def test_commented_file_changes_nothing_until_a_line_is_uncommented(tmp_path: Pa
 def test_commented_file_says_the_defaults() -> None:
     lines = [line[1:] if line.startswith("#") and line[1] != " " else line for line in commented_file().splitlines()]
     document = tomllib.loads("\n".join(lines))
-    assert [len(document.pop(name)) for name in ("policies", "composites")] == [1, 1]
+    assert [len(document.pop(name)) for name in ("policies", "composites", "users", "rules")] == [1] * 4
     flat = {"insecure": document.pop("insecure")}
     flat |= {f"{section}.{name}": value for section, keys in document.items() for name, value in keys.items()}
     assert load(None, {}, flat) == Settings()
@@ -198,6 +198,8 @@ def test_commented_entries_are_valid_examples(tmp_path: Path) -> None:
     settings = load(write(tmp_path, "\n".join(lines)), {}, {})
     assert [entry.pattern.text for entry in settings.policies.entries] == ["orders.>"]
     assert [str(composite.destination) for composite in settings.composites] == ["queue://orders"]
+    assert [user.name for user in settings.users] == ["alice"]
+    assert [str(rule) for rule in settings.rules] == ["file-1: allow user:alice read,write,create on queue://orders.>"]
 
 
 def test_store_url_is_the_configured_one_or_lmdb_in_the_data_directory(tmp_path: Path) -> None:

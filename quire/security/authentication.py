@@ -1,0 +1,171 @@
+"""From what a client shows to who it is. Guesses are slowed down, and passwords are checked on a thread."""
+
+import logging
+from collections.abc import Callable
+
+from quire.clock import Clock
+from quire.errors import BrokerBusy, NotAuthenticated, QuireError, TooManyLogins
+from quire.logs import event
+from quire.scheduler import Scheduler
+from quire.security.access import Access
+from quire.security.accounts import Accounts
+from quire.security.audit_log import AuditLog
+from quire.security.background import Background
+from quire.security.credentials import Credentials, Origin
+from quire.security.guesses import Guesses
+from quire.security.jwt_verifier import JwtVerifier, is_jwt
+from quire.security.passwords import RememberedPasswords, is_right
+from quire.security.principal import ANYONE, Principal, Proof
+from quire.security.tokens import split_token
+from quire.settings import JwtSettings, Settings
+
+LONGEST_WAIT = 5.0
+"""How many seconds a login may wait because others failed; if it had to wait longer, it is refused at once."""
+
+MOST_WAITING = 256
+"""How many logins may wait so."""
+
+Authenticated = Callable[[Access | QuireError], None]
+"""What is called with the outcome: at once, or later."""
+
+_Outcome = Callable[[Principal | QuireError], None]
+
+
+class Authentication:
+    """All logins of a broker."""
+
+    def __init__(
+        self, accounts: Accounts, audit: AuditLog, clock: Clock, scheduler: Scheduler, hashing: Background,
+        files: Background,
+    ) -> None:  # fmt: skip
+        self.guesses = Guesses(clock)
+        self._accounts = accounts
+        self._audit = audit
+        self._clock = clock
+        self._scheduler = scheduler
+        self._hashing = hashing
+        self._files = files
+        self._remembered = RememberedPasswords()
+        self._waiting = 0
+        self._issuer = JwtSettings()
+        self._jwt: JwtVerifier | None = None
+
+    def reload(self, settings: Settings) -> None:
+        """The settings were read again."""
+        if settings.jwt != self._issuer:
+            self._issuer = settings.jwt
+            self._jwt = JwtVerifier(settings.jwt, self._clock, self._files) if settings.jwt.issuer else None
+
+    def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
+        """Find out who a client is."""
+        if not self._accounts.is_enabled:
+            done(self._access(ANYONE, origin))
+            return
+        secret = credentials.token or credentials.passcode
+        if not secret and (credentials.certificate or not credentials.login):
+            self._by_certificate(credentials, origin, done)
+            return
+        name, network = credentials.login, origin.network
+        wait = self.guesses.wait(name, network)
+        if wait > LONGEST_WAIT:
+            text = f"too many logins have failed: try again in {wait:.0f} s"
+            done(TooManyLogins(text, retry_after=round(wait, 1)))
+            return
+        if wait and self._waiting >= MOST_WAITING:
+            done(BrokerBusy("too many logins wait: try again later"))
+            return
+        wait = self.guesses.begin(name, network)
+
+        def attempt() -> None:
+            self._attempt(credentials, lambda outcome: self._finished(credentials, origin, outcome, done))
+
+        if wait <= 0:
+            attempt()
+            return
+        self._waiting += 1
+
+        def later() -> None:
+            self._waiting -= 1
+            attempt()
+
+        self._scheduler.call_later(wait, later)
+
+    def _access(self, principal: Principal, origin: Origin) -> Access:
+        return Access(self._accounts, self._audit, principal, origin)
+
+    def _by_certificate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
+        subject = credentials.certificate
+        user = self._accounts.user_of_certificate(subject) if subject else None
+        if user is None or credentials.login not in ("", user.name):
+            text = "the client certificate is that of another user" if subject else "log in with a name and a password"
+            done(NotAuthenticated(text))
+            return
+        done(self._access(Principal(user.name, user.roles, Proof.CERTIFICATE, None, subject), origin))
+
+    def _attempt(self, credentials: Credentials, done: _Outcome) -> None:
+        secret = credentials.token or credentials.passcode
+        if split_token(secret) is not None:
+            done(self._by_token(secret))
+        elif self._jwt is not None and is_jwt(secret):
+            self._jwt.verify(secret, done)
+        elif credentials.token:
+            done(_wrong())
+        else:
+            self._by_password(credentials.login, secret, done)
+
+    def _by_token(self, text: str) -> Principal | QuireError:
+        id, secret = split_token(text) or ("", "")
+        token = self._accounts.token(id)
+        if token is None or not token.is_secret(secret):
+            return _wrong()
+        return self._accounts.standing_of_token(token) or _wrong()
+
+    def _by_password(self, name: str, password: str, done: _Outcome) -> None:
+        user = self._accounts.users.get(name)
+        password_hash = user.password_hash if user and not user.disabled else ""
+        if password_hash and self._remembered.knows(name, password_hash, password):
+            assert user is not None
+            done(Principal(name, user.roles, Proof.PASSWORD, None, password_hash))
+            return
+
+        def checked(result: bool | Exception) -> None:
+            user = self._accounts.users.get(name)
+            same = user is not None and not user.disabled and user.password_hash == password_hash
+            if result is True and same and user is not None:
+                self._remembered.remember(name, password_hash, password)
+                done(Principal(name, user.roles, Proof.PASSWORD, None, password_hash))
+            else:
+                done(_wrong())
+
+        if not self._hashing.run(lambda: is_right(password_hash, password), checked):
+            done(BrokerBusy("too many logins wait: try again later"))
+
+    def _finished(
+        self, credentials: Credentials, origin: Origin, outcome: Principal | QuireError, done: Authenticated
+    ) -> None:
+        # A token is not for the login of another user, and a JWT not for a user who is disabled.
+        if not isinstance(outcome, QuireError) and (
+            credentials.login not in ("", outcome.name) or self._accounts.standing(outcome) is None
+        ):
+            outcome = _wrong()
+        if not isinstance(outcome, QuireError):
+            self.guesses.succeeded(credentials.login, origin.network)
+            self._accounts.expires(outcome.expires_at)
+            done(self._access(outcome, origin))
+            return
+        if isinstance(outcome, NotAuthenticated):
+            self._failed(credentials.login, origin)
+        done(outcome)
+
+    def _failed(self, login: str, origin: Origin) -> None:
+        count = self.guesses.failed(login, origin.network)
+        if count & (count - 1) == 0:  # each step of the delay that doubles, not each guess
+            name = login[:100]
+            text = f"the login of {name!r} from {origin.address} by {origin.door} failed ({count} times)"
+            event("login.failed", text, logging.WARNING, user=name, address=origin.address, times=count)
+            self._audit.record(name, origin, "login", "broker", allowed=False, times=count)
+
+
+def _wrong() -> NotAuthenticated:
+    """One answer for an unknown user, a wrong password, a revoked token."""
+    return NotAuthenticated("the user, the password or the token is wrong")
