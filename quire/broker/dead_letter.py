@@ -1,5 +1,7 @@
 """What becomes of a message that cannot be delivered: its dead letter."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from quire.broker.core.core import Core
@@ -7,7 +9,7 @@ from quire.broker.core.destination_ledger import DestinationLedger
 from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.message import Message, with_headers
-from quire.settings import Policy
+from quire.settings import Policies, Policy
 
 CAUSE = "dlqDeliveryFailureCause"
 """The header that says why a message became a dead letter (ActiveMQ's name for it)."""
@@ -129,6 +131,24 @@ def is_dead_letter_queue(destination: Destination, policy: Policy) -> bool:
     return name == policy.dead_letter_queue or any(
         [bool(prefix) and name.startswith(prefix) for prefix in (policy.queue_prefix, policy.topic_prefix)]
     )
+
+
+def dead_letter_names(policies: Policies) -> Callable[[Destination], bool]:
+    """Whether the dead letters of any destination go to one, by the names that all policies give."""
+    shared, affixes = set[str](), set[tuple[str, str]]()
+    for values in ({}, *[entry.values for entry in policies.entries]):
+        policy = replace(policies.base, **values)
+        shared.add(policy.dead_letter_queue)
+        affixes |= {(policy.queue_prefix, policy.queue_suffix), (policy.topic_prefix, policy.topic_suffix)}
+    affixes.discard(("", ""))
+
+    def is_one(destination: Destination) -> bool:
+        name = destination.name
+        return destination.kind is not DestinationKind.STREAM and (
+            name in shared or any([name.startswith(prefix) and name.endswith(suffix) for prefix, suffix in affixes])
+        )
+
+    return is_one
 
 
 def dead_letter(message: Message, origin: Destination, cause: str) -> bytes:

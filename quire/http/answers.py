@@ -1,6 +1,7 @@
 """Answers as JSON: what was asked for, or an error."""
 
 import asyncio
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quire.errors import InvalidArgument, QuireError
+from quire.errors import InvalidArgument, NotAuthenticated, QuireError, TooManyLogins
 
 JSON = "application/json"
 
@@ -18,6 +19,9 @@ PIECE = 64 * 1024
 
 RETRY_AFTER = "1"
 """After how many seconds a client may try again what a limit has refused."""
+
+CHALLENGE = 'Basic realm="Quire", charset="UTF-8", Bearer realm="Quire"'
+"""How one may log in."""
 
 
 class Answer(Response):
@@ -41,7 +45,13 @@ def error_answer(error: QuireError, status: int | None = None) -> Answer:
     """An error, with its own HTTP status or another one."""
     detail = {"code": error.code, "text": str(error), "advice": error.entry.advice, "data": error.data}
     content = msgspec.json.encode({"error": detail}, enc_hook=str)
-    headers = {"retry-after": RETRY_AFTER} if error.entry.http == 503 and error.entry.retriable else None
+    headers: dict[str, str] = {}
+    if isinstance(error, NotAuthenticated):
+        headers["www-authenticate"] = CHALLENGE
+    elif isinstance(error, TooManyLogins):
+        headers["retry-after"] = str(math.ceil(error.data["retry_after"]))
+    elif error.entry.http == 503 and error.entry.retriable:
+        headers["retry-after"] = RETRY_AFTER
     return Answer(content, status or error.entry.http, headers, media_type=JSON)
 
 

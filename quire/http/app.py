@@ -3,6 +3,7 @@
 import ipaddress
 from functools import partial
 from inspect import isawaitable
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -12,8 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from quire.errors import ProtocolViolation, QuireError
+from quire.errors import AccessRefused, NotAuthenticated, ProtocolViolation, QuireError
 from quire.http import (
+    access_rules,
     broker,
     bulk_access,
     connections,
@@ -25,24 +27,28 @@ from quire.http import (
     queues,
     schedule,
     streams,
+    tokens,
     topics,
     transfers,
+    users,
     writes,
     xa,
 )
 from quire.http.answers import JSON, Answer, PiecedResponse, failed, json_answer, not_found
-from quire.http.endpoint import Doors, Endpoint, read_call
+from quire.http.endpoint import Call, Doors, Endpoint, read_call
 from quire.http.exposition import CONTENT_TYPE
+from quire.http.login import access_of, origin_of
 from quire.http.measured import Measured
 from quire.http.metrics import BrokerMetrics
 from quire.http.openapi import BASE, document
 from quire.http.request_memory import RequestMemory
+from quire.security import Access, Permission
 from quire.server.service import Service
 from quire.settings import split_address
 
 MODULES = (
     broker, connections, producers, queues, messages, transfers, topics, durables, streams, pull, groups, schedule, xa,
-    bulk_access, writes,
+    bulk_access, writes, users, access_rules, tokens,
 )  # fmt: skip
 ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
 """All there are."""
@@ -90,18 +96,40 @@ class Application:
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request, self._service.http_address)
+        security = self._service.security
+        access = security.no_one(origin_of(request)) if row.right.is_free else await access_of(request, security)
+        call: Call | None = None
+        error: QuireError | None = None
         try:
-            call = await read_call(row, request, self.doors)
+            call = await read_call(row, request, self.doors, access)
+            answer = row.handle(call)
+            return _held(request, json_answer(await answer if isawaitable(answer) else answer, row.status))
         except ClientDisconnect:  # the caller has gone
             return Response(status_code=400)
-        answer = row.handle(call)
-        return _held(request, json_answer(await answer if isawaitable(answer) else answer, row.status))
+        except QuireError as failure:
+            error = failure
+            raise
+        finally:
+            if row.method != "GET" and row.right.is_operation:
+                self._audit(row, request, access, {} if call is None else call.changes, error)
+
+    def _audit(
+        self, row: Endpoint, request: Request, access: Access, changes: dict[str, Any], error: QuireError | None
+    ) -> None:
+        """Tell the audit log what an operator did, or was refused."""
+        data = changes if error is None else {**changes, "error": error.code}
+        self._service.security.audit.record(
+            access.principal.name, access.origin, f"{row.method} {row.path}", request.url.path.removeprefix(BASE),
+            allowed=not isinstance(error, AccessRefused | NotAuthenticated), data=data,
+        )  # fmt: skip
 
     async def _openapi(self, request: Request) -> Response:
+        await access_of(request, self._service.security)
         return _held(request, Answer(self._document, media_type=JSON))
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
+        (await access_of(request, self._service.security)).require(Permission.MONITOR)
         destinations = self._service.broker.destinations
         count = len(destinations.queues) + len(destinations.topics) + len(destinations.streams)
         memory: RequestMemory = request.scope["memory"]

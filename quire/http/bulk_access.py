@@ -3,6 +3,7 @@
 import msgspec
 
 from quire.http.endpoint import Call, Endpoint
+from quire.http.rights import ADMINISTER
 from quire.settings import split_address
 
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -24,5 +25,7 @@ async def _open(call: Call) -> BulkAccess:
 
 
 ENDPOINTS = [
-    Endpoint("POST", "/bulk", "Start the bulk server if it does not run, and get its address.", _open, BulkAccess),
+    Endpoint(
+        "POST", "/bulk", ADMINISTER, "Start the bulk server if it does not run, and get its address.", _open, BulkAccess
+    ),
 ]

@@ -3,6 +3,7 @@
 import msgspec
 
 from quire.http.endpoint import Call, listing
+from quire.http.rights import MONITOR
 from quire.server.connected_session import ConnectedSession
 
 
@@ -41,7 +42,7 @@ def _connections(call: Call) -> list[Connection]:
 
 ENDPOINTS = [
     listing(
-        "ConnectionList", "/connections", "List the connections and their subscriptions.", "connections", Connection,
-        _connections,
+        "ConnectionList", "/connections", MONITOR, "List the connections and their subscriptions.", "connections",
+        Connection, _connections,
     )
 ]  # fmt: skip

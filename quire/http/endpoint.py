@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from itertools import islice
+from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -11,9 +11,11 @@ import msgspec
 from starlette.requests import Request
 
 from quire.broker.bulk.row_reader import MAX_BYTES
+from quire.destination import Destination, DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
 from quire.http.bulk.launcher import Launcher
 from quire.http.request_memory import RequestMemory
+from quire.http.rights import Right
 from quire.logs import event
 from quire.management.bulk_management import BulkManagement
 from quire.management.consumer_group_management import ConsumerGroupManagement
@@ -23,6 +25,7 @@ from quire.management.schedule_management import ScheduleManagement
 from quire.management.stream_management import StreamManagement
 from quire.management.topic_management import TopicManagement
 from quire.management.xa_management import XaManagement
+from quire.security import Access, Action
 from quire.server.service import Service
 from quire.units import LARGEST, parse_number
 
@@ -82,7 +85,8 @@ class Doors:
 class Call:
     """One request, read and checked."""
 
-    def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, query: Any, body: Any) -> None:
+    def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, access: Access) -> None:
+        self.access = access
         self.service = doors.service
         self.management = doors.management
         self.topics = doors.topics
@@ -97,8 +101,9 @@ class Call:
         kind = _KINDS.get(endpoint.path.split("/")[1], "")
         # The names by what they are, for the log: ``queue``, not ``name``.
         self.subject = {kind if key == "name" else key: name for key, name in self.path.items()}
-        self.query = query
-        self.body = body
+        self.query: Any = None
+        self.body: Any = None
+        self.changes: dict[str, Any] = {}  # what the audit log is to have of what was done
         self._request = request
 
     @property
@@ -113,9 +118,36 @@ class Call:
     def audit(self, event_name: str, text: str, **data: Any) -> None:
         """Log what an operator has changed; the text may name what is in the path, and the data: ``{queue}``."""
         known = self.subject | data
-        client = self._request.client
-        by = f"{client.host}:{client.port}" if client else "unknown"
+        self.changes |= {"event": event_name, **data}
+        name, address = self.access.principal.name, self.access.origin.address
+        by = f"{name} at {address}" if name else address
         event(event_name, f"{text.format_map(known)}, by {by}", by=by, **known)
+
+    def require(self, *actions: Action, kind: DestinationKind, name: str) -> None:
+        """Refuse the caller if none of some actions on a destination is allowed."""
+        if not any([self.access.allows(action, kind, name) for action in actions]):
+            raise self.access.refusal(actions[0], kind, name)
+
+    def check_target(self, destination: Destination) -> None:
+        """Refuse to send to a destination that the caller may not write to, or would have to create and may not."""
+        self.access.check(Action.WRITE, destination.kind, destination.name, exists=self._exists(destination))
+
+    def check_transfer(self, source: str, target: Destination) -> None:
+        """Refuse to bring messages of a queue where the caller may not.
+
+        An operator moves messages without reading them: not to where the caller could read them.
+        """
+        access, kind, name = self.access, target.kind, target.name
+        if not access.allows(Action.MANAGE, kind, name):
+            self.check_target(target)
+        if access.allows(Action.READ, kind, name):
+            access.check(Action.READ, DestinationKind.QUEUE, source)
+
+    def _exists(self, destination: Destination) -> bool:
+        destinations, name = self.service.broker.destinations, destination.name
+        if destination.kind is DestinationKind.QUEUE:
+            return name in destinations.queues
+        return name in (destinations.topics if destination.kind is DestinationKind.TOPIC else destinations.streams)
 
     async def changed(self, event_name: str, text: str, answer: T, **data: Any) -> T:
         """Log a change, and give its answer when it is durable."""
@@ -163,12 +195,17 @@ class Call:
         """Do something with many messages step by step, as ``total`` does it; the answer says where to go on."""
         return answer(await self.total(event_name, text, transfer, **data), transfer.next)
 
-    async def gathered(self, entries: Iterable[T], limit: int | None = None) -> list[T]:
-        """The first entries of a list, or all; the event loop has its turn in between."""
+    async def gathered(
+        self, entries: Iterable[T], limit: int | None = None, wanted: Callable[[T], bool] | None = None
+    ) -> list[T]:
+        """The first entries of a list that are wanted, or all; the event loop has its turn in between."""
         gathered: list[T] = []
-        for entry in islice(entries, limit):
-            gathered.append(entry)
-            if len(gathered) % ENTRIES == 0:
+        for number, entry in enumerate(entries, 1):
+            if wanted is None or wanted(entry):
+                gathered.append(entry)
+                if len(gathered) == limit:
+                    break
+            if number % ENTRIES == 0:
                 await asyncio.sleep(0)
         return gathered
 
@@ -206,6 +243,7 @@ class Endpoint(NamedTuple):
 
     method: str  # GET, POST, PUT or DELETE
     path: str  # below ``/api/v1``; ``{name}`` stands for the name of a destination, percent-encoded
+    right: Right  # what the caller must be allowed to do
     summary: str  # what it does, for the document
     handle: Callable[[Call], Any]  # gives the answer, or what to await for it
     answer: Any  # the type of the answer
@@ -217,36 +255,47 @@ class Endpoint(NamedTuple):
 
 
 def listing(
-    name: str, path: str, summary: str, key: str, kind: type, entries: Callable[[Call], Iterable[Any]],
-    query: type[Fields] = Fields,
+    name: str, path: str, right: Right, summary: str, key: str, kind: type, entries: Callable[[Call], Iterable[Any]],
+    query: type[Fields] = Fields, sees: Callable[[Access, Any], bool] | None = None,
 ) -> Endpoint:  # fmt: skip
-    """The row of a list: all entries ``key`` of a ``kind``, or with a ``ListQuery`` a page of them, with ``next``."""
+    """The row of a list: all entries ``key`` of a ``kind``, or with a ``ListQuery`` a page of them, with ``next``.
+
+    With ``sees`` the list has only entries that the caller may see.
+    """
     paged = query is ListQuery
     fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,)))] + ([("next", str | None)] if paged else [])
     answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)
 
     async def handle(call: Call) -> Any:
+        wanted = None if sees is None else partial(sees, call.access)
         if not paged:
-            return answer(await call.gathered(entries(call)))
+            return answer(await call.gathered(entries(call), wanted=wanted))
         limit = call.query.limit
-        found = await call.gathered(entries(call), limit + 1)
+        found = await call.gathered(entries(call), limit + 1, wanted)
         return answer(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
-    return Endpoint("GET", path, summary, handle, answer, query)
+    return Endpoint("GET", path, right, summary, handle, answer, query)
 
 
-async def read_call(endpoint: Endpoint, request: Request, doors: Doors) -> Call:
-    """Read and check a request."""
+def see_named(kind: DestinationKind) -> Callable[[Access, Any], bool]:
+    """For ``listing``: the caller sees destinations by their kind and name."""
+    return lambda access, entry: access.sees(kind, entry.name)
+
+
+async def read_call(endpoint: Endpoint, request: Request, doors: Doors, access: Access) -> Call:
+    """Read and check a request: first whether the caller may make it."""
+    call = Call(doors, endpoint, request, access)
+    endpoint.right.check(access, call.path)
     limit = doors.service.settings.stomp.max_body
     content = await _read_body(request, limit if endpoint.takes_message else min(limit, MAX_BYTES))
     try:
-        query = msgspec.convert(dict(request.query_params), endpoint.query, strict=False)
+        call.query = msgspec.convert(dict(request.query_params), endpoint.query, strict=False)
         if endpoint.body is None and bytes(content.strip()) not in (b"", b"{}"):
             raise InvalidArgument(f"{endpoint.method} {endpoint.path} takes no body")
-        body = None if endpoint.body is None else _decode(endpoint, endpoint.body, content)
+        call.body = None if endpoint.body is None else _decode(endpoint, endpoint.body, content)
     except (msgspec.MsgspecError, UnicodeError) as error:  # text that is no UTF-8 comes as the latter
         raise InvalidArgument(f"the request is not valid: {error}") from error
-    return Call(doors, endpoint, request, query, body)
+    return call
 
 
 def _decode(endpoint: Endpoint, kind: type[msgspec.Struct], content: bytearray) -> msgspec.Struct:

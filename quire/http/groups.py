@@ -7,7 +7,9 @@ import msgspec
 from quire.broker.streams.groups.assignment import Candidate
 from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
 from quire.broker.streams.offsets import Start
+from quire.destination import DestinationKind
 from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number, listing
+from quire.http.rights import MANAGE_STREAM_OF_GROUP, READ_STREAM, SEE_STREAM_OF_GROUP, USER
 from quire.management.consumer_group_info import (
     ConsumerGroupDetails,
     ConsumerGroupStatus,
@@ -104,7 +106,11 @@ def _place(call: Call) -> tuple[str, str]:
 
 
 async def _list(call: Call) -> GroupList:
-    return GroupList(await call.gathered(call.groups.groups()), await call.gathered(call.groups.readers()))
+    def sees(group: ConsumerGroupStatus) -> bool:
+        return call.access.sees(DestinationKind.STREAM, group.stream)
+
+    groups, readers = call.groups.groups(), call.groups.readers()
+    return GroupList(await call.gathered(groups, wanted=sees), await call.gathered(readers, wanted=sees))
 
 
 async def _reset(call: Call) -> GroupChanged:
@@ -171,45 +177,55 @@ def _assign(call: Call) -> Assignment:
 _ONE = "/groups/{stream}/{group}"
 
 ENDPOINTS = [
-    Endpoint("GET", "/groups", "List the consumer groups and readers with their lag and counts.", _list, GroupList),
     Endpoint(
-        "GET", _ONE, "Get a group: partitions, retries, members, counters.",
+        "GET", "/groups", USER, "List the consumer groups and readers with their lag and counts.", _list, GroupList
+    ),
+    Endpoint(
+        "GET", _ONE, SEE_STREAM_OF_GROUP, "Get a group: partitions, retries, members, counters.",
         lambda call: call.groups.group(*_place(call)), ConsumerGroupDetails,
     ),
     listing(
-        "GroupMembers", _ONE + "/members", "List the members of a group with their partitions and messages in flight.",
+        "GroupMembers", _ONE + "/members", SEE_STREAM_OF_GROUP,
+        "List the members of a group with their partitions and messages in flight.",
         "members", GroupMemberInfo,
         lambda call: call.groups.members(*_place(call)),
     ),
     Endpoint(
-        "PUT", "/streams/{name}/groups/{group}/progress", "Store the progress of an external reader as a group.",
+        "PUT", "/streams/{name}/groups/{group}/progress", READ_STREAM,
+        "Store the progress of an external reader as a group.",
         _progress, GroupLag, body=ProgressNote,
     ),
     Endpoint(
-        "GET", _ONE + "/lag", "Get the lag of a group, by partition.",
+        "GET", _ONE + "/lag", SEE_STREAM_OF_GROUP, "Get the lag of a group, by partition.",
         lambda call: call.groups.lag(*_place(call)), GroupLag,
     ),
     Endpoint(
-        "POST", _ONE + "/reset", "Reset a group to a position.", _reset, GroupChanged, ChangeQuery, Reset
+        "POST", _ONE + "/reset", MANAGE_STREAM_OF_GROUP,
+        "Reset a group to a position.", _reset, GroupChanged, ChangeQuery, Reset
     ),
     Endpoint(
-        "POST", _ONE + "/shift", "Shift a group by a number of offsets.", _shift, GroupChanged, ChangeQuery,
+        "POST", _ONE + "/shift", MANAGE_STREAM_OF_GROUP,
+        "Shift a group by a number of offsets.", _shift, GroupChanged, ChangeQuery,
         Shift,
     ),
     Endpoint(
-        "POST", _ONE + "/skip", "Skip the backlog and the retries of a group.", _skip, GroupChanged, ChangeQuery,
+        "POST", _ONE + "/skip", MANAGE_STREAM_OF_GROUP,
+        "Skip the backlog and the retries of a group.", _skip, GroupChanged, ChangeQuery,
         Skip,
     ),
     Endpoint(
-        "POST", _ONE + "/clone", "Create a group with the progress of another one.", _clone, GroupCloned, ChangeQuery,
+        "POST", _ONE + "/clone", MANAGE_STREAM_OF_GROUP,
+        "Create a group with the progress of another one.", _clone, GroupCloned, ChangeQuery,
         Clone,
     ),
     Endpoint(
-        "POST", _ONE + "/assign", "Preview an assignment of partitions. Nothing is changed.", _assign, Assignment,
+        "POST", _ONE + "/assign", SEE_STREAM_OF_GROUP,
+        "Preview an assignment of partitions. Nothing is changed.", _assign, Assignment,
         body=AssignmentDraft,
     ),
     Endpoint(
-        "DELETE", _ONE, "Delete a group. With force the broker disconnects its members. The messages stay.", _delete,
+        "DELETE", _ONE, MANAGE_STREAM_OF_GROUP,
+        "Delete a group. With force the broker disconnects its members. The messages stay.", _delete,
         GroupDeleted, DeleteQuery,
     ),
 ]  # fmt: skip

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from quire.destination import DestinationKind
+from quire.destination import DestinationKind, checked
 from quire.errors import InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields, PageLimit
+from quire.http.rights import READ_QUEUE, WRITE_QUEUE, WRITE_TOPIC
 from quire.management.draft import Draft
 from quire.management.management import BrowsePage
 
@@ -45,6 +46,7 @@ class Sent(msgspec.Struct, frozen=True):
 async def send(call: Call, kind: DestinationKind) -> Sent:
     """Send a message some times, each step durable before the next one."""
     new: NewMessage = call.body
+    call.check_target(checked(kind, call.name))
     draft = Draft(_body(new), new.headers, new.priority, new.expiration, new.persistent)
     ids: list[str] = []
     for step in call.management.send(call.name, draft, new.count, kind):
@@ -64,17 +66,17 @@ def _body(new: NewMessage) -> bytes:
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/queues/{name}/messages", "Browse messages, oldest first, without consuming them.",
+        "GET", "/queues/{name}/messages", READ_QUEUE, "Browse messages, oldest first, without consuming them.",
         lambda call: call.management.browse(call.name, call.query.after, call.query.limit, call.query.selector),
         BrowsePage, BrowseQuery,
     ),
     Endpoint(
-        "POST", "/queues/{name}/messages", "Send a message. The answer comes when it is durable.",
+        "POST", "/queues/{name}/messages", WRITE_QUEUE, "Send a message. The answer comes when it is durable.",
         lambda call: send(call, DestinationKind.QUEUE), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
         "POST", "/topics/{name}/messages",
-        "Send a message. The answer comes when it is durable for all durable subscriptions.",
+        WRITE_TOPIC, "Send a message. The answer comes when it is durable for all durable subscriptions.",
         lambda call: send(call, DestinationKind.TOPIC), Sent, body=NewMessage, status=201, takes_message=True,
     ),
 ]  # fmt: skip

@@ -58,6 +58,7 @@ def _operation(row: Endpoint, schema_of: dict[Any, dict[str, Any]]) -> dict[str,
     ]
     operation: dict[str, Any] = {
         "summary": row.summary,
+        "description": f"Right: {row.right.text}.",
         "parameters": parameters,
         "responses": {
             str(row.status): _content("Success.", schema_of[row.answer]),

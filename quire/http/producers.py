@@ -4,6 +4,7 @@ import msgspec
 
 from quire.broker.producer_ids import ProducerStatus
 from quire.http.endpoint import Call, Endpoint, ListQuery
+from quire.http.rights import MONITOR, OPERATE
 
 
 class ProducerPage(msgspec.Struct, frozen=True):
@@ -32,10 +33,13 @@ async def _forget(call: Call) -> Forgotten:
 
 
 ENDPOINTS = [
-    Endpoint("GET", "/producers", "List the producers that number their sends.", _list, ProducerPage, ListQuery),
+    Endpoint(
+        "GET", "/producers", MONITOR, "List the producers that number their sends.", _list, ProducerPage, ListQuery
+    ),
     Endpoint(
         "DELETE",
         "/producers/{producer}",
+        OPERATE,
         "Forget a producer: the broker then accepts its repeated messages as new.",
         _forget,
         Forgotten,

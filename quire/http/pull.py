@@ -17,6 +17,7 @@ from quire.broker.streams.pull.pull_request import PullRequest
 from quire.broker.streams.pull.settlement import Outcome
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit
+from quire.http.rights import READ_STREAM
 from quire.management.described import doc
 from quire.management.stream_info import StreamMessage, described
 from quire.message import Message
@@ -193,20 +194,24 @@ _GROUP = "/streams/{name}/groups/{group}"
 
 ENDPOINTS = [
     Endpoint(
-        "POST", _GROUP + "/receive", "Receive messages as a member of a group. A new member joins the group.",
+        "POST", _GROUP + "/receive", READ_STREAM,
+        "Receive messages as a member of a group. A new member joins the group.",
         _receive, Received, body=Receive,
     ),
     Endpoint(
-        "POST", _GROUP + "/acknowledge", "Acknowledge messages. The answer comes when that is durable.", _acknowledge,
+        "POST", _GROUP + "/acknowledge", READ_STREAM,
+        "Acknowledge messages. The answer comes when that is durable.", _acknowledge,
         Settled, body=Acknowledge,
     ),
     Endpoint(
-        "POST", _GROUP + "/reject", "Reject messages: they are retried or dead-lettered.", _reject, Settled,
+        "POST", _GROUP + "/reject", READ_STREAM,
+        "Reject messages: they are retried or dead-lettered.", _reject, Settled,
         body=Reject,
     ),
-    Endpoint("POST", _GROUP + "/extend", "Extend the leases of messages.", _extend, Settled, body=Extend),
+    Endpoint("POST", _GROUP + "/extend", READ_STREAM, "Extend the leases of messages.", _extend, Settled, body=Extend),
     Endpoint(
-        "POST", _GROUP + "/leave", "Leave the group. Other members get its partitions and messages at once.",
+        "POST", _GROUP + "/leave", READ_STREAM,
+        "Leave the group. Other members get its partitions and messages at once.",
         _leave, Left, body=Leave,
     ),
 ]  # fmt: skip

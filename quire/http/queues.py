@@ -2,7 +2,9 @@
 
 import msgspec
 
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed, listing
+from quire.destination import DestinationKind
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed, listing, see_named
+from quire.http.rights import MAKE_QUEUE, MANAGE_QUEUE, SEE_QUEUE, USER
 from quire.management.group_status import GroupPage
 from quire.management.queue_status import QueueStatus
 
@@ -22,41 +24,42 @@ def _close_group(call: Call) -> Closed:
 
 ENDPOINTS = [
     listing(
-        "QueueList", "/queues", "List the queues with their counts.", "queues", QueueStatus,
-        lambda call: call.management.queues(call.query.after), ListQuery,
+        "QueueList", "/queues", USER, "List the queues with their counts.", "queues", QueueStatus,
+        lambda call: call.management.queues(call.query.after), ListQuery, see_named(DestinationKind.QUEUE),
     ),
     Endpoint(
-        "GET", "/queues/{name}", "Get a queue: counts, consumers, held producers, why it is blocked.",
+        "GET", "/queues/{name}", SEE_QUEUE, "Get a queue: counts, consumers, held producers, why it is blocked.",
         lambda call: call.management.queue(call.name), QueueStatus,
     ),
     Endpoint(
-        "PUT", "/queues/{name}", "Create a queue, as sending to it does.",
+        "PUT", "/queues/{name}", MAKE_QUEUE, "Create a queue, as sending to it does.",
         lambda call: call.changed("queue.created", "queue {queue} was created", call.management.create(call.name)),
         QueueStatus, status=201,
     ),
     Endpoint(
-        "DELETE", "/queues/{name}", "Delete a queue with all its messages.",
+        "DELETE", "/queues/{name}", MANAGE_QUEUE, "Delete a queue with all its messages.",
         lambda call: call.removed(
             "queue.deleted", "queue {queue} was deleted", call.management.delete(call.name, force=call.query.force)
         ),
         Removed, DeleteQuery,
     ),
     Endpoint(
-        "POST", "/queues/{name}/pause", "Pause the deliveries of a queue, also after a restart.",
+        "POST", "/queues/{name}/pause", MANAGE_QUEUE, "Pause the deliveries of a queue, also after a restart.",
         lambda call: call.changed("queue.paused", "queue {queue} was paused", call.management.pause(call.name)),
         QueueStatus,
     ),
     Endpoint(
-        "POST", "/queues/{name}/resume", "Resume the deliveries of a queue.",
+        "POST", "/queues/{name}/resume", MANAGE_QUEUE, "Resume the deliveries of a queue.",
         lambda call: call.changed("queue.resumed", "queue {queue} was resumed", call.management.resume(call.name)),
         QueueStatus,
     ),
     Endpoint(
-        "GET", "/queues/{name}/groups", "List the message groups of a queue and their owners.",
+        "GET", "/queues/{name}/groups", SEE_QUEUE, "List the message groups of a queue and their owners.",
         lambda call: call.management.groups(call.name, call.query.after, call.query.limit), GroupPage, ListQuery,
     ),
     Endpoint(
-        "DELETE", "/queues/{name}/groups/{group}", "Close a message group: take it from its owner.", _close_group,
+        "DELETE", "/queues/{name}/groups/{group}", MANAGE_QUEUE,
+        "Close a message group: take it from its owner.", _close_group,
         Closed,
     ),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import msgspec
 
 from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit, Removed
+from quire.http.rights import MONITOR, OPERATE
 from quire.management.schedule_management import SchedulePage
 
 ALWAYS = 1 << 62
@@ -42,11 +43,13 @@ async def _cancel_between(call: Call) -> Removed:
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/schedule", "List the scheduled messages.",
+        "GET", "/schedule", MONITOR, "List the scheduled messages.",
         lambda call: call.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
     ),
     Endpoint(
-        "DELETE", "/schedule", "Cancel scheduled messages: all, or by time.", _cancel_between, Removed, CancelQuery
+        "DELETE", "/schedule", OPERATE,
+        "Cancel scheduled messages: all, or by time.", _cancel_between, Removed, CancelQuery
     ),
-    Endpoint("DELETE", "/schedule/{id}", "Cancel a scheduled message, with all its repeats.", _cancel, Cancelled),
+    Endpoint("DELETE", "/schedule/{id}", OPERATE,
+    "Cancel a scheduled message, with all its repeats.", _cancel, Cancelled),
 ]  # fmt: skip

@@ -20,8 +20,18 @@ from quire.http.endpoint import (
     PageLimit,
     Removed,
     listing,
+    see_named,
 )
 from quire.http.messages import NewMessage, Sent, send
+from quire.http.rights import (
+    MAKE_STREAM,
+    MANAGE_STREAM,
+    READ_OR_MANAGE_STREAM,
+    READ_STREAM,
+    SEE_STREAM,
+    USER,
+    WRITE_STREAM,
+)
 from quire.management.stream_info import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
 from quire.management.stream_management import StreamRange
 from quire.management.stream_search import FoundMessage, Wanted
@@ -159,16 +169,17 @@ _ONE = "/streams/{name}"
 
 ENDPOINTS = [
     listing(
-        "StreamList", "/streams", "List the streams with their counts.", "streams", StreamStatus,
-        lambda call: call.streams.streams(call.query.after), ListQuery,
+        "StreamList", "/streams", USER, "List the streams with their counts.", "streams", StreamStatus,
+        lambda call: call.streams.streams(call.query.after), ListQuery, see_named(DestinationKind.STREAM),
     ),
     Endpoint(
-        "GET", _ONE, "Get a stream: partitions, groups, pins, policy.",
+        "GET", _ONE, SEE_STREAM, "Get a stream: partitions, groups, pins, policy.",
         lambda call: call.streams.stream(call.name), StreamDetails,
     ),
-    Endpoint("PUT", _ONE, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
+    Endpoint("PUT", _ONE, MAKE_STREAM, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
     Endpoint(
         "DELETE", _ONE,
+        MANAGE_STREAM,
         "Delete a stream with its groups and messages. With force the broker disconnects members and readers.",
         lambda call: call.removed(
             "stream.deleted", "stream {stream} was deleted", call.streams.delete(call.name, force=call.query.force)
@@ -176,29 +187,33 @@ ENDPOINTS = [
         Removed, DeleteQuery,
     ),
     Endpoint(
-        "POST", _ONE + "/messages", "Send a message. The answer comes when it is durable.",
+        "POST", _ONE + "/messages", WRITE_STREAM, "Send a message. The answer comes when it is durable.",
         lambda call: send(call, DestinationKind.STREAM), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
-        "POST", _ONE + "/partitions", "Add partitions to a stream.", _add_partitions, StreamDetails, body=Partitions
+        "POST", _ONE + "/partitions", MANAGE_STREAM,
+        "Add partitions to a stream.", _add_partitions, StreamDetails, body=Partitions
     ),
     listing(
-        "Offsets", _ONE + "/offsets", "List the first offset and the end of each partition, in one snapshot.",
+        "Offsets", _ONE + "/offsets", SEE_STREAM,
+        "List the first offset and the end of each partition, in one snapshot.",
         "partitions", PartitionOffsets, lambda call: call.streams.offsets(call.name, _start(call.query.start)),
         OffsetsQuery,
     ),
     Endpoint(
-        "GET", _ONE + "/partitions/{partition}/messages", "Read a range of messages. The read is repeatable.",
+        "GET", _ONE + "/partitions/{partition}/messages", READ_STREAM,
+        "Read a range of messages. The read is repeatable.",
         _read, StreamRange, RangeQuery,
     ),
     Endpoint(
-        "GET", _ONE + "/find", "Find messages, with their state in each group.", _find, FoundMessages,
+        "GET", _ONE + "/find", READ_STREAM, "Find messages, with their state in each group.", _find, FoundMessages,
         FindQuery,
     ),
     listing(
-        "PinList", _ONE + "/pins", "List the pins of a stream.", "pins", StreamPin,
+        "PinList", _ONE + "/pins", SEE_STREAM, "List the pins of a stream.", "pins", StreamPin,
         lambda call: call.streams.pins(call.name),
     ),
-    Endpoint("PUT", _ONE + "/pins/{pin}", "Pin messages for a time.", _pin, StreamPin, body=NewPin),
-    Endpoint("DELETE", _ONE + "/pins/{pin}", "Remove a pin.", _release, Released),
+    Endpoint("PUT", _ONE + "/pins/{pin}", READ_OR_MANAGE_STREAM,
+    "Pin messages for a time.", _pin, StreamPin, body=NewPin),
+    Endpoint("DELETE", _ONE + "/pins/{pin}", READ_OR_MANAGE_STREAM, "Remove a pin.", _release, Released),
 ]  # fmt: skip

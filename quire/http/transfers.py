@@ -5,8 +5,11 @@ from typing import Annotated
 
 import msgspec
 
+from quire.destination import DestinationKind, written
 from quire.http.endpoint import Call, Endpoint, Fields, Limit
+from quire.http.rights import MANAGE_QUEUE, READ_OR_MANAGE_QUEUE
 from quire.management.message_transfer import Choice
+from quire.security import Action
 
 PACE = 0.1
 """A redrive at a rate sends what it may send in so many seconds at once."""
@@ -67,6 +70,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 async def _move(call: Call) -> Moved:
     to: str = call.body.to
+    call.check_transfer(call.name, written(to))
     transfer = call.management.move(call.name, to, call.body.choice())
     return await call.transferred(
         "messages.moved", "messages of queue {queue} were moved to {to}", Moved, transfer, to=to
@@ -75,6 +79,7 @@ async def _move(call: Call) -> Moved:
 
 async def _copy(call: Call) -> Copied:
     to: str = call.body.to
+    call.check_transfer(call.name, written(to))
     transfer = call.management.copy(call.name, to, call.body.choice())
     return await call.transferred(
         "messages.copied", "messages of queue {queue} were copied to {to}", Copied, transfer, to=to
@@ -83,6 +88,10 @@ async def _copy(call: Call) -> Copied:
 
 async def _redrive(call: Call) -> Moved:
     body: Redrive = call.body
+    if body.to is None:  # to where the messages came from, which their reader may not know
+        call.require(Action.MANAGE, kind=DestinationKind.QUEUE, name=call.name)
+    else:
+        call.check_transfer(call.name, written(body.to))
     choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
     transfer = call.management.redrive(call.name, choice, body.to)
     text = "dead letters of queue {queue} were redriven " + ("to {to}" if body.to else "to their origins")
@@ -91,7 +100,7 @@ async def _redrive(call: Call) -> Moved:
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/queues/{name}/purge", "Purge messages that are not in flight.",
+        "POST", "/queues/{name}/purge", MANAGE_QUEUE, "Purge messages that are not in flight.",
         lambda call: call.transferred(
             "messages.purged", "queue {queue} was purged", Purged,
             call.management.purge(call.name, call.body.choice()),
@@ -99,11 +108,14 @@ ENDPOINTS = [
         Purged, body=Chosen,
     ),
     Endpoint(
-        "POST", "/queues/{name}/move", "Move messages that are not in flight, oldest first.", _move, Moved, body=Move
+        "POST", "/queues/{name}/move", READ_OR_MANAGE_QUEUE,
+        "Move messages that are not in flight, oldest first.", _move, Moved, body=Move
     ),
-    Endpoint("POST", "/queues/{name}/copy", "Copy messages, oldest first.", _copy, Copied, body=Move),
+    Endpoint("POST", "/queues/{name}/copy", READ_OR_MANAGE_QUEUE,
+    "Copy messages, oldest first.", _copy, Copied, body=Move),
     Endpoint(
-        "POST", "/queues/{name}/redrive", "Redrive dead letters: send them back to the destinations they came from.",
+        "POST", "/queues/{name}/redrive", READ_OR_MANAGE_QUEUE,
+        "Redrive dead letters: send them back to the destinations they came from.",
         _redrive, Moved, body=Redrive,
     ),
 ]  # fmt: skip

@@ -7,14 +7,22 @@ import msgspec
 
 from quire.broker.bulk.row_reader import Columns
 from quire.broker.routing.route import MAX_PRODUCER_ID
+from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields
+from quire.http.rights import MONITOR, rows_of
 from quire.management.bulk_management import Rows, StageList
 
 Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID, pattern="^[^\0]*$")]
 """A producer's id: the same over all its lives."""
 
 Number = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
+
+
+CHECKED = 200
+"""Of so many destinations at once the broker looks whether the caller may write to them."""
+
+ROWS = rows_of("write on the destinations of the rows; to commit or discard them, the id of their producer")
 
 
 class WriteQuery(Fields, frozen=True):
@@ -87,6 +95,12 @@ async def _stage(call: Call) -> Staged:
 
 async def _read_rows(call: Call) -> Rows:
     """The rows of a request; the event loop has its turn in between."""
+    columns: Columns = call.body
+    named = [columns.destination] if isinstance(columns.destination, str) else columns.destination
+    for number, destination in enumerate(dict.fromkeys(named), 1):
+        call.check_target(written(destination))
+        if number % CHECKED == 0:
+            await asyncio.sleep(0)
     rows: Rows = []
     for step in call.writes.rows(call.body):
         rows += step
@@ -114,17 +128,20 @@ async def _discard(call: Call) -> Discarded:
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/write", "Write many messages in one commit. The answer comes when it is durable.", _write, Written,
+        "POST", "/write", ROWS,
+        "Write many messages in one commit. The answer comes when it is durable.", _write, Written,
         WriteQuery, body=Columns, packed=True,
     ),
     Endpoint(
-        "POST", "/write/stages", "Stage rows: store them, invisible until their commit.", _stage, Staged, StageQuery,
+        "POST", "/write/stages", ROWS,
+        "Stage rows: store them, invisible until their commit.", _stage, Staged, StageQuery,
         body=Columns, status=201, packed=True,
     ),
-    Endpoint("GET", "/write/stages", "List the staged rows.", lambda call: call.writes.stages(), StageList),
+    Endpoint("GET", "/write/stages", MONITOR, "List the staged rows.", lambda call: call.writes.stages(), StageList),
     Endpoint(
-        "POST", "/write/commit", "Commit staged rows, once. The answer comes when they are in their destinations.",
+        "POST", "/write/commit", ROWS,
+        "Commit staged rows, once. The answer comes when they are in their destinations.",
         _commit, Written, body=StagedCommit,
     ),
-    Endpoint("POST", "/write/discard", "Discard staged rows.", _discard, Discarded, body=Discard),
+    Endpoint("POST", "/write/discard", ROWS, "Discard staged rows.", _discard, Discarded, body=Discard),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import msgspec
 
 from quire.http.endpoint import Call, Endpoint, listing
+from quire.http.rights import MONITOR, OPERATE
 from quire.management.xa_management import Prepared
 
 
@@ -21,19 +22,19 @@ async def _resolve(call: Call, outcome: str) -> Resolved:
 
 ENDPOINTS = [
     listing(
-        "PreparedList", "/xa", "List the prepared transactions, the oldest first.", "transactions", Prepared,
+        "PreparedList", "/xa", MONITOR, "List the prepared transactions, the oldest first.", "transactions", Prepared,
         lambda call: call.xa.prepared(),
     ),
     Endpoint(
-        "POST", "/xa/{xid}/commit", "Commit a prepared transaction in place of its transaction manager.",
+        "POST", "/xa/{xid}/commit", OPERATE, "Commit a prepared transaction in place of its transaction manager.",
         lambda call: _resolve(call, "commit"), Resolved,
     ),
     Endpoint(
-        "POST", "/xa/{xid}/rollback", "Roll back a prepared transaction in place of its transaction manager.",
+        "POST", "/xa/{xid}/rollback", OPERATE, "Roll back a prepared transaction in place of its transaction manager.",
         lambda call: _resolve(call, "rollback"), Resolved,
     ),
     Endpoint(
-        "DELETE", "/xa/{xid}", "Forget the heuristic outcome of a transaction.",
+        "DELETE", "/xa/{xid}", OPERATE, "Forget the heuristic outcome of a transaction.",
         lambda call: _resolve(call, "forget"), Resolved,
     ),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections import deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class AuditLog:
         self.dropped = 0
         self._clock = clock
         self._background = background
-        self._file = audit_file(settings.store.data)
+        self._file = audit_file(settings)
         self._waiting: deque[bytes] = deque()
         self._is_writing = False
         self._is_failing = False
@@ -49,7 +50,10 @@ class AuditLog:
         if self._data == "all" or action is Action.MANAGE or (self._data == "refused" and not allowed):
             self.record(user, origin, action, destination, allowed=allowed)
 
-    def record(self, user: str, origin: Origin, action: str, target: str, *, allowed: bool, **data: Any) -> None:
+    def record(
+        self, user: str, origin: Origin, action: str, target: str, *, allowed: bool,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         """Write that something was done or refused.
 
         Args:
@@ -58,9 +62,9 @@ class AuditLog:
             action: what: a verb, or a name such as ``queue.deleted``.
             target: to what.
             allowed: whether the broker allowed it.
-            **data: what more there is to know; never a body, never a secret.
+            data: what more there is to know; never a body, never a secret.
         """
-        if not self.enabled:
+        if not self.enabled or self._file is None:
             return
         if len(self._waiting) >= MOST_WAITING:
             self.dropped += 1
@@ -73,17 +77,20 @@ class AuditLog:
             "address": origin.address,
             "action": str(action),
         }
-        line |= {"target": target, "allowed": allowed, **data}
+        line |= {"target": target, "allowed": allowed, "data": data or {}}
         self._waiting.append(msgspec.json.encode(line, enc_hook=str) + b"\n")
         self._write()
 
     def _write(self) -> None:
-        if self._is_writing or not self._waiting:
+        file = self._file
+        if self._is_writing or not self._waiting or file is None:
             return
         lines = list(self._waiting)
         self._waiting.clear()
         self._is_writing = True
-        if not self._background.run(lambda: self._append(lines), lambda result: self._written(len(lines), result)):
+        if not self._background.run(
+            lambda: self._append(file, lines), lambda result: self._written(len(lines), result)
+        ):
             self._is_writing = False
             self.dropped += len(lines)
 
@@ -98,9 +105,8 @@ class AuditLog:
             event("audit.failed", text, logging.ERROR if self._is_failing else logging.INFO, file=str(self._file))
         self._write()
 
-    def _append(self, lines: list[bytes]) -> None:
+    def _append(self, file: Path, lines: list[bytes]) -> None:
         """On a thread: write some lines, and begin a new file when this one is large enough."""
-        file = self._file
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -36,7 +36,7 @@ class Authentication:
 
     def __init__(
         self, accounts: Accounts, audit: AuditLog, clock: Clock, scheduler: Scheduler, hashing: Background,
-        files: Background,
+        network: Background,
     ) -> None:  # fmt: skip
         self.guesses = Guesses(clock)
         self._accounts = accounts
@@ -44,7 +44,7 @@ class Authentication:
         self._clock = clock
         self._scheduler = scheduler
         self._hashing = hashing
-        self._files = files
+        self._network = network
         self._remembered = RememberedPasswords()
         self._waiting = 0
         self._issuer = JwtSettings()
@@ -54,7 +54,7 @@ class Authentication:
         """The settings were read again."""
         if settings.jwt != self._issuer:
             self._issuer = settings.jwt
-            self._jwt = JwtVerifier(settings.jwt, self._clock, self._files) if settings.jwt.issuer else None
+            self._jwt = JwtVerifier(settings.jwt, self._clock, self._network) if settings.jwt.issuer else None
 
     def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
         """Find out who a client is."""
@@ -163,7 +163,7 @@ class Authentication:
             name = login[:100]
             text = f"the login of {name!r} from {origin.address} by {origin.door} failed ({count} times)"
             event("login.failed", text, logging.WARNING, user=name, address=origin.address, times=count)
-            self._audit.record(name, origin, "login", "broker", allowed=False, times=count)
+            self._audit.record(name, origin, "login", "broker", allowed=False, data={"times": count})
 
 
 def _wrong() -> NotAuthenticated:

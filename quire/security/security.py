@@ -1,17 +1,26 @@
 """The users, rules and tokens of a broker: the one place that decides for every door."""
 
+import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 from quire.clock import Clock
 from quire.destination import Destination
 from quire.scheduler import Scheduler
+from quire.security.access import Access
+from quire.security.account_changes import AccountChanges
 from quire.security.accounts import Accounts
 from quire.security.audit_log import AuditLog
 from quire.security.authentication import Authenticated, Authentication
 from quire.security.background import Background
 from quire.security.credentials import Credentials, Origin
-from quire.security.saved_state import SavedState, load_state
-from quire.settings import Settings, security_file
+from quire.security.passwords import hashed
+from quire.security.principal import Principal
+from quire.security.saved_state import SavedState, load_state, save_state
+from quire.settings import Settings, User, security_file
+
+FIRST_USER = "admin"
+"""The administrator that a broker makes when it has no users."""
 
 
 class Security:
@@ -19,22 +28,27 @@ class Security:
 
     Args:
         hashing: where passwords are checked, with a short queue.
-        files: where files are read and written.
+        files: where files are written.
+        network: where the keys of an issuer of access tokens are read.
         is_dead_letter: whether a destination is where dead letters go.
 
     Attributes:
         accounts: users, rules and tokens.
+        hashing: where passwords are hashed.
         audit: the audit log.
+        changes: makes changes while the broker runs.
         guesses: the logins that failed.
     """
 
     def __init__(
         self, settings: Settings, clock: Clock, scheduler: Scheduler, hashing: Background, files: Background,
-        is_dead_letter: Callable[[Destination], bool],
+        network: Background, is_dead_letter: Callable[[Destination], bool],
     ) -> None:  # fmt: skip
         self.accounts = Accounts(settings, clock, scheduler, is_dead_letter)
+        self.hashing = hashing
         self.audit = AuditLog(settings, clock, files)
-        self._authentication = Authentication(self.accounts, self.audit, clock, scheduler, hashing, files)
+        self._authentication = Authentication(self.accounts, self.audit, clock, scheduler, hashing, network)
+        self.changes = AccountChanges(self.accounts, clock, files)
         self.guesses = self._authentication.guesses
         self._take(settings, SavedState())
 
@@ -46,7 +60,21 @@ class Security:
     def load(self) -> None:
         """Read what was made at run time, at the start of the process. It may raise ``InvalidSettings``."""
         settings = self.accounts.settings
-        self._take(settings, load_state(security_file(settings)))
+        if file := security_file(settings):
+            self._take(settings, load_state(file))
+
+    def make_first_user(self) -> str | None:
+        """Make the user ``admin`` if clients must log in and no one could: its password; else None. At the start."""
+        settings = self.accounts.settings
+        if not self.is_enabled or self.accounts.users or settings.jwt.issuer:
+            return None
+        password = secrets.token_urlsafe(16)
+        user = User(FIRST_USER, hashed(password), frozenset({"administrator"}), in_file=False)
+        state = replace(self.accounts.state, users={FIRST_USER: user})
+        if file := security_file(settings):
+            save_state(file, state)
+        self._take(settings, state)
+        return password
 
     def reload(self, settings: Settings) -> None:
         """The settings were read again."""
@@ -62,6 +90,10 @@ class Security:
                 client may be gone by then.
         """
         self._authentication.authenticate(credentials, origin, done)
+
+    def no_one(self, origin: Origin) -> Access:
+        """One that may do nothing: for what needs no login."""
+        return Access(self.accounts, self.audit, Principal(""), origin)
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call when anything changes: then a door looks at each connection's ``Access.ended``, and asks it again.

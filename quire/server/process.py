@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quire import __version__
+from quire.errors import QuireError
 from quire.logs import configure, event
+from quire.security.saved_state import write_secret
+from quire.security.security import FIRST_USER
 from quire.server.service import HttpServer, Service, telling_of_files
-from quire.settings import Settings, broker_file, store_url
+from quire.settings import Settings, broker_file, local_token_file, store_url
 from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
 
@@ -22,7 +25,7 @@ def run(
     settings: Settings, *, standby: bool, http: HttpServer | None = None,
     wrap: Callable[[Store], Store] | None = None, reload: Callable[[], Settings] | None = None,
 ) -> int:  # fmt: skip
-    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies again."""
+    """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies, users and rules again."""
     configure(settings.log.format, settings.log.level)
     _allow_connections()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -43,19 +46,22 @@ async def _main(service: Service, standby: bool) -> None:
             if service.is_stopping:
                 return
             file = broker_file(service.settings.store.data)
-            await service.start(lambda: _announce(service, file))
+            local_token = local_token_file(service.settings.store.data)
+            await service.start(lambda: _announce(service, file, local_token))
         try:
             await service.wait()
         finally:
             await service.stop()
             file.unlink(missing_ok=True)
+            local_token.unlink(missing_ok=True)
             event("broker.stopped", "Stopped. Everything confirmed is on disk.")
     finally:
         service.store.close()
 
 
-def _announce(service: Service, file: Path) -> None:
-    """Say where it listens, to people and in a file that the command line reads."""
+def _announce(service: Service, file: Path, local_token: Path) -> None:
+    """Say where it listens, to people and in a file that the command line reads, and how to log in."""
+    _write_local_token(service, local_token)
     pid, stomp, openwire, http = os.getpid(), service.stomp_address, service.openwire_address, service.http_address
     try:
         _write(file, json.dumps({"pid": pid, "stomp": stomp, "openwire": openwire, "http": http}))
@@ -80,6 +86,29 @@ def _announce(service: Service, file: Path) -> None:
         stomp=stomp,
         openwire=openwire,
         http=http,
+    )
+    _tell_first_login(service)
+
+
+def _write_local_token(service: Service, file: Path) -> None:
+    """Write what the command line on this machine logs in with, until the broker stops."""
+    try:
+        write_secret(file, service.security.accounts.local_token.encode())
+    except QuireError as error:
+        text = f"give the command line --user or --token, also on this machine: {error}"
+        event("broker.unannounced", text, logging.WARNING, path=str(file))
+
+
+def _tell_first_login(service: Service) -> None:
+    """Say once how to log in to a broker that has just made its first user. A log is no place for a password."""
+    password, service.first_password = service.first_password, None
+    if password is None:
+        return
+    way = f"Its password is {password} and is shown only now." if sys.stdout.isatty() else "It has no known password."
+    print(
+        f"The broker made the user {FIRST_USER}, an administrator. {way}\n"
+        f"On this machine, this sets another one: quire user passwd {FIRST_USER} --data {service.settings.store.data}",
+        flush=True,
     )
 
 

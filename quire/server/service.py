@@ -14,11 +14,14 @@ from typing import Protocol
 from quire import migrations
 from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
+from quire.broker.dead_letter import dead_letter_names
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
 from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
 from quire.logs import event
 from quire.scheduler import Scheduler
+from quire.security import Security
+from quire.server.background_thread import BackgroundThread
 from quire.server.client_transport import ClientTransport
 from quire.server.connected_session import ConnectedSession
 from quire.server.garbage import GarbageCollection
@@ -39,6 +42,12 @@ TIMERS_BUDGET = 0.01
 
 LOCK_INTERVAL = 1.0
 """How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
+
+MOST_HASHES = 64
+"""How many logins may wait until their passwords are checked: about two seconds."""
+
+MOST_WRITES = 1000
+"""How many writes of files may wait."""
 
 BACKLOG = 1024
 """How many connections may wait to be served."""
@@ -87,6 +96,14 @@ class Service:
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
         self._lock_checked = self.clock.monotonic()
+        hashing = BackgroundThread("quire-passwords", MOST_HASHES)
+        files, network = BackgroundThread("quire-files", MOST_WRITES), BackgroundThread("quire-keys", MOST_WRITES)
+        self._threads = (hashing, files, network)
+        self._is_dead_letter = dead_letter_names(settings.policies)
+        self.security = Security(
+            settings, self.clock, self.scheduler, hashing, files, network,
+            lambda destination: self._is_dead_letter(destination),
+        )  # fmt: skip
 
     async def take_store(self, *, standby: bool) -> None:
         """Become the store's only broker; a standby waits for as long as another broker has it."""
@@ -111,6 +128,8 @@ class Service:
         if report:
             event("store.migrated", report.sentence("migrated"), **report._asdict())
         self.store.open()
+        self.security.load()
+        self.first_password = self.security.make_first_user()  # for the process to tell, once
         self.broker = Broker(
             self.settings, self.store, self._open_spool(), self.clock, self.scheduler,
             self._turn_soon, self._turn_later,
@@ -228,7 +247,7 @@ class Service:
         self._stopped.set()
 
     def reload(self) -> None:
-        """Read the settings again, once it has started, and take the policies; an unreadable file changes nothing."""
+        """Read the settings again, once it has started: policies, users, rules; an unreadable file changes nothing."""
         if self._reload is None:
             return
         if not self._servers:
@@ -240,8 +259,15 @@ class Service:
             event("settings.refused", f"the settings stay as they are: {error}", logging.ERROR, code=error.code)
             return
         self.broker.reload(settings)
-        others = replace(settings, policies=self.settings.policies) != self.settings
-        text = "the policies were read again" + ("; other settings that changed wait for the next start" * others)
+        self._is_dead_letter = dead_letter_names(settings.policies)
+        self.security.reload(settings)
+        ours = self.settings
+        others = ours != replace(
+            settings, policies=ours.policies, users=ours.users, rules=ours.rules, security=ours.security, jwt=ours.jwt
+        )
+        text = "the policies, users and rules were read again" + (
+            "; other settings that changed wait for the next start" * others
+        )
         event("settings.reloaded", text, restart_needed=others)
 
     @property
@@ -273,6 +299,8 @@ class Service:
         self._ticking.cancel()
         if self._tunes_collector:
             self._garbage.stop()
+        for thread in self._threads:
+            await thread.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
         self.broker.core.spool.close()
 

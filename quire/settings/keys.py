@@ -297,14 +297,16 @@ def broker_file(data: str) -> Path:
     return Path(data) / "broker.json"
 
 
-def security_file(settings: Settings) -> Path:
-    """The file of the users, rules and tokens that are made while the broker runs."""
-    return Path(settings.security.file) if settings.security.file else Path(settings.store.data) / "security.json"
+def security_file(settings: Settings) -> Path | None:
+    """The file of users, rules and tokens that are made while the broker runs; a store in memory has none."""
+    if settings.security.file:
+        return Path(settings.security.file)
+    return None if settings.store.url == "memory:" else Path(settings.store.data) / "security.json"
 
 
-def audit_file(data: str) -> Path:
-    """The audit log in a data directory."""
-    return Path(data) / "audit.log"
+def audit_file(settings: Settings) -> Path | None:
+    """The audit log; a store in memory has none."""
+    return None if settings.store.url == "memory:" else Path(settings.store.data) / "audit.log"
 
 
 def local_token_file(data: str) -> Path:

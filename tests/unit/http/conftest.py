@@ -1,6 +1,7 @@
 """The web application over a broker that moves a step at a time: no socket, no thread, no waiting."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import httpx
 import pytest
 
 from quire.broker.core.flow import HoldCause
+from quire.broker.dead_letter import dead_letter_names
 from quire.broker.routing.route import route_of
 from quire.broker.transactions.xid import Xid
 from quire.http.app import Application
+from quire.security import Security
+from quire.security.background import Inline
 from quire.server.service import Service
 from quire.store.disk import Disk
 from quire.store.memory import MemoryStore
@@ -32,6 +36,11 @@ class Api:
         self.stepped = stepped
         self.service = Service(stepped.settings, stepped.store, clock=stepped.clock)
         self.service.broker = stepped.broker
+        in_memory = replace(stepped.settings, store=replace(stepped.settings.store, url="memory:"))
+        self.service.security = Security(
+            in_memory, stepped.clock, stepped.broker.core.scheduler, Inline(), Inline(), Inline(),
+            dead_letter_names(stepped.settings.policies),
+        )  # fmt: skip
         self.service.http_address = "127.0.0.1:8161"
         self.service.stomp_address = "127.0.0.1:61613"
         self.application = Application(self.service)

@@ -10,6 +10,7 @@ import pytest
 from quire.broker.transactions.xid import Xid
 from quire.errors import StoreFull
 from quire.http import broker as broker_endpoints
+from quire.http.access_rules import CheckQuery
 from quire.http.app import ENDPOINTS
 from quire.http.bulk.launcher import Launcher
 from quire.http.endpoint import Endpoint
@@ -17,6 +18,7 @@ from quire.http.writes import StageQuery
 from quire.store.urls import shown
 from tests.unit.http.conftest import Api, prepare, watch_disk
 
+CHECKED = {"user": "alice", "roles": "x", "action": "read", "destination": "q"}
 XID = Xid(1, b"global", b"branch")
 
 
@@ -205,12 +207,17 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
         "StagedCommit": {"producer": "p", "sequence": 1, "stages": []},
         "Reset": {"to": "latest"}, "Shift": {"by": -1}, "Skip": {}, "Clone": {"to": "h"},
         "AssignmentDraft": {"members": [{"id": "m"}]}, "ProgressNote": {"offsets": {}},
+        "NewUser": {"name": "alice"}, "NewRule": {"subject": "*", "allow": ["read"], "destination": "q"},
+        "NewToken": {"owner": "bob", "expires_in": 60},
     }  # fmt: skip
     body = bodies[row.body.__name__] if row.body else None
     path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
-    query = {"producer": "p"} if row.query is StageQuery else {}
-    sent = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
+    query = {StageQuery: {"producer": "p"}, CheckQuery: CHECKED}.get(row.query, {})
+    sent: dict[str, Any] = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
     api.application.doors.bulk = Running("memory:", api.stepped.settings)
+    if row.path == "/tokens" and row.method == "POST":
+        api.call("POST", "/users", json={"name": "bob", "roles": ["administrator"], "password": "b"})
+        sent |= {"auth": ("bob", "b")}
     answer = api.call(row.method, path, params=query, **sent)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)

@@ -79,11 +79,23 @@ class Later:
 class Rig:
     """A broker's security, and its clock."""
 
-    def __init__(self, settings: Settings, hashing: Background | None = None, files: Background | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        hashing: Background | None = None,
+        files: Background | None = None,
+        network: Background | None = None,
+    ) -> None:
         self.clock = ManualClock()
         self.scheduler = Scheduler(self.clock)
         self.security = Security(
-            settings, self.clock, self.scheduler, hashing or Inline(), files or Inline(), is_dead_letter
+            settings,
+            self.clock,
+            self.scheduler,
+            hashing or Inline(),
+            files or Inline(),
+            network or Inline(),
+            is_dead_letter,
         )
         self.outcomes: list[Access | QuireError] = []
 

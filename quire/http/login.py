@@ -1,0 +1,52 @@
+"""Who sends a request: HTTP Basic or a bearer token, in each request."""
+
+import asyncio
+import base64
+
+from starlette.requests import Request
+
+from quire.errors import NotAuthenticated, QuireError
+from quire.security import Access, Credentials, Origin, Security
+
+LONGEST = 16 * 1024
+"""The longest header that is read, in characters."""
+
+
+async def access_of(request: Request, security: Security) -> Access:
+    """What the caller may do; an error if it is not known who it is."""
+    done: asyncio.Future[Access | QuireError] = asyncio.get_running_loop().create_future()
+    security.authenticate(
+        read_credentials(request.headers.get("authorization", "")),
+        origin_of(request),
+        lambda outcome: None if done.done() else done.set_result(outcome),
+    )
+    outcome = await done
+    if isinstance(outcome, QuireError):
+        raise outcome
+    return outcome
+
+
+def origin_of(request: Request) -> Origin:
+    """Where a request comes from."""
+    client = request.client
+    if client is None:
+        return Origin("http", "unknown")
+    return Origin("http", f"[{client.host}]:{client.port}" if ":" in client.host else f"{client.host}:{client.port}")
+
+
+def read_credentials(header: str) -> Credentials:
+    """What the header ``Authorization`` shows."""
+    scheme, _, value = header.partition(" ")
+    value = value.strip()
+    if not header:
+        return Credentials()
+    if len(header) <= LONGEST and scheme.lower() == "bearer":
+        return Credentials(token=value)
+    if len(header) <= LONGEST and scheme.lower() == "basic":
+        try:
+            name, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except ValueError:  # no base64, or no UTF-8
+            colon = ""
+        if colon:
+            return Credentials(name, password)
+    raise NotAuthenticated("the header Authorization is neither Basic nor Bearer, or cannot be read")
