@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
+from quire.cli.login import Login, find_login
 from quire.cli.output import Output, output_option
 from quire.client.remote_error import remote_error
 from quire.destination import DestinationKind, written
@@ -24,14 +25,17 @@ ANSWER_LIMIT = 600.0
 PAGE = 1000
 """How many entries one call asks for, of a list that comes in pages."""
 
+NO_LOGIN = Login()
+
 P = ParamSpec("P")
 
 
 class Api:
-    """Calls a broker's HTTP API."""
+    """Calls a broker's HTTP API, as the user of a login."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, login: Login = NO_LOGIN) -> None:
         self.url = url.rstrip("/")
+        self.login = login
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise InvalidArgument(f"{url!r} is not the URL of a broker: write {DEFAULT_URL}", url=url)
 
@@ -41,7 +45,8 @@ class Api:
         """Make one call below ``/api/v1``, with so many seconds of patience; what is None of the query is left out."""
         given = {name: value for name, value in query.items() if value is not None}
         url = f"{self.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
-        status, content = exchange(method, url, None if body is None else json.dumps(body).encode(), patience)
+        content = None if body is None else json.dumps(body).encode()
+        status, content = exchange(method, url, content, patience, self.login.header)
         try:
             answer: dict[str, Any] = json.loads(content) if content else {}
             if status < 400:
@@ -87,7 +92,9 @@ def pages(api: Api, where: str, key: str) -> Iterator[dict[str, Any]]:
             return
 
 
-def exchange(method: str, url: str, body: bytes | None, patience: float | None = ANSWER_LIMIT) -> tuple[int, bytes]:
+def exchange(
+    method: str, url: str, body: bytes | None, patience: float | None = ANSWER_LIMIT, authorization: str | None = None
+) -> tuple[int, bytes]:
     """Send one HTTP request, and wait so many seconds for its answer: a status and content."""
     # The client of the standard library takes 20 ms to import: `quire --help` does without.
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -100,7 +107,10 @@ def exchange(method: str, url: str, body: bytes | None, patience: float | None =
             connection.connect()
             connection.sock.settimeout(patience)
             target = parts.path + (f"?{parts.query}" if parts.query else "")
-            connection.request(method, target, body, {"content-type": "application/json"})
+            headers = {"content-type": "application/json"}
+            if authorization is not None:
+                headers["authorization"] = authorization
+            connection.request(method, target, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -128,11 +138,29 @@ def broker_verb(verb: Callable[Concatenate[Api, Output, P], None]) -> Callable[.
 
     @click.option("--url", metavar="URL", help=f"The broker's HTTP API.  [env: QUIRE_URL; default: {DEFAULT_URL}]")
     @click.option("--data", metavar="DIR", help="The data directory of a broker on this machine, instead of --url.")
+    @click.option("--user", "login_user", metavar="USER", help="The user to log in as.  [env: QUIRE_USER]")
+    @click.option(
+        "--password-file", metavar="FILE",
+        help="A file with the user's password; - for standard input.  [env: QUIRE_PASSWORD_FILE]",
+    )  # fmt: skip
+    @click.option(
+        "--token-file", metavar="FILE",
+        help="A file with a token to log in with, instead of a user.  [env: QUIRE_TOKEN, the token]",
+    )  # fmt: skip
     @output_option
     @functools.wraps(verb)
     def with_broker(*args: P.args, **kwargs: P.kwargs) -> None:
         url: Any = kwargs.pop("url")
         data: Any = kwargs.pop("data")
-        verb(Api(find_url(url, data)), click.get_current_context().obj, *args, **kwargs)
+        user: Any = kwargs.pop("login_user")
+        password_file: Any = kwargs.pop("password_file")
+        token_file: Any = kwargs.pop("token_file")
+        found = find_url(url, data)
+        verb(
+            Api(found, find_login(found, data, user, password_file, token_file)),
+            click.get_current_context().obj,
+            *args,
+            **kwargs,
+        )
 
     return with_broker

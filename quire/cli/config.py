@@ -34,10 +34,13 @@ def setting_flags(verb: Callable[P, None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def with_flags(*args: P.args, **kwargs: P.kwargs) -> None:
         flags = {key: kwargs.pop(name) for name, (key, _) in _FLAGS.items()}
-        kwargs["flags"] = flags | {"insecure": kwargs.pop("insecure")}
+        kwargs["flags"] = flags | {"insecure": kwargs.pop("insecure"), "security.enabled": kwargs.pop("secure")}
         verb(*args, **kwargs)
 
-    wrapped: Callable[..., None] = click.option("--insecure", flag_value=True, default=None, help=INSECURE)(with_flags)
+    with_secure = click.option("--secure", flag_value=True, default=None, help=KEYS["security.enabled"].text)(
+        with_flags
+    )
+    wrapped: Callable[..., None] = click.option("--insecure", flag_value=True, default=None, help=INSECURE)(with_secure)
     for name, (key, metavar) in reversed(_FLAGS.items()):
         wrapped = click.option("--" + name.replace("_", "-"), name, metavar=metavar, help=KEYS[key].text)(wrapped)
     return wrapped

@@ -28,11 +28,15 @@ NOUNS = {
     "producer": Noun("quire.cli.producer", "List and forget producers that number their sends."),
     "queue": Noun("quire.cli.queue", "List, create, delete, browse, purge, move queues and their messages."),
     "receive": Noun("quire.cli.messages", "Receive messages from a queue, a topic or a stream."),
+    "rule": Noun("quire.cli.rule", "List, add, change, remove, explain access rules."),
     "schedule": Noun("quire.cli.schedule", "List and cancel scheduled messages."),
     "send": Noun("quire.cli.messages", "Send a message to a queue, a topic or a stream."),
     "store": Noun("quire.cli.store", "Verify, repair, migrate, back up a store."),
     "stream": Noun("quire.cli.stream", "List, create, delete, read streams; find and pin messages."),
+    "token": Noun("quire.cli.token", "List, create, revoke tokens."),
     "topic": Noun("quire.cli.topic", "List, create, delete topics; list their subscriptions."),
+    "user": Noun("quire.cli.user", "List, add, change, remove users."),
+    "whoami": Noun("quire.cli.whoami", "Show which user you are to the broker, by which proof, and your roles."),
     "xa": Noun("quire.cli.xa", "List prepared XA transactions, commit them or roll them back."),
 }
 

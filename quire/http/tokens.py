@@ -14,12 +14,12 @@ from quire.security.tokens import Token
 
 
 class TokenStatus(msgspec.Struct, frozen=True):
-    """A token; ``roles`` are the only ones that it gives, null for all of its owner. Times are in milliseconds."""
+    """A token: when it was made, until when it is valid (milliseconds since the epoch), its only roles or null."""
 
     id: str
     owner: str
-    created_at: int
-    expires_at: int
+    created: int
+    until: int
     roles: list[str] | None
     text: str
 

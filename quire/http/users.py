@@ -54,12 +54,12 @@ class NewPassword(Fields, frozen=True):
 
 
 class WhoAmI(msgspec.Struct, frozen=True):
-    """The caller. ``expires_at`` is in milliseconds since the epoch; ``secured`` is false while there are no users."""
+    """The caller. ``until`` is when its proof ends, in milliseconds since the epoch; ``secured`` is false while there are no users."""
 
     name: str
     roles: list[str]
     proof: str
-    expires_at: int | None
+    until: int | None
     secured: bool
 
 
