@@ -110,7 +110,7 @@ class Application:
             error = failure
             raise
         finally:
-            if row.method != "GET" and row.right.is_operation:
+            if row.right.is_operation and (row.method != "GET" or isinstance(error, AccessRefused)):
                 self._audit(row, request, access, {} if call is None else call.changes, error)
 
     def _audit(

@@ -4,7 +4,7 @@ from quire.destination import DestinationKind
 from quire.errors import AccessRefused
 from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Removed, listing
 from quire.http.messages import BrowseQuery
-from quire.http.rights import USER, rows_of
+from quire.http.rights import USER
 from quire.http.transfers import Chosen, Purged
 from quire.management.management import BrowsePage
 from quire.management.topic_status import DurableStatus
@@ -16,7 +16,7 @@ _TOPIC = DestinationKind.TOPIC
 SEE = USER._replace(text="monitor, or read or manage on the topic")
 READ = USER._replace(text="read (and create) or manage on the topic of the request")
 MANAGE = USER._replace(text="manage on the topic")
-BROWSE = rows_of("read on the topic")
+BROWSE = USER._replace(text="read on the topic")
 
 
 class NewDurable(Fields, frozen=True):
@@ -33,14 +33,15 @@ def _require(call: Call, *actions: Action) -> None:
 
     Of one that is not there, the broker says so to those only who may see all.
     """
-    client, name = call.path["client"], call.name
+    client, name, access = call.path["client"], call.name, call.access
     durable = call.service.broker.durables.find(client, name)
-    if durable is not None:
-        call.require(*actions, kind=_TOPIC, name=durable.topic.destination.name)
-    elif not call.access.may(Permission.MONITOR):
-        text = (
-            f"user {call.access.principal.name!r} may not {actions[0]} the durable subscription {name!r} of {client!r}"
-        )
+    if durable is None:
+        allowed = access.may(Permission.MONITOR)
+    else:
+        allowed = any([access.allows(action, _TOPIC, durable.topic.destination.name) for action in actions])
+    if not allowed:
+        user = access.principal.name
+        text = f"user {user!r} may not {actions[0]} the topic of the durable subscription {name!r} of {client!r}"
         raise AccessRefused(text, action=str(actions[0]), client=client, subscription=name)
 
 

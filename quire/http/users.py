@@ -54,7 +54,7 @@ class NewPassword(Fields, frozen=True):
 
 
 class WhoAmI(msgspec.Struct, frozen=True):
-    """The caller. ``until`` is when its proof ends, in milliseconds since the epoch; ``secured`` is false while there are no users."""
+    """The caller, until when its proof is valid (milliseconds since the epoch), and whether clients must log in."""
 
     name: str
     roles: list[str]

@@ -7,27 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.broker.transactions.xid import Xid
 from quire.errors import StoreFull
 from quire.http import broker as broker_endpoints
-from quire.http.access_rules import CheckQuery
 from quire.http.app import ENDPOINTS
-from quire.http.bulk.launcher import Launcher
 from quire.http.endpoint import Endpoint
-from quire.http.writes import StageQuery
 from quire.store.urls import shown
 from tests.unit.http.conftest import Api, prepare, watch_disk
-
-CHECKED = {"user": "alice", "roles": "x", "action": "read", "destination": "q"}
-XID = Xid(1, b"global", b"branch")
-
-
-class Running(Launcher):
-    """A bulk server that runs, as far as the application can see."""
-
-    async def start(self) -> None:
-        """It listens everywhere."""
-        self.address = "0.0.0.0:8162"
+from tests.unit.http.sample_requests import XID, Running, fill, sample_request
 
 
 def test_status_has_what_an_operator_looks_for(api: Api) -> None:
@@ -194,31 +180,13 @@ def test_document_has_parameters_and_bodies(api: Api) -> None:
     "row", [row for row in ENDPOINTS if row.method in ("GET", "POST")], ids=lambda row: f"{row.method} {row.path}"
 )
 def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
-    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"original-destination": "/queue/x"}})
-    api.call("PUT", "/durables/c/q", json={"topic": "q"})
-    prepare(api, XID)
-    api.call("POST", "/streams/q/messages", json={"body": "b"})
-    api.call("POST", "/streams/q/groups/g/receive", json={"start": "earliest"})
-    handles = {"member": "m", "handles": ["1.0.1"]}
-    bodies = {
-        "Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}, "Partitions": {"count": 5},
-        "Receive": {}, "Acknowledge": handles, "Reject": handles, "Extend": {**handles, "seconds": 5},
-        "Leave": {"member": "m"}, "Columns": {"destination": "q", "value": [b"b"]}, "Discard": {"producer": "p"},
-        "StagedCommit": {"producer": "p", "sequence": 1, "stages": []},
-        "Reset": {"to": "latest"}, "Shift": {"by": -1}, "Skip": {}, "Clone": {"to": "h"},
-        "AssignmentDraft": {"members": [{"id": "m"}]}, "ProgressNote": {"offsets": {}},
-        "NewUser": {"name": "alice"}, "NewRule": {"subject": "*", "allow": ["read"], "destination": "q"},
-        "NewToken": {"owner": "bob", "expires_in": 60},
-    }  # fmt: skip
-    body = bodies[row.body.__name__] if row.body else None
-    path = row.path.format(name="q", client="c", xid=XID, partition=0, stream="q", group="g")
-    query = {StageQuery: {"producer": "p"}, CheckQuery: CHECKED}.get(row.query, {})
-    sent: dict[str, Any] = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
+    fill(api)
+    path, sent = sample_request(row)
     api.application.doors.bulk = Running("memory:", api.stepped.settings)
     if row.path == "/tokens" and row.method == "POST":
         api.call("POST", "/users", json={"name": "bob", "roles": ["administrator"], "password": "b"})
         sent |= {"auth": ("bob", "b")}
-    answer = api.call(row.method, path, params=query, **sent)
+    answer = api.call(row.method, path, **sent)
     assert answer.status_code == row.status
     msgspec.json.decode(answer.content, type=row.answer)
 

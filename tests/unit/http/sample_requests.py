@@ -1,0 +1,59 @@
+"""One request to each endpoint that makes sense to a broker that has one of everything, named ``q``."""
+
+from typing import Any
+
+import msgspec
+
+from quire.broker.transactions.xid import Xid
+from quire.http.access_rules import CheckQuery
+from quire.http.bulk.launcher import Launcher
+from quire.http.endpoint import Endpoint, Fields
+from quire.http.writes import StageQuery
+from tests.unit.http.conftest import Api, prepare
+
+XID = Xid(1, b"global", b"branch")
+
+_HANDLES = {"member": "m", "handles": ["1.0.1"]}
+_BODIES: dict[str, dict[str, Any]] = {
+    "Chosen": {}, "Move": {"to": "r"}, "Redrive": {}, "NewMessage": {"body": "b"}, "Partitions": {"count": 5},
+    "Receive": {}, "Acknowledge": _HANDLES, "Reject": _HANDLES, "Extend": {**_HANDLES, "seconds": 5},
+    "Leave": {"member": "m"}, "Columns": {"destination": "q", "value": [b"b"]}, "Discard": {"producer": "p"},
+    "StagedCommit": {"producer": "p", "sequence": 1, "stages": []},
+    "Reset": {"to": "latest"}, "Shift": {"by": -1}, "Skip": {}, "Clone": {"to": "h"},
+    "AssignmentDraft": {"members": [{"id": "m"}]}, "ProgressNote": {"offsets": {}},
+    "NewStream": {}, "NewPin": {"time_to_live": 60}, "NewDurable": {"topic": "q"},
+    "NewUser": {"name": "alice"}, "UserChange": {"roles": ["x"]}, "NewPassword": {"password": "p"},
+    "NewRule": {"subject": "*", "allow": ["read"], "destination": "q"}, "NewToken": {"owner": "bob", "expires_in": 60},
+}  # fmt: skip
+_QUERIES: dict[type[Fields], dict[str, str]] = {
+    StageQuery: {"producer": "p"},
+    CheckQuery: {"user": "alice", "roles": "x", "action": "read", "destination": "q"},
+}
+_NAMES = {
+    "name": "q", "client": "c", "xid": XID, "partition": 0, "stream": "q", "group": "g", "pin": "p", "id": "1",
+    "producer": "p", "user": "bob", "rule": "r1", "token": "t",
+}  # fmt: skip
+
+
+class Running(Launcher):
+    """A bulk server that runs, as far as the application can see."""
+
+    async def start(self) -> None:
+        """It listens everywhere."""
+        self.address = "0.0.0.0:8162"
+
+
+def fill(api: Api) -> None:
+    """Have one of everything."""
+    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"original-destination": "/queue/x"}})
+    api.call("PUT", "/durables/c/q", json={"topic": "q"})
+    prepare(api, XID)
+    api.call("POST", "/streams/q/messages", json={"body": "b"})
+    api.call("POST", "/streams/q/groups/g/receive", json={"start": "earliest"})
+
+
+def sample_request(row: Endpoint) -> tuple[str, dict[str, Any]]:
+    """The path of a request, and what it sends."""
+    body = None if row.body is None else _BODIES[row.body.__name__]
+    sent: dict[str, Any] = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
+    return row.path.format_map(_NAMES), {**sent, "params": _QUERIES.get(row.query, {})}

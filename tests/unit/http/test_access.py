@@ -1,0 +1,232 @@
+"""Every endpoint for every kind of user: who may, who may not, and that the audit log has what was refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quire.errors import QuireError
+from quire.http.app import ENDPOINTS
+from quire.http.endpoint import Endpoint
+from quire.security.saved_state import SavedState
+from quire.security.tokens import Token, make_token
+from quire.settings.rules import read_rules
+from quire.settings.users import read_users
+from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.harness import settings
+from tests.unit.http.conftest import Api
+from tests.unit.http.sample_requests import Running, fill, sample_request
+
+ALL = ["read", "write", "create", "manage"]
+RULES: list[dict[str, Any]] = [
+    {"subject": "user:allowed", "allow": ALL, "destination": ">"},
+    {"subject": "role:denied", "allow": ALL, "destination": ">"},
+    {"subject": "user:denied", "deny": ALL, "destination": "q"},
+    *[{"subject": f"user:{action}", "allow": [action], "destination": "q"} for action in ALL],
+]
+USERS = [
+    {"name": name, "roles": [name]}
+    for name in ("none", "monitor", "operator", "administrator", "allowed", "denied", "expired", "revoked", *ALL)
+]
+
+EVERYBODY = {"none", "monitor", "operator", "administrator", "allowed", "denied", *ALL}
+LOGIN = EVERYBODY
+MONITOR = {"monitor", "operator", "administrator"}
+OPERATE = {"operator", "administrator"}
+ADMINISTER = {"administrator"}
+SEE = MONITOR | {"allowed", "read", "write", "manage"}
+READ = {"administrator", "allowed", "read"}
+WRITE = {"administrator", "allowed", "write"}
+MANAGE = OPERATE | {"allowed", "manage"}
+MAKE = MANAGE | {"create"}
+READ_OR_MANAGE = MANAGE | {"read"}
+
+TABLE: dict[str, set[str]] = {
+    "GET /broker": MONITOR, "POST /broker/stop": ADMINISTER, "GET /connections": MONITOR,
+    "GET /producers": MONITOR, "DELETE /producers/{producer}": OPERATE,
+    "GET /queues": LOGIN, "GET /queues/{name}": SEE, "PUT /queues/{name}": MAKE, "DELETE /queues/{name}": MANAGE,
+    "POST /queues/{name}/pause": MANAGE, "POST /queues/{name}/resume": MANAGE,
+    "GET /queues/{name}/groups": SEE, "DELETE /queues/{name}/groups/{group}": MANAGE,
+    "GET /queues/{name}/messages": READ, "POST /queues/{name}/messages": WRITE,
+    # The target is another queue: one must be allowed to create it and to write to it.
+    "POST /queues/{name}/purge": MANAGE, "POST /queues/{name}/move": OPERATE | {"allowed"},
+    "POST /queues/{name}/copy": OPERATE | {"allowed"}, "POST /queues/{name}/redrive": MANAGE,
+    "GET /topics": LOGIN, "GET /topics/{name}": SEE, "PUT /topics/{name}": MAKE, "DELETE /topics/{name}": MANAGE,
+    "POST /topics/{name}/messages": WRITE,
+    "GET /durables": LOGIN, "GET /durables/{client}/{name}": MONITOR | READ_OR_MANAGE,
+    "PUT /durables/{client}/{name}": READ_OR_MANAGE, "DELETE /durables/{client}/{name}": MANAGE,
+    "POST /durables/{client}/{name}/purge": MANAGE, "GET /durables/{client}/{name}/messages": READ,
+    "GET /streams": LOGIN, "GET /streams/{name}": SEE, "PUT /streams/{name}": MAKE, "DELETE /streams/{name}": MANAGE,
+    "POST /streams/{name}/messages": WRITE, "POST /streams/{name}/partitions": MANAGE,
+    "GET /streams/{name}/offsets": SEE, "GET /streams/{name}/partitions/{partition}/messages": READ,
+    "GET /streams/{name}/find": READ, "GET /streams/{name}/pins": SEE,
+    "PUT /streams/{name}/pins/{pin}": READ_OR_MANAGE, "DELETE /streams/{name}/pins/{pin}": READ_OR_MANAGE,
+    **{f"POST /streams/{{name}}/groups/{{group}}/{verb}": READ
+       for verb in ("receive", "acknowledge", "reject", "extend", "leave")},
+    "PUT /streams/{name}/groups/{group}/progress": READ,
+    "GET /groups": LOGIN, "GET /groups/{stream}/{group}": SEE, "GET /groups/{stream}/{group}/members": SEE,
+    "GET /groups/{stream}/{group}/lag": SEE, "POST /groups/{stream}/{group}/assign": SEE,
+    **{f"POST /groups/{{stream}}/{{group}}/{verb}": MANAGE for verb in ("reset", "shift", "skip", "clone")},
+    "DELETE /groups/{stream}/{group}": MANAGE,
+    "GET /schedule": MONITOR, "DELETE /schedule": OPERATE, "DELETE /schedule/{id}": OPERATE,
+    "GET /xa": MONITOR, "POST /xa/{xid}/commit": OPERATE, "POST /xa/{xid}/rollback": OPERATE,
+    "DELETE /xa/{xid}": OPERATE,
+    "POST /bulk": ADMINISTER, "POST /write": WRITE, "POST /write/stages": WRITE, "GET /write/stages": MONITOR,
+    "POST /write/commit": LOGIN, "POST /write/discard": LOGIN,
+    "GET /users": ADMINISTER, "POST /users": ADMINISTER, "PUT /users/{user}": ADMINISTER,
+    "PUT /users/{user}/password": ADMINISTER, "DELETE /users/{user}": ADMINISTER,
+    "GET /rules": ADMINISTER, "POST /rules": ADMINISTER, "GET /rules/check": ADMINISTER,
+    "PUT /rules/{rule}": ADMINISTER, "DELETE /rules/{rule}": ADMINISTER,
+    "GET /whoami": LOGIN, "GET /tokens": LOGIN, "POST /tokens": ADMINISTER, "DELETE /tokens/{token}": LOGIN,
+}  # fmt: skip
+"""Who may call each endpoint; ``GET /health`` needs no login."""
+
+
+def secured(api: Api) -> dict[str, str]:
+    """Give a broker the users and rules; a token for each user."""
+    now, tokens, secrets = api.stepped.clock.now_ms(), dict[str, Token](), dict[str, str]()
+    for user in USERS:
+        name = str(user["name"])
+        token, secrets[name] = make_token(name, now, now - 1 if name == "expired" else now + 60_000)
+        if name != "revoked":
+            tokens[token.id] = token
+    accounts = api.service.security.accounts
+    users, rules = read_users(USERS, "test"), read_rules(RULES, "test")
+    accounts.take(replace(accounts.settings, users=users, rules=rules), SavedState(tokens=tokens))
+    return secrets
+
+
+@pytest.fixture
+def audited(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """What the audit log is told: who, and whether it was allowed."""
+    lines: list[tuple[str, bool]] = []
+
+    def record(user: str, origin: object, action: str, target: str, *, allowed: bool, data: object = None) -> None:
+        lines.append((user, allowed))
+
+    monkeypatch.setattr(api.service.security.audit, "record", record)
+    return lines
+
+
+def test_the_table_has_every_endpoint() -> None:
+    assert {f"{row.method} {row.path}" for row in ENDPOINTS} == {*TABLE, "GET /health"}
+
+
+def test_an_endpoint_without_a_right_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="right"):
+        Endpoint(method="GET", path="/x", summary="x", handle=print, answer=None)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ENDPOINTS if row.path != "/health"], ids=lambda r: f"{r.method} {r.path}"
+)
+def test_each_user_may_do_what_the_table_says(api: Api, audited: list[tuple[str, bool]], row: Endpoint) -> None:
+    fill(api)
+    secrets = secured(api)
+    api.application.doors.bulk = Running("memory:", api.stepped.settings)
+    path, sent = sample_request(row)
+    statuses = {"anonymous": api.call(row.method, path, **sent)}
+    refused_first = sorted(secrets, key=lambda name: name in TABLE[f"{row.method} {row.path}"])
+    for name in refused_first:
+        header = {"authorization": f"Bearer {secrets['administrator']}"}  # the one before may have deleted it
+        api.call("PUT", "/durables/c/q", headers=header, json={"topic": "q"})
+        header = {"authorization": f"Bearer {secrets[name]}"}
+        statuses[name] = api.call(row.method, path, headers=header, **sent)
+        api.stepped.advance(5)  # for the failed logins
+    codes = {name: answer.status_code for name, answer in statuses.items()}
+    assert {name for name, code in codes.items() if code == 401} == {"anonymous", "expired", "revoked"}
+    assert {name for name, code in codes.items() if code != 403} - {"anonymous", "expired", "revoked"} == TABLE[
+        f"{row.method} {row.path}"
+    ]
+    assert not [name for name, code in codes.items() if code == 500]
+    refused = [answer for answer in statuses.values() if answer.status_code in (401, 403)]
+    assert {answer.json()["error"]["code"] for answer in refused} <= {"access-refused", "not-authenticated"}
+    assert all("Basic" in answer.headers["www-authenticate"] for answer in refused if answer.status_code == 401)
+    assert {name for name, code in codes.items() if code == 403} <= {name for name, allowed in audited if not allowed}
+
+
+def test_health_needs_no_login(api: Api) -> None:
+    secured(api)
+    assert api.call("GET", "/health").json() == {"state": "running"}
+
+
+def test_metrics_are_for_monitors_and_the_document_for_users(api: Api) -> None:
+    secrets = secured(api)
+    for base, path, who in (("", "/metrics", MONITOR), ("/api/v1", "/openapi.json", LOGIN)):
+        assert api.call("GET", path, base=base).status_code == 401
+        for name in EVERYBODY:
+            answer = api.call("GET", path, base=base, headers={"authorization": f"Bearer {secrets[name]}"})
+            assert answer.status_code == (200 if name in who else 403)
+
+
+def test_what_is_not_there_and_what_is_forbidden_answer_alike(api: Api) -> None:
+    api.call("PUT", "/queues/hidden")
+    api.call("PUT", "/durables/c/hidden", json={"topic": "t"})
+    secrets = secured(api)
+    header = {"authorization": f"Bearer {secrets['none']}"}
+    for path in ("/queues/{}", "/queues/{}/messages", "/durables/c/{}", "/durables/c/{}/messages", "/streams/{}"):
+        there, absent = [
+            api.call("GET", path.format(name), headers=header).text.replace(name, "X") for name in ("hidden", "absent")
+        ]
+        assert there == absent
+
+
+def test_lists_have_what_the_caller_may_see(api: Api) -> None:
+    for name in ("a", "q", "z"):
+        api.call("PUT", f"/queues/{name}")
+        api.call("PUT", f"/topics/{name}")
+        api.call("PUT", f"/streams/{name}", json={})
+        api.call("PUT", f"/durables/c/{name}", json={"topic": name})
+        api.call("PUT", f"/streams/{name}/groups/g/progress", json={"offsets": {}})
+    secrets = secured(api)
+    for who, seen in (("monitor", ["a", "q", "z"]), ("read", ["q"]), ("none", []), ("create", [])):
+        for kind, key in (("queues", "name"), ("topics", "name"), ("streams", "name"), ("durables", "topic")):
+            answer = api.call("GET", f"/{kind}", headers={"authorization": f"Bearer {secrets[who]}"}).json()
+            assert [entry[key] for entry in answer[kind]] == seen, (who, kind)
+        groups = api.call("GET", "/groups", headers={"authorization": f"Bearer {secrets[who]}"}).json()["groups"]
+        assert [group["stream"] for group in groups] == seen
+
+
+def test_a_page_of_a_list_goes_on_behind_what_the_caller_may_see(api: Api) -> None:
+    for number in range(10):
+        api.call("PUT", f"/queues/q.{number}")
+    rules = [{"subject": "user:read", "allow": ["read"], "destination": f"q.{number}"} for number in (1, 4, 8)]
+    secrets = secured(api)
+    accounts = api.service.security.accounts
+    accounts.take(replace(accounts.settings, rules=read_rules(rules, "test")), accounts.state)
+    header = {"authorization": f"Bearer {secrets['read']}"}
+    first = api.call("GET", "/queues?limit=2", headers=header).json()
+    assert ([queue["name"] for queue in first["queues"]], first["next"]) == (["q.1", "q.4"], "q.4")
+    second = api.call("GET", "/queues?limit=2&after=q.4", headers=header).json()
+    assert ([queue["name"] for queue in second["queues"]], second["next"]) == (["q.8"], None)
+
+
+def test_an_operator_does_not_move_messages_to_where_it_could_read_them() -> None:
+    api = Api(SteppedBroker(settings()))
+    api.call("POST", "/queues/secret/messages", json={"body": "b"})
+    api.call("PUT", "/queues/mine")
+    secrets = secured(api)
+    accounts = api.service.security.accounts
+    rules = [{"subject": "user:operator", "allow": ["read", "write"], "destination": "mine"}]
+    accounts.take(replace(accounts.settings, rules=read_rules(rules, "test")), accounts.state)
+    header = {"authorization": f"Bearer {secrets['operator']}"}
+    for verb in ("move", "copy", "redrive"):
+        for to, status in (("mine", 403), ("archive", 200)):
+            answer = api.call("POST", f"/queues/secret/{verb}", headers=header, json={"to": to, "limit": 1})
+            assert answer.status_code == status, (verb, to, answer.text)
+
+
+def test_a_header_that_is_no_login_is_refused(api: Api) -> None:
+    secured(api)
+    for header in ("Basic !", "Basic bm9jb2xvbg==", "Digest x", "x" * 20_000, "Bearer nothing", "Basic Og=="):
+        assert api.error("GET", "/whoami", headers={"authorization": header}) == (401, "not-authenticated")
+        api.stepped.advance(5)
+
+
+def test_an_error_of_too_many_logins_says_when_to_come_again(api: Api) -> None:
+    secured(api)
+    for _ in range(8):
+        api.service.security.guesses.failed("bob", "127.0.0.1")
+    answer = api.call("GET", "/whoami", auth=("bob", "x"))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "32")
+    assert QuireError.code not in answer.text
