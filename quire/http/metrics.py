@@ -14,6 +14,7 @@ from quire.http.exposition import Family, Samples, labelled, written
 from quire.http.resource_metrics import broker_metrics, group_metrics, queue_metrics, stream_metrics, topic_metrics
 from quire.management.consumer_status import held_producers
 from quire.management.next_due import NextDue
+from quire.security import Security
 
 STATUSES = 20
 """Of so many destinations the status is read at once."""
@@ -35,6 +36,7 @@ class BrokerMetrics:
         text = "When the next scheduled message is due, in seconds since the epoch."
         due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", text, self._due)
         yield from written([*_FAMILIES, due], [doors.service.broker])
+        yield from written(_SECURITY, [doors.service.security])
         yield from queue_metrics((yield from _gathered(doors.management.queues())))
         yield from topic_metrics((yield from _gathered(doors.topics.topics())))
         yield from stream_metrics((yield from _gathered(doors.streams.streams())))
@@ -93,6 +95,14 @@ def _undecided(broker: Broker) -> list[float]:
     return [entry.age for entry in broker.xa.prepared() if not entry.outcome]
 
 
+_SECURITY: list[Family[Security]] = [
+    Family("quire_users", "gauge", "Users; without any, clients need no login.",
+           lambda security: [("", len(security.accounts.users))]),
+    Family("quire_logins_failed_total", "counter", "Failed logins.",
+           lambda security: [("", security.guesses.failed_total)]),
+    Family("quire_audit_dropped_lines_total", "counter", "Lines that the audit log lost.",
+           lambda security: [("", security.audit.dropped)]),
+]  # fmt: skip
 _FAMILIES: list[Family[Broker]] = [
     Family("quire_broker_info", "gauge", "The broker.",
            lambda broker: [(labelled(name=broker.core.settings.broker.name, version=__version__), 1)]),

@@ -1,7 +1,7 @@
 """Work that takes long or waits: it is done on a thread, and its result comes back to the event loop."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -16,16 +16,3 @@ class Background(Protocol):
             False if too much work waits: nothing is done, and nothing called.
         """
         ...
-
-
-class Inline:
-    """Does all work at once."""
-
-    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
-        """Do it, and call."""
-        try:
-            result: Any = work()
-        except Exception as error:
-            result = error
-        done(result)
-        return True

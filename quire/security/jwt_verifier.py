@@ -32,6 +32,9 @@ RETRY_AFTER = 10.0
 MOST_WAITING = 256
 """How many logins may wait for the keys."""
 
+LATEST = 1 << 40
+"""The latest time that counts as one, in seconds since the epoch."""
+
 LEEWAY_MS = 10_000
 """How far the clocks of issuer and broker may be apart."""
 
@@ -91,8 +94,8 @@ class JwtVerifier:
             token, key, algorithms=settings.algorithms.split(), issuer=settings.issuer,
             audience=settings.audience or None, options=options,
         )  # fmt: skip
-        now, expires_at = self._clock.now_ms(), int(claims["exp"] * 1000)
-        if expires_at + LEEWAY_MS <= now or int(claims.get("nbf", 0) * 1000) - LEEWAY_MS > now:
+        now, expires_at, begins_at = self._clock.now_ms(), _time(claims["exp"]), _time(claims.get("nbf", 0))
+        if expires_at + LEEWAY_MS <= now or begins_at - LEEWAY_MS > now:
             raise ValueError("expired, or not valid yet")
         name, roles = claims[settings.name_claim], claims.get(settings.roles_claim, [])
         roles = roles.split() if isinstance(roles, str) else roles
@@ -128,6 +131,13 @@ class JwtVerifier:
         waiting, self._waiting = self._waiting, []
         for token, done in waiting:
             done(self._outcome(token))
+
+
+def _time(claim: object) -> int:
+    """A time of a token, in milliseconds since the epoch."""
+    if not isinstance(claim, int | float) or not 0 <= claim < LATEST:
+        raise ValueError("no time")
+    return int(claim * 1000)
 
 
 def _read(source: str) -> "dict[str | None, jwt.PyJWK]":

@@ -14,12 +14,12 @@ from quire.broker.routing.route import route_of
 from quire.broker.transactions.xid import Xid
 from quire.http.app import Application
 from quire.security import Security
-from quire.security.background import Inline
 from quire.server.service import Service
 from quire.store.disk import Disk
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
+from tests.unit.security.security_rig import Inline
 
 MAX_STEPS = 10_000
 

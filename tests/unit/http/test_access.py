@@ -117,6 +117,7 @@ def test_an_endpoint_without_a_right_cannot_be_made() -> None:
         Endpoint(method="GET", path="/x", summary="x", handle=print, answer=None)  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row", [row for row in ENDPOINTS if row.path != "/health"], ids=lambda r: f"{r.method} {r.path}"
 )

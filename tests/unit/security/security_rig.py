@@ -11,7 +11,7 @@ from quire.destination import Destination
 from quire.errors import QuireError
 from quire.scheduler import Scheduler
 from quire.security import Access, Action, Credentials, Origin, Security
-from quire.security.background import Background, Inline
+from quire.security.background import Background
 from quire.security.passwords import hashed
 from quire.settings import Settings
 from quire.settings.keys import JwtSettings, SecuritySettings, StoreSettings
@@ -55,6 +55,19 @@ def secured(
         security=SecuritySettings(**security),
         jwt=JwtSettings(**jwt or {}),
     )
+
+
+class Inline:
+    """Does all work at once."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
+        """Do it, and call."""
+        try:
+            result: Any = work()
+        except Exception as error:
+            result = error
+        done(result)
+        return True
 
 
 class Later:
