@@ -63,14 +63,38 @@ The broker forwards what is sent to a composite destination to other destination
 | `forward_to` | | a list of destinations, each as text or as `{destination = ..., selector = ...}` | Where the broker\
  forwards to: all messages, or those that match the selector. |
 | `forward_only` | `true` | true or false | Whether the composite destination itself keeps no message. |
+
+## [[users]]
+
+Users of the settings file; [security](../security.md) tells what they may do.
+
+| key | default | allowed | meaning |
+|---|---|---|---|
+| `name` | | a name without blanks, `,`, `:`, `*` and a `$` in front | The login. |
+| `password_hash` | none | what `quire user hash` prints | The hash of the password. |
+| `roles` | none | a list of names | The roles; `administrator`, `operator` and `monitor` have a meaning of their own. |
+| `certificates` | none | a list of texts | The subjects of client certificates that prove that one is this user. |
+| `disabled` | `false` | true or false | Whether the broker refuses the user. |
+
+## [[rules]]
+
+Access rules of the settings file:
+
+| key | allowed | meaning |
+|---|---|---|
+| `subject` | `user:NAME`, `role:NAME` or `*` | Whom it is about. |
+| `allow` or `deny` | a list of `read`, `write`, `create`, `manage` | What it allows, or denies. |
+| `destination` | a pattern, with `queue://`, `topic://` or `stream://` before it for one kind only | The destinations. |
 """
 CLI = """\
 # Command line
 
 A command is a noun and a verb. `send`, `receive`, `broker status`, `broker stop` and all verbs of `queue`,
-`topic`, `durable`, `stream`, `group`, `producer`, `schedule` and `xa` use the HTTP API of a running broker. Its
-address is `--url`, or that of the broker with the data directory `--data`, or `QUIRE_URL`, or by default
-`http://127.0.0.1:8161`.
+`topic`, `durable`, `stream`, `group`, `producer`, `schedule`, `xa`, `user` (but for `hash`), `rule` and `token` use the
+HTTP API of a running broker. Its address is `--url`, or that of the broker with the data directory `--data`, or
+`QUIRE_URL`, or by default `http://127.0.0.1:8161`. If the broker has users, [log in](../security.md): with `--user` and
+`--password-file`, or `--token-file`, or the variables `QUIRE_USER`, `QUIRE_PASSWORD_FILE` and `QUIRE_TOKEN`. On the
+broker's machine its data directory is enough.
 
 `--output json`, `ndjson` or `csv`, at any place, prints for programs. Errors go to standard error: what went wrong,
 what to do, and a [code](errors.md). On a terminal, verbs that remove something ask for confirmation, unless `--yes`
