@@ -84,7 +84,7 @@ Access rules of the settings file:
 |---|---|---|
 | `subject` | `user:NAME`, `role:NAME` or `*` | Whom it is about. |
 | `allow` or `deny` | a list of `read`, `write`, `create`, `manage` | What it allows, or denies. |
-| `destination` | a pattern, with `queue://`, `topic://` or `stream://` before it for one kind only | The destinations. |
+| `destination` | a pattern, with `queue://`, `topic://` or `stream://` before it for one kind only | Which ones. |
 """
 CLI = """\
 # Command line

@@ -15,12 +15,14 @@ from quire.broker.streams.pull.pull_member import Terms
 from quire.broker.streams.pull.pull_members import PollRequest
 from quire.broker.streams.pull.pull_request import PullRequest
 from quire.broker.streams.pull.settlement import Outcome
+from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit
 from quire.http.rights import READ_STREAM
 from quire.management.described import doc
 from quire.management.stream_info import StreamMessage, described
 from quire.message import Message
+from quire.security import Action
 from quire.selectors import selector
 
 MAX_WAIT = 30.0
@@ -134,7 +136,9 @@ async def _receive(call: Call) -> Received:
     poll = call.streams.pull.poll(call.name, call.path["group"], request)
     is_done = False
     try:
-        is_done = await call.done_or_gone(poll.begin)
+        if await call.done_or_gone(poll.begin):
+            call.access.check(Action.READ, DestinationKind.STREAM, call.name)  # it may have changed meanwhile
+            is_done = True
     finally:
         if not is_done:
             poll.abandon()

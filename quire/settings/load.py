@@ -1,6 +1,7 @@
 """Where values come from: the file, the environment, the flags."""
 
 import ipaddress
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -70,7 +71,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     values = {setting.key: setting.value for setting in found}
     document = _document(file)
     users = read_users(document.get("users", []), f"file {file}")
-    protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"] or users
+    protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"] or users or _has_users(values)
     for key in ("stomp.address", "openwire.address", "http.address", "bulk.address"):
         if not protected and not _is_loopback(values[key]):
             raise InsecureAddress(
@@ -90,6 +91,15 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     return Settings(
         insecure=values["insecure"], policies=policies, composites=composites, users=users, rules=rules, **sections
     )
+
+
+def _has_users(values: Mapping[str, Any]) -> bool:
+    """Whether users were made while the broker ran before. If the file is damaged, the start says so later."""
+    directory, file = values["store.data"], values["security.file"]
+    try:
+        return bool(json.loads((Path(file) if file else Path(directory) / "security.json").read_bytes())["users"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> list[Setting]:

@@ -51,12 +51,15 @@ SETUP: list[tuple[str, str, Any]] = [
     ("POST", "/streams/s/messages", {"body": "b", "count": 5}),
     ("POST", "/streams/s/groups/g/receive", {"member": "m", "start": "earliest", "max": 2}),
     ("POST", "/queues/q/messages", {"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}}),
+    ("POST", "/users", {"name": "alice"}),
+    ("POST", "/rules", {"subject": "user:alice", "allow": ["read"], "destination": "q"}),
 ]
-"""What the broker has before: a queue, a topic, a stream with a group, a durable subscription, a scheduled message."""
+"""What the broker has before: one of everything, as of queues, topics, streams, users."""
 
 THERE = [
     ("client", "c"), ("group", "g"), ("partition", "0"), ("pin", "p"), ("producer", "p"), ("xid", "00000001-0a-0b"),
     ("/queues", "q"), ("/topics", "t"), ("/streams", "s"), ("/groups", "s"), ("/durables", "d"), ("id", "1"),
+    ("user", "alice"), ("rule", "r1"), ("token", "t"),
 ]  # fmt: skip
 """What the names in a path stand for, by the name or by where the path begins."""
 
@@ -157,8 +160,9 @@ class Fuzzed:
 
     def __init__(self, store: Store | None) -> None:
         self.api = Api(SteppedBroker(LIMITS, store=store))
+        self.login = {"authorization": f"Bearer {self.api.service.security.accounts.local_token}"}
         for method, path, body in SETUP:
-            answer = self.api.call(method, path, json=body)
+            answer = self.api.call(method, path, json=body, headers=self.login)
             if answer.status_code >= 300:
                 raise BadAnswer(f"{method} {path}: {answer.text}")
 
@@ -195,7 +199,7 @@ class Fuzzed:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8161") as client:
             request = client.build_request(
                 sent.row.method, httpx.URL("http://127.0.0.1:8161" + BASE + sent.path, params=sent.query or None),
-                content=sent.content, headers=sent.headers,
+                content=sent.content, headers=self.login | sent.headers,
             )  # fmt: skip
             request.url = request.url.copy_with(raw_path=_raw(sent, request.url))
             answer = asyncio.ensure_future(client.send(request))
@@ -217,10 +221,10 @@ class Fuzzed:
             BadAnswer: it does not.
         """
         for path in ("/health", "/broker", "/queues", "/topics", "/durables", "/streams", "/groups", "/producers"):
-            answer = self.api.call("GET", path)
+            answer = self.api.call("GET", path, headers=self.login)
             if answer.status_code != 200:
                 raise BadAnswer(f"afterwards GET {path}: {answer.status_code} {answer.text[:300]}")
-        if self.api.call("GET", "/metrics", base="").status_code != 200:
+        if self.api.call("GET", "/metrics", base="", headers=self.login).status_code != 200:
             raise BadAnswer("afterwards there are no metrics")
         self.api.stepped.queue("alive").send(b"message-id:1\ntimestamp:1\n\n", 0, 4, True)
         self.api.stepped.run()

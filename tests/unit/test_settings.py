@@ -202,6 +202,22 @@ def test_commented_entries_are_valid_examples(tmp_path: Path) -> None:
     assert [str(rule) for rule in settings.rules] == ["file-1: allow user:alice read,write,create on queue://orders.>"]
 
 
+def test_other_addresses_than_loopback_need_users_or_a_word(tmp_path: Path) -> None:
+    flags: dict[str, object] = {"stomp.address": "0.0.0.0:61613", "store.data": str(tmp_path)}
+    with pytest.raises(InsecureAddress):
+        load(None, {}, flags)
+    (tmp_path / "security.json").write_text('{"users": []}')
+    with pytest.raises(InsecureAddress):
+        load(None, {}, flags)
+    (tmp_path / "security.json").write_text('{"users": [{"name": "alice"}]}')
+    load(None, {}, flags)
+    flags["store.data"] = str(tmp_path / "other")
+    load(None, {}, flags | {"security.enabled": True})
+    load(None, {}, flags | {"jwt.issuer": "https://issuer.example"})
+    load(write(tmp_path, '[[users]]\nname = "alice"\n'), {}, flags)
+    load(None, {}, flags | {"insecure": True})
+
+
 def test_store_url_is_the_configured_one_or_lmdb_in_the_data_directory(tmp_path: Path) -> None:
     assert store_url(load(None, {}, {"store.url": "memory:"})) == "memory:"
     assert store_url(load(None, {}, {"store.data": str(tmp_path)})) == f"lmdb://{tmp_path}/store"

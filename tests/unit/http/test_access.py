@@ -1,5 +1,6 @@
 """Every endpoint for every kind of user: who may, who may not, and that the audit log has what was refused."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -215,6 +216,37 @@ def test_an_operator_does_not_move_messages_to_where_it_could_read_them() -> Non
         for to, status in (("mine", 403), ("archive", 200)):
             answer = api.call("POST", f"/queues/secret/{verb}", headers=header, json={"to": to, "limit": 1})
             assert answer.status_code == status, (verb, to, answer.text)
+
+
+def test_what_a_member_waited_for_is_not_given_to_it_after_its_right_has_gone(api: Api) -> None:
+    api.call("PUT", "/streams/q", json={"partitions": 1})
+    secrets = secured(api)
+    header = {"authorization": f"Bearer {secrets['read']}"}
+    ask = {"member": "m", "start": "earliest"}
+    assert api.call("POST", "/streams/q/groups/g/receive", headers=header, json=ask).status_code == 200
+    api.stepped.advance(5)  # the partition is assigned
+
+    async def wait_and_lose_the_right() -> int:
+        request = {"headers": header, "json": {**ask, "wait": 30}}
+        waiting = asyncio.ensure_future(api._call("POST", "/api/v1/streams/q/groups/g/receive", request, idle=True))
+        for _ in range(20):
+            api.stepped.run()
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        accounts = api.service.security.accounts
+        accounts.take(replace(accounts.settings, rules=()), accounts.state)
+        producer = api.stepped.connect()
+        producer.frame("SEND", {"destination": "/stream/q"}, b"secret")
+        for _ in range(200):
+            api.stepped.run()
+            await asyncio.sleep(0)
+        assert waiting.done()
+        return waiting.result().status_code
+
+    assert asyncio.run(wait_and_lose_the_right()) == 403
+    header = {"authorization": f"Bearer {secrets['administrator']}"}
+    found = api.call("POST", "/streams/q/groups/g/receive", headers=header, json={**ask, "wait": 1}).json()
+    assert [message["body"] for message in found["messages"]] == ["secret"]
 
 
 def test_a_header_that_is_no_login_is_refused(api: Api) -> None:
