@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from quire.errors import AccessRefused, NotAuthenticated, ProtocolViolation, QuireError
+from quire.errors import AccessRefused, InvalidArgument, NotAuthenticated, ProtocolViolation, QuireError
 from quire.http import (
     access_rules,
     broker,
@@ -39,9 +39,10 @@ from quire.http.endpoint import Call, Doors, Endpoint, read_call
 from quire.http.exposition import CONTENT_TYPE
 from quire.http.login import access_of, origin_of
 from quire.http.measured import Measured
-from quire.http.metrics import BrokerMetrics
+from quire.http.metrics import DETAILED, BrokerMetrics
 from quire.http.openapi import BASE, document
 from quire.http.request_memory import RequestMemory
+from quire.http.resource_metrics import KINDS
 from quire.security import Access, Permission
 from quire.server.service import Service
 from quire.settings import split_address
@@ -68,6 +69,9 @@ class Application:
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
+            Route("/metrics/detailed", self._detailed_metrics, methods=["GET"]),
+            Route("/health", self._health, methods=["GET"]),
+            Route("/ready", self._ready, methods=["GET"]),
             *[Route(BASE + row.path, partial(self._answer, row), methods=[row.method]) for row in ENDPOINTS],
         ]
         self._app = Starlette(
@@ -130,11 +134,30 @@ class Application:
     async def _metrics(self, request: Request) -> Response:
         check_origin(request, self._service.http_address)
         (await access_of(request, self._service.security)).require(Permission.MONITOR)
-        destinations = self._service.broker.destinations
-        count = len(destinations.queues) + len(destinations.topics) + len(destinations.streams)
-        memory: RequestMemory = request.scope["memory"]
-        memory.take(count * STATUS_BYTES)
+        limit = self._service.settings.metrics.max_destinations
+        counts = [min(self._broker_metrics.count(kind), limit) for kind in KINDS]
+        request.scope["memory"].take(max(counts) * STATUS_BYTES)
         return PiecedResponse(self._broker_metrics.scrape(), CONTENT_TYPE)
+
+    async def _detailed_metrics(self, request: Request) -> Response:
+        check_origin(request, self._service.http_address)
+        (await access_of(request, self._service.security)).require(Permission.MONITOR)
+        kind = request.query_params.get("family", "")
+        if kind not in KINDS:
+            known = ", ".join(KINDS)
+            raise InvalidArgument(f"family={kind[:100]!r} is unknown: write one of {known}", family=kind[:100])
+        request.scope["memory"].take(min(self._broker_metrics.count(kind), DETAILED) * STATUS_BYTES)
+        prefix = request.query_params.get("prefix", "")
+        return PiecedResponse(self._broker_metrics.detailed(kind, prefix), CONTENT_TYPE)
+
+    async def _health(self, request: Request) -> Response:
+        """The event loop answers: for liveness probes, which restart a broker that does not."""
+        return json_answer(broker.Health(broker.state(self._service)))
+
+    async def _ready(self, request: Request) -> Response:
+        """Whether clients may come: for readiness probes."""
+        health = broker.Health(broker.state(self._service))
+        return json_answer(health, 200 if health.state == "running" else 503)
 
 
 def _held(request: Request, answer: Answer) -> Answer:

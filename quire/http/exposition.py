@@ -29,8 +29,12 @@ def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[byte
         yield f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n".encode()
         for start in range(0, len(things), SLICE):
             samples = [sample for thing in things[start : start + SLICE] for sample in family.samples(thing)]
-            lines = [f"{family.name}{labels} {float(value)!r}\n" for labels, value in samples]
-            yield "".join(lines).encode()
+            yield lines(family.name, samples)
+
+
+def lines(name: str, samples: Samples) -> bytes:
+    """The lines of some samples of a metric."""
+    return "".join([f"{name}{labels} {float(value)!r}\n" for labels, value in samples]).encode()
 
 
 def labelled(**labels: str) -> str:

@@ -1,8 +1,9 @@
 """Prometheus metrics: the core's plain counters, read when they are asked for. Nothing is counted twice."""
 
-from collections.abc import Callable, Generator, Iterator
-from itertools import accumulate
-from typing import Literal, TypeVar
+import sys
+from collections.abc import Callable, Iterator, Sized
+from itertools import accumulate, takewhile
+from typing import Literal
 
 from quire import __version__
 from quire.broker.broker import Broker
@@ -11,15 +12,21 @@ from quire.broker.core.turn_meter import BOUNDS
 from quire.http.broker import broker_status
 from quire.http.endpoint import Doors
 from quire.http.exposition import Family, Samples, labelled, written
-from quire.http.resource_metrics import broker_metrics, group_metrics, queue_metrics, stream_metrics, topic_metrics
+from quire.http.process_metrics import PROCESS_FAMILIES, SERVICE_FAMILIES
+from quire.http.resource_metrics import KINDS, KindMetrics, Totals, broker_metrics
 from quire.management.consumer_status import held_producers
+from quire.management.described import Status
 from quire.management.next_due import NextDue
+from quire.management.queue_status import QueueStatus
+from quire.management.stream_info import StreamStatus
+from quire.management.topic_status import TopicStatus
 from quire.security import Security
 
 STATUSES = 20
 """Of so many destinations the status is read at once."""
 
-T = TypeVar("T")
+DETAILED = 10_000
+"""Of so many destinations or groups one detailed answer has metrics."""
 
 
 class BrokerMetrics:
@@ -30,31 +37,68 @@ class BrokerMetrics:
         self._next_due = NextDue(doors.service.broker)
 
     def scrape(self) -> Iterator[bytes]:
-        """All metrics in Prometheus' text format, in pieces that take some milliseconds; a piece may be empty."""
+        """The metrics in Prometheus' text format, in pieces that take some milliseconds; a piece may be empty."""
         doors = self._doors
         yield from broker_metrics(broker_status(doors.service))
         text = "When the next scheduled message is due, in seconds since the epoch."
         due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", text, self._due)
         yield from written([*_FAMILIES, due], [doors.service.broker])
         yield from written(_SECURITY, [doors.service.security])
-        yield from queue_metrics((yield from _gathered(doors.management.queues())))
-        yield from topic_metrics((yield from _gathered(doors.topics.topics())))
-        yield from stream_metrics((yield from _gathered(doors.streams.streams())))
-        yield from group_metrics((yield from _gathered(doors.groups.groups())))
+        yield from written([*SERVICE_FAMILIES, *PROCESS_FAMILIES], [doors.service])
+        limit = doors.service.settings.metrics.max_destinations
+        totals, omitted = Totals(limit), {}
+        for kind in KINDS:
+            shown = KindMetrics(kind, limit)
+            yield from _gathered(self._statuses(kind), shown.add, totals.add)
+            yield from shown.written()
+            omitted[kind] = shown.omitted
+        yield from totals.written(omitted)
+
+    def detailed(self, kind: str, prefix: str) -> Iterator[bytes]:
+        """The metrics of the things of one kind whose names (of a group: its stream's) begin with a prefix."""
+        shown = KindMetrics(kind, DETAILED)
+        yield from _gathered(self._statuses(kind, prefix), shown.add)
+        yield from shown.written()
+        text = "Destinations and groups without metrics of their own, by kind."
+        samples = [(labelled(kind=kind), shown.omitted)]
+        yield from written([Family("quire_metrics_omitted", "gauge", text, lambda _: samples)], [None])
+
+    def count(self, kind: str) -> int:
+        """How many things of a kind there are."""
+        destinations = self._doors.service.broker.destinations
+        known: dict[str, Sized] = {
+            "queue": destinations.queues,
+            "topic": destinations.topics,
+            "stream": destinations.streams,
+        }
+        return len(known[kind]) if kind in known else self._doors.groups.count
+
+    def _statuses(self, kind: str, prefix: str = "") -> Iterator[Status]:
+        doors, after = self._doors, _just_before(prefix)
+        if kind == "group":
+            return (group for group in doors.groups.groups() if group.stream.startswith(prefix))
+        listed: dict[str, Callable[[str], Iterator[QueueStatus | TopicStatus | StreamStatus]]] = {
+            "queue": doors.management.queues, "topic": doors.topics.topics, "stream": doors.streams.streams,
+        }  # fmt: skip
+        return takewhile(lambda status: status.name.startswith(prefix), listed[kind](after))
 
     def _due(self, _broker: Broker) -> Samples:
         due = self._next_due.read()
         return [] if due is None else [("", due / 1000)]
 
 
-def _gathered(statuses: Iterator[T]) -> Generator[bytes, None, list[T]]:
-    """All statuses, with an empty piece now and then."""
-    gathered: list[T] = []
-    for status in statuses:
-        gathered.append(status)
-        if len(gathered) % STATUSES == 0:
+def _just_before(prefix: str) -> str:
+    """What comes before all names that begin with a prefix, and behind nearly all others that do."""
+    return prefix and prefix[:-1] + chr(max(ord(prefix[-1]) - 1, 0)) + chr(sys.maxunicode)
+
+
+def _gathered(statuses: Iterator[Status], *takers: Callable[[Status], None]) -> Iterator[bytes]:
+    """Give all statuses to those that take them in, with an empty piece now and then."""
+    for number, status in enumerate(statuses, 1):
+        for take in takers:
+            take(status)
+        if number % STATUSES == 0:
             yield b""
-    return gathered
 
 
 def _gauge(name: str, text: str, value: Callable[[Broker], float]) -> Family[Broker]:

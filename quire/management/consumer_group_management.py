@@ -59,6 +59,11 @@ class ConsumerGroupManagement:
         ordered = sorted(self._groups.all(), key=lambda group: (group.definition.stream, group.name))
         return (self._reader.status(group) for group in ordered)
 
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups.all())
+
     def readers(self) -> Iterator[ConsumerGroupStatus]:
         """All readers, in the order they came; each is looked at when it is asked for."""
         return (self._reader.status(group) for group in list(self._groups.readers))

@@ -57,6 +57,7 @@ class ClientTransport(asyncio.Protocol):
             return
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         self._doors.open.add(self)
+        self._doors.opened += 1
         self._session = self._connections[self] = self._doors.session(self)
 
     def data_received(self, data: bytes) -> None:

@@ -16,6 +16,7 @@ from quire.logs import configure, event
 from quire.security.saved_state import write_secret
 from quire.security.security import FIRST_USER
 from quire.server.service import HttpServer, Service, telling_of_files
+from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_token_file, store_url
 from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
@@ -36,11 +37,13 @@ def run(
 
 async def _main(service: Service, standby: bool) -> None:
     loop = asyncio.get_running_loop()
+    manager = ServiceManager(os.environ)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.ask_stop)
     if hasattr(signal, "SIGHUP"):
         loop.add_signal_handler(signal.SIGHUP, service.reload)
     try:
+        manager.tell("STATUS=Waiting for the store." if standby else "STATUS=Starting.")
         with telling_of_files():
             await service.take_store(standby=standby)
             if service.is_stopping:
@@ -48,10 +51,14 @@ async def _main(service: Service, standby: bool) -> None:
             file = broker_file(service.settings.store.data)
             local_token = local_token_file(service.settings.store.data)
             await service.start(lambda: _announce(service, file, local_token))
+        manager.tell("READY=1", f"STATUS=Serving STOMP on {service.stomp_address}.")
+        manager.beat()
         try:
             await service.wait()
         finally:
+            manager.tell("STOPPING=1", "STATUS=Stopping.")
             await service.stop()
+            manager.end()
             file.unlink(missing_ok=True)
             local_token.unlink(missing_ok=True)
             event("broker.stopped", "Stopped. Everything confirmed is on disk.")

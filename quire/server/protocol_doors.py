@@ -13,12 +13,14 @@ class ProtocolDoors(ABC):
     Attributes:
         max_connections: how many connections it may have.
         open: those it has.
+        opened: how many it has had.
     """
 
     max_connections: int
 
     def __init__(self) -> None:
         self.open: set[Connection] = set()
+        self.opened = 0
 
     @abstractmethod
     def session(self, connection: Connection) -> ConnectedSession:

@@ -22,9 +22,11 @@ from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.security import Security
 from quire.server.background_thread import BackgroundThread
+from quire.server.backups import Backups
 from quire.server.client_transport import ClientTransport
 from quire.server.connected_session import ConnectedSession
 from quire.server.garbage import GarbageCollection
+from quire.server.loop_lag import LoopLag
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_doors import StompDoors
@@ -84,6 +86,9 @@ class Service:
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.connections: dict[ClientTransport, ConnectedSession] = {}
+        self.lag = LoopLag()
+        self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
+        self._doors: list[ProtocolDoors] = []
         self._servers: list[asyncio.Server] = []
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
@@ -146,14 +151,16 @@ class Service:
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
         if self._tunes_collector:
             self._garbage.start()
+        self._due = self.clock.monotonic()
         self._tick()
+        self.backups.start()
         if self._http and http_listener:
             self.http_address = _address(http_listener)
             await self._http.start(self, http_listener)
         opened()
-        self._servers = [
-            await self._serve(StompDoors(self.broker), stomp), await self._serve(OpenWireDoors(self.broker), openwire)
-        ]  # fmt: skip
+        self._doors = [StompDoors(self.broker), OpenWireDoors(self.broker)]
+        listeners = zip(self._doors, (stomp, openwire), strict=True)
+        self._servers = [await self._serve(doors, listener) for doors, listener in listeners]
         if self._reload_at_start:
             self.reload()
 
@@ -214,6 +221,7 @@ class Service:
     def _tick(self) -> None:
         """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
         delay = TICK
+        self.lag.note(self._due, self.clock.monotonic())
         try:
             delay = self._run_due()
             self._check_lock()
@@ -221,6 +229,7 @@ class Service:
             text = f"a call that was due has failed; please report this: {error!r}\n{traceback.format_exc()}"
             event("timer.failed", text, logging.ERROR)
         finally:
+            self._due = self.clock.monotonic() + delay
             self._ticking = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _check_lock(self) -> None:
@@ -271,6 +280,11 @@ class Service:
         event("settings.reloaded", text, restart_needed=others)
 
     @property
+    def connections_opened(self) -> int:
+        """How many connections clients have opened, those that ended included."""
+        return sum([doors.opened for doors in self._doors])
+
+    @property
     def is_stopping(self) -> bool:
         """Whether it was asked to stop."""
         return self._stopped.is_set()
@@ -283,6 +297,7 @@ class Service:
 
     async def stop(self) -> None:
         """Close the ports, finish what was read, say good-bye, and leave a store that needs no recovery."""
+        await self.backups.stop()
         for server in self._servers:
             server.close()
         for transport in list(self.connections):

@@ -4,6 +4,7 @@ from quire.settings.composites import Composite, Forward
 from quire.settings.key import Key, Setting
 from quire.settings.keys import (
     KEYS,
+    BackupSettings,
     HttpSettings,
     JwtSettings,
     Settings,
@@ -21,7 +22,7 @@ from quire.settings.rules import Action, Rule
 from quire.settings.users import ROLES, User
 
 __all__ = [
-    "KEYS", "ROLES", "Action", "Composite", "Forward", "HttpSettings", "JwtSettings", "Key", "Policies", "Policy",
-    "Rule", "Setting", "Settings", "User", "audit_file", "broker_file", "commented_file", "explain", "load",
+    "KEYS", "ROLES", "Action", "BackupSettings", "Composite", "Forward", "HttpSettings", "JwtSettings", "Key", "Policies",
+    "Policy", "Rule", "Setting", "Settings", "User", "audit_file", "broker_file", "commented_file", "explain", "load",
     "local_token_file", "security_file", "split_address", "store_url",
 ]  # fmt: skip

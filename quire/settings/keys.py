@@ -13,6 +13,7 @@ from quire.settings.kinds import (
     PATTERN,
     SWITCH,
     TEXT,
+    TIME_OF_DAY,
     VIRTUAL_PREFIX,
     choice,
     count,
@@ -223,6 +224,36 @@ class JwtSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Section ``metrics``."""
+
+    max_destinations: int = _key(
+        1000,
+        count(0),
+        "How many queues, how many topics, how many streams and how many consumer groups have metrics of their own; "
+        "those of the others are added up.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSettings:
+    """Section ``backup``."""
+
+    at: str = _key("", TIME_OF_DAY, "When the broker backs its store up, each day. Empty: never.")
+    directory: str = _key("backups", TEXT, "Where the backups are: not on the disk of the store, if that may fail.")
+    keep: int = _key(7, count(1), "How many backups the broker keeps; it removes the oldest ones.")
+
+
+@dataclass(frozen=True, slots=True)
+class TracingSettings:
+    """Section ``tracing``."""
+
+    enabled: bool = _key(False, SWITCH, "Whether the broker exports spans of traced messages. Needs the extra `otel`.")
+    endpoint: str = _key("http://127.0.0.1:4318/v1/traces", TEXT, "Where an OTLP collector takes spans, over HTTP.")
+    max_rate: int = _key(1000, count(1), "How many messages a second the broker traces; it leaves the others out.")
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """Section ``log``."""
 
@@ -254,6 +285,9 @@ class Settings:
     virtual: VirtualSettings = field(default_factory=VirtualSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     jwt: JwtSettings = field(default_factory=JwtSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    backup: BackupSettings = field(default_factory=BackupSettings)
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     log: LogSettings = field(default_factory=LogSettings)
     policies: Policies = field(default_factory=Policies)
     composites: tuple[Composite, ...] = ()
@@ -275,6 +309,9 @@ SECTIONS: dict[str, Any] = {
     "virtual": VirtualSettings,
     "security": SecuritySettings,
     "jwt": JwtSettings,
+    "metrics": MetricsSettings,
+    "backup": BackupSettings,
+    "tracing": TracingSettings,
     "log": LogSettings,
     "policy": Policy,
 }

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -98,6 +99,13 @@ def _written_duration(seconds: float) -> str:
     return _exact(int(milliseconds), _DURATIONS, "ms") if milliseconds % 1 == 0 else f'"{exact:f}s"'
 
 
+def _time_of_day(value: object) -> str:
+    found = re.fullmatch(r"([01]\d|2[0-3])(:[0-5]\d){1,2}|", _text(value))
+    if found is None:
+        raise ValueError(value)
+    return _text(value)
+
+
 def _number(value: object) -> int | float | str:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(value)
@@ -180,6 +188,7 @@ TEXT = Kind("a text", _text)
 ALGORITHMS = Kind("some of " + ", ".join(sorted(_ALGORITHMS)) + ", separated by spaces", _algorithms)
 DURATIONS = Kind("durations such as 10s 30s 1m, separated by spaces, or empty", _durations)
 ADDRESS = Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)
+TIME_OF_DAY = Kind("a time of the day, HH:MM or HH:MM:SS in the time zone of the machine, or empty", _time_of_day)
 SWITCH = Kind("true or false", _flag)
 QUEUE_NAME = Kind("the name of a queue", lambda value: _accepted(value, queue))
 AFFIX = Kind("the beginning or the end of a destination's name, or empty", _affix)

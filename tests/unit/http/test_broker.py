@@ -55,6 +55,21 @@ def test_health_is_an_error_while_the_store_takes_no_writes(api: Api) -> None:
     assert (status["state"], status["store_error"]) == ("store-failed", "the disk is full")
 
 
+def test_probes_tell_a_live_broker_from_one_that_is_ready(api: Api) -> None:
+    def probe(path: str) -> tuple[int, str]:
+        answer = api.call("GET", path, base="", headers={"host": "10.1.2.3:8161"})  # as the kubelet asks
+        return answer.status_code, answer.json()["state"]
+
+    assert probe("/health") == probe("/ready") == (200, "running")
+    api.stepped.broker.core.store_error = StoreFull("the disk is full")
+    assert probe("/health") == (200, "store-failed")
+    assert probe("/ready") == (503, "store-failed")
+    api.stepped.broker.core.store_error = None
+    api.service.ask_stop()
+    assert probe("/health") == (200, "stopping")
+    assert probe("/ready") == (503, "stopping")
+
+
 def test_stop_asks_the_service_to_stop(api: Api) -> None:
     assert api.call("POST", "/broker/stop").json() == {"state": "stopping"}
     assert api.service.is_stopping
@@ -135,10 +150,13 @@ def routes(api: Api) -> set[tuple[str, str]]:
     return {(method, route.path) for route in api.application.routes for method in (route.methods or set()) - {"HEAD"}}
 
 
+UNDOCUMENTED = ("/metrics", "/metrics/detailed", "/health", "/ready", "/api/v1/openapi.json")
+
+
 def test_document_has_every_route(api: Api) -> None:
     document = api.call("GET", "/openapi.json").json()
     documented = {(method.upper(), path) for path, row in document["paths"].items() for method in row}
-    assert routes(api) - {("GET", "/metrics"), ("GET", "/api/v1/openapi.json")} == documented
+    assert routes(api) - {("GET", path) for path in UNDOCUMENTED} == documented
     assert len(documented) == len(ENDPOINTS)
 
 

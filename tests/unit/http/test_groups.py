@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from quire.errors import StoreFull
-from quire.http import resource_metrics
 from quire.testing.stepped import Frame, SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.broker.streams.member_rig import Member, StreamRig, by_offset, numbers
@@ -297,12 +296,16 @@ def test_what_is_not_known_has_no_sample() -> None:
     assert samples["quire_group_lag_messages", "g s"] == 0
 
 
-def test_metrics_are_of_so_many_groups(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_metrics, "GROUPS_SHOWN", 2)
+def test_metrics_are_of_so_many_groups(groups: Groups) -> None:
+    groups.service.settings = settings(metrics={"max_destinations": 2})
     for name in ("a", "b"):
         groups.post("clone", to=name)
     samples = scraped(groups)
-    assert {labels for name, labels in samples if name == "quire_group_lag_messages"} == {"a s", "b s"}
+    assert {labels for name, labels in samples if name == "quire_group_lag_messages"} == {
+        "a s",
+        "b s",
+        "_omitted _omitted",
+    }
     assert (samples["quire_groups_lag_messages", "s"], samples["quire_groups_left_out", ""]) == (15, 1)
 
 

@@ -198,6 +198,7 @@ def test_store_that_cannot_be_read_does_not_silence_the_metrics(api: Api, monkey
 def test_metrics_of_many_queues_are_made_in_pieces(api: Api) -> None:
     for number in range(1200):
         api.stepped.queue(f"q{number:04d}")
+    api.service.settings = settings(metrics={"max_destinations": 1200})
     before = sum(api.stepped.broker.core.meter.counts)
     samples = scraped(api)
     assert len([name for name, _ in samples if name == "quire_queue_messages"]) == 1200
@@ -208,7 +209,81 @@ def test_metrics_of_many_queues_are_made_in_pieces(api: Api) -> None:
 def test_names_end_with_their_unit(api: Api, unit: str) -> None:
     names = {name for name, _ in scraped(api)}
     assert any(name.endswith(f"_{unit}") for name in names)
-    assert all(name.startswith("quire_") for name in names)
+    assert all(name.startswith(("quire_", "process_")) for name in names)
+
+
+def test_the_first_queues_have_metrics_of_their_own_and_the_others_are_added_up(api: Api) -> None:
+    for name, count in (("a", 1), ("_omitted", 2), ("b", 4), ("c", 8), ("d", 16)):
+        api.call("POST", f"/queues/{name}/messages", json={"body": "b", "count": count})
+    api.call("POST", "/queues/c/pause")
+    api.call("POST", "/queues/d/pause")
+    api.stepped.advance(5)
+    api.service.settings = settings(metrics={"max_destinations": 2})
+    samples = scraped(api)
+    depths = {labels: value for (name, labels), value in samples.items() if name == "quire_queue_messages"}
+    assert depths == {"a": 1, "b": 4, "_omitted": 2 + 8 + 16}
+    assert samples["quire_queue_paused", "_omitted"] == 2
+    assert samples["quire_queue_oldest_message_age_seconds", "_omitted"] == 5  # the largest, not the sum
+    assert samples["quire_metrics_omitted", "queue"] == 3
+    assert samples["quire_metrics_omitted", "topic"] == 0
+    assert samples["quire_queues_blocked", "paused"] == 2  # counts all
+
+
+def test_groups_beyond_the_limit_are_added_up(api: Api) -> None:
+    for stream in ("r", "s", "t"):
+        api.call("POST", f"/streams/{stream}/messages", json={"body": "b", "count": 3})
+        api.call("POST", f"/streams/{stream}/groups/g/receive", json={"start": "earliest", "max": 1})
+    api.service.settings = settings(metrics={"max_destinations": 1})
+    samples = scraped(api)
+    lags = {labels: value for (name, labels), value in samples.items() if name == "quire_groups_lag_messages"}
+    assert lags == {"r": 3, "_omitted": 6}
+    assert samples["quire_group_lag_messages", "_omitted _omitted"] == 6
+    assert samples["quire_groups_left_out", ""] == samples["quire_metrics_omitted", "group"] == 2
+
+
+def test_detailed_metrics_are_those_of_one_kind_with_a_prefix(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "orders", "orders.de", "orders.fr", "ordert", "z"):
+        api.call("PUT", f"/queues/{name}")
+    api.service.settings = settings(metrics={"max_destinations": 0})
+    answer = api.call("GET", "/metrics/detailed?family=queue&prefix=orders", base="")
+    shown = re.findall(r'^quire_queue_messages\{queue="(.*)"\}', answer.text, re.MULTILINE)
+    assert shown == ["orders", "orders.de", "orders.fr"]
+    assert 'quire_metrics_omitted{kind="queue"} 0.0' in answer.text
+    assert "quire_commits_total" not in answer.text
+    monkeypatch.setattr("quire.http.metrics.DETAILED", 2)
+    capped = api.call("GET", "/metrics/detailed?family=queue", base="").text
+    assert re.findall(r'^quire_queue_messages\{queue="(.*)"\}', capped, re.MULTILINE) == ["a", "orders", "_omitted"]
+    assert 'quire_metrics_omitted{kind="queue"} 4.0' in capped
+
+
+@pytest.mark.parametrize("kind", ["topic", "stream", "group"])
+def test_every_kind_has_detailed_metrics(api: Api, kind: str) -> None:
+    api.call("PUT", "/topics/t")
+    api.call("POST", "/streams/s/messages", json={"body": "b"})
+    api.call("POST", "/streams/s/groups/g/receive", json={})
+    text = api.call("GET", f"/metrics/detailed?family={kind}", base="").text
+    assert set(re.findall(r"^quire_(\w+?)_", text, re.MULTILINE)) == {kind, "metrics"}
+    nothing = api.call("GET", f"/metrics/detailed?family={kind}&prefix=zz", base="").text
+    assert f"quire_{kind}_" in nothing  # the names are told
+    assert f"quire_{kind}_messages{{" not in nothing
+
+
+def test_detailed_metrics_without_a_known_kind_are_refused(api: Api) -> None:
+    for query in ("", "?family=connection"):
+        answer = api.call("GET", f"/metrics/detailed{query}", base="")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid-argument")
+
+
+def test_no_label_is_of_a_connection_a_client_or_a_temporary_destination(api: Api) -> None:
+    client = consumer(api.stepped)
+    client.frame("SUBSCRIBE", {"destination": "/temp-queue/secret", "id": "9"})
+    api.call("PUT", "/durables/client-of-books/d", json={"topic": "t"})
+    api.stepped.run()
+    text = api.call("GET", "/metrics", base="").text
+    labels = set(re.findall(r'(\w+)="', text))
+    assert labels <= {"queue", "topic", "stream", "group", "cause", "disk", "kind", "le", "name", "version"}
+    assert "client-of-books" not in text
+    assert "secret" not in text
 
 
 def test_a_watched_disk_is_shown(api: Api, tmp_path: Path) -> None:
@@ -232,5 +307,5 @@ def test_page_names_every_metric(api: Api, tmp_path: Path) -> None:
     api.call("POST", "/streams/s/groups/blocked/reject", json=rejected)
     api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
     text = api.call("GET", "/metrics", base="").text  # the parser would add what a counter's name lacks
-    exported = set(re.findall(r"^(quire_\w+)", text, re.MULTILINE))
-    assert set(re.findall(r"`(quire_\w+)`", PAGE.read_text(encoding="utf-8"))) == exported
+    exported = set(re.findall(r"^((?:quire|process)_\w+)", text, re.MULTILINE))
+    assert set(re.findall(r"`((?:quire|process)_\w+)`", PAGE.read_text(encoding="utf-8"))) == exported
