@@ -31,11 +31,16 @@ P = ParamSpec("P")
 
 
 class Api:
-    """Calls a broker's HTTP API, as the user of a login."""
+    """Calls a broker's HTTP API, as the user of a login.
+
+    Attributes:
+        patience: how long each answer may take, in seconds, whatever a call says; None: as the call says.
+    """
 
     def __init__(self, url: str, login: Login = NO_LOGIN) -> None:
         self.url = url.rstrip("/")
         self.login = login
+        self.patience: float | None = None
         if urlsplit(self.url).scheme not in ("http", "https"):
             raise InvalidArgument(f"{url!r} is not the URL of a broker: write {DEFAULT_URL}", url=url)
 
@@ -46,13 +51,21 @@ class Api:
         given = {name: value for name, value in query.items() if value is not None}
         url = f"{self.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
         content = None if body is None else json.dumps(body).encode()
-        status, content = exchange(method, url, content, patience, self.login.header)
+        status, content = exchange(method, url, content, self.patience or patience, self.login.header)
         try:
             answer: dict[str, Any] = json.loads(content) if content else {}
             if status < 400:
                 return answer
             error = answer["error"]
             raise remote_error(error["code"], error["text"], error.get("data") or {})
+        except (ValueError, KeyError, TypeError) as error:
+            raise BrokerUnreachable(f"the server at {self.url} is not a Quire broker", url=self.url) from error
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """Ask one of the broker's probes, ``/ready`` say: the status of the answer, and the broker's state."""
+        status, content = exchange("GET", self.url + path, None, self.patience or ANSWER_LIMIT)
+        try:
+            return status, json.loads(content)["state"]
         except (ValueError, KeyError, TypeError) as error:
             raise BrokerUnreachable(f"the server at {self.url} is not a Quire broker", url=self.url) from error
 

@@ -221,7 +221,8 @@ class Service:
     def _tick(self) -> None:
         """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
         delay = TICK
-        self.lag.note(self._due, self.clock.monotonic())
+        now = self.clock.monotonic()
+        self.lag.note(self._due, now)
         try:
             delay = self._run_due()
             self._check_lock()
@@ -229,7 +230,7 @@ class Service:
             text = f"a call that was due has failed; please report this: {error!r}\n{traceback.format_exc()}"
             event("timer.failed", text, logging.ERROR)
         finally:
-            self._due = self.clock.monotonic() + delay
+            self._due = now + delay  # so the time that these calls take counts as a lag
             self._ticking = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _check_lock(self) -> None:

@@ -45,13 +45,14 @@ class ServiceManager:
 
     def _tick(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         """A loop that comes to this call late by half of the limit is not well, although it lives: it says nothing."""
-        late = loop.time() - due
+        now = loop.time()  # read once: a loop that stands still from here on is late the next time
+        late = now - due
         if late <= self._limit / 2:
             self.tell("WATCHDOG=1")
         else:
             text = f"no sign of life is sent to systemd: the event loop is {late:.1f} s late"
             event("service-manager.late", text, logging.WARNING, seconds=round(late, 1))
-        due = loop.time() + self._limit / BEATS
+        due = now + self._limit / BEATS
         self._beating = loop.call_at(due, self._tick, loop, due)
 
     def end(self) -> None:
