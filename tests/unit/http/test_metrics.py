@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from quire.broker.transactions.xid import Xid
 from quire.errors import StoreError, StoreFull
 from quire.message import MESSAGE_OVERHEAD
+from quire.server.backups import Backups
+from quire.settings import BackupSettings
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
 from tests.unit.http.conftest import Api, prepare, watch_disk
@@ -297,6 +299,8 @@ def test_a_watched_disk_is_shown(api: Api, tmp_path: Path) -> None:
 
 def test_page_names_every_metric(api: Api, tmp_path: Path) -> None:
     watch_disk(api, tmp_path, free=5000)
+    api.service.backups = Backups(BackupSettings(at="03:00"), "lmdb:///s", api.stepped.clock, api.service.scheduler)
+    api.service.backups.last_seconds = 1.0
     api.call("POST", "/queues/q/messages", json={"body": "b"})
     api.call("POST", "/queues/q/pause")
     api.call("PUT", "/topics/t")
