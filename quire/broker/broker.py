@@ -6,6 +6,7 @@ from quire.broker.advisories import Advisories
 from quire.broker.bulk.staged_writes import StagedWrites
 from quire.broker.core.core import Core
 from quire.broker.core.services import Target
+from quire.broker.core.tracing import Tracer
 from quire.broker.destinations import Destinations
 from quire.broker.disk_watch import DiskWatch
 from quire.broker.expired_messages import ExpiredMessages
@@ -40,6 +41,7 @@ class Broker:
 
     Args:
         call_later: asks for a ``turns.planned_turn`` in so many seconds; without it commits never linger.
+        tracer: makes spans of traced messages; None for no tracing.
 
     Attributes:
         core: what every part needs.
@@ -64,6 +66,7 @@ class Broker:
     def __init__(
         self, settings: Settings, store: Store, spool: Spool, clock: Clock, scheduler: Scheduler,
         call_soon: Callable[[], None], call_later: Callable[[float], None] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:  # fmt: skip
         core = self.core = Core(settings, store, spool, clock, scheduler, call_soon)
         self.disks = DiskWatch(core)
@@ -71,7 +74,7 @@ class Broker:
         self.producers = ProducerIds(core)
         self.destinations = Destinations(core)
         self.advisories = Advisories(core, self.destinations)
-        self.ledger = Ledger(core, self.destinations)
+        self.ledger = Ledger(core, self.destinations, tracer)
         core.connect(self.destinations, self.advisories, self.ledger)
         self.turns = self._turns(call_later)
         self.schedule = Schedule(core, self.destinations.create_internal, lambda name: self.routing.target(name))

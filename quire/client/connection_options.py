@@ -49,6 +49,7 @@ class ConnectionOptions:
         audit_depth: of how many messages of a producer the check knows.
         audit_maximum_producer_number: of how many producers of a destination.
         consumer_expiry_check_enabled: expired messages are not delivered.
+        tracing: sends continue the trace of their code, and listeners that of their message (``quire.client.tracing``).
         warn_about_blocked_sends: after which time an unanswered send is reported in the log; 0: never.
     """
 
@@ -81,6 +82,7 @@ class ConnectionOptions:
     audit_depth: int = 2048
     audit_maximum_producer_number: int = 64
     consumer_expiry_check_enabled: bool = True
+    tracing: bool = False
     warn_about_blocked_sends: int = 5_000
 
     @property

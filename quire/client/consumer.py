@@ -250,7 +250,7 @@ class Consumer:
         if before:
             await self._session.settle(before)
         try:
-            await self.listener(ReceivedMessage(delivery, self._acknowledge))
+            await self._call(self.listener, ReceivedMessage(delivery, self._acknowledge))
         except Exception as error:
             delivery.cause = error
             self._owner.listener_failed(self, error)
@@ -260,6 +260,13 @@ class Consumer:
                 self.rollback()
         else:
             await self._session.settle(self.acks.after(delivery))
+
+    async def _call(self, listener: Listener, message: ReceivedMessage) -> None:
+        if self._session.tracing is None:
+            await listener(message)
+        else:
+            with self._session.tracing.processing(message):
+                await listener(message)
 
     async def _deliver(self, delivery: Delivery) -> ReceivedMessage:
         acks = self.acks.before(delivery, None if self.info.browser else self._session.transaction_id())

@@ -183,6 +183,8 @@ class Producer:
         if destination is not None:
             session.check_takes(destination)
         given = _given(body).changed(properties, reply_to, correlation_id, type)
+        if session.tracing is not None:
+            given = session.tracing.traced(given, target)
         message = wire_message(given, target, out, session.clock.now_ms())
         self._sequence += 1
         message.producer_id = self.id

@@ -1,6 +1,8 @@
 """What a session and its consumers and producers share."""
 
 from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
 
 from quire.client.ack_mode import AckMode
 from quire.client.channel import Channel
@@ -9,11 +11,20 @@ from quire.client.connection_options import ConnectionOptions
 from quire.client.destinations import ClientDestination, Stream
 from quire.client.local_transaction import LocalTransaction
 from quire.clock import Clock
-from quire.errors import IllegalState, InvalidDestination, QuireError
+from quire.errors import IllegalState, InvalidDestination, QuireError, UnsupportedEnvironment
 from quire.protocols.openwire.structures import BaseCommand, LocalTransactionId, SessionId
 
 PROVIDER = "Quire"
 """What a broker says that it is, if it has streams."""
+
+
+def _tracing() -> ModuleType:
+    """The module that is there with the extra ``otel``."""
+    try:
+        return import_module("quire.client.tracing")
+    except ImportError as error:
+        text = f"jms.tracing needs the extra `otel`: pip install 'quire[otel]' ({error})"
+        raise UnsupportedEnvironment(text) from error
 
 
 class SessionCore:
@@ -30,6 +41,7 @@ class SessionCore:
 
     Attributes:
         is_closed: whether the session was closed.
+        tracing: what continues traces over messages; None if the options do not ask for it.
         last_delivered: the broker's sequence of the last message that a closed consumer delivered.
         error: why the connection was lost; None while it is not.
     """
@@ -46,6 +58,7 @@ class SessionCore:
         self.clock = clock
         self.transaction = transaction
         self.is_closed = False
+        self.tracing = _tracing() if options.tracing else None
         self.last_delivered = -1
         self.error: QuireError | None = None
 

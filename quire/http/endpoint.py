@@ -111,6 +111,10 @@ class Call:
         """Under which name or address the caller has reached the broker."""
         return self._request.url.hostname or "127.0.0.1"
 
+    def header(self, name: str) -> str | None:
+        """A header of the request."""
+        return self._request.headers.get(name)
+
     async def is_gone(self) -> bool:
         """Whether the caller went away meanwhile."""
         return await self._request.is_disconnected()

@@ -1,6 +1,7 @@
 """The API's messages: browse and send."""
 
 import base64
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,6 +15,12 @@ from quire.management.management import BrowsePage
 
 MAX_COUNT = 100_000
 """How often one call may send a message: it answers with an id for each."""
+
+
+MAX_STATE = 512
+"""The longest ``tracestate`` that is passed on, in characters, as Trace Context has it."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class BrowseQuery(Fields, frozen=True):
@@ -47,12 +54,21 @@ async def send(call: Call, kind: DestinationKind) -> Sent:
     """Send a message some times, each step durable before the next one."""
     new: NewMessage = call.body
     call.check_target(checked(kind, call.name))
-    draft = Draft(_body(new), new.headers, new.priority, new.expiration, new.persistent)
+    draft = Draft(_body(new), _trace_of(call, new.headers) | new.headers, new.priority, new.expiration, new.persistent)
     ids: list[str] = []
     for step in call.management.send(call.name, draft, new.count, kind):
         await call.durable()
         ids += step
     return Sent(len(ids), ids)
+
+
+def _trace_of(call: Call, headers: dict[str, str]) -> dict[str, str]:
+    """The trace of the request, for a message without one of its own; one that is not valid is none (W3C)."""
+    parent, state = call.header("traceparent"), call.header("tracestate")
+    if "traceparent" in headers or parent is None or not _TRACEPARENT.fullmatch(parent):
+        return {}
+    is_state = state is not None and state.isprintable() and len(state) <= MAX_STATE
+    return {"traceparent": parent} | ({"tracestate": state} if is_state and state else {})
 
 
 def _body(new: NewMessage) -> bytes:

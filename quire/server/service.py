@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from quire import migrations
 from quire.broker.broker import Broker
@@ -17,7 +17,7 @@ from quire.broker.core.flow import HoldCause
 from quire.broker.dead_letter import dead_letter_names
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
-from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable
+from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable, UnsupportedEnvironment
 from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.security import Security
@@ -36,6 +36,9 @@ from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
 from quire.store.urls import shown, store_for_url
 from quire.store.writer import GroupCommitWriter
 
+if TYPE_CHECKING:
+    from quire.server.otel_tracer import OtelTracer
+
 TICK = 0.05
 """How often due timers are looked for, in seconds."""
 
@@ -50,6 +53,9 @@ MOST_HASHES = 64
 
 MOST_WRITES = 1000
 """How many writes of files may wait."""
+
+EXPORT_LIMIT = 3.0
+"""How long a collector may take to take spans, in seconds; a stop waits for the last ones."""
 
 BACKLOG = 1024
 """How many connections may wait to be served."""
@@ -109,6 +115,7 @@ class Service:
             settings, self.clock, self.scheduler, hashing, files, network,
             lambda destination: self._is_dead_letter(destination),
         )  # fmt: skip
+        self._tracer = started_tracer(settings, self.clock) if settings.tracing.enabled else None
 
     async def take_store(self, *, standby: bool) -> None:
         """Become the store's only broker; a standby waits for as long as another broker has it."""
@@ -137,7 +144,7 @@ class Service:
         self.first_password = self.security.make_first_user()  # for the process to tell, once
         self.broker = Broker(
             self.settings, self.store, self._open_spool(), self.clock, self.scheduler,
-            self._turn_soon, self._turn_later,
+            self._turn_soon, self._turn_later, self._tracer,
         )  # fmt: skip
         self._writer = GroupCommitWriter(
             self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
@@ -319,6 +326,8 @@ class Service:
             await thread.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
         self.broker.core.spool.close()
+        if self._tracer is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._tracer.stop)
 
     async def _commit(self) -> None:
         """Until everything that has gathered is durable, or has failed."""
@@ -338,6 +347,18 @@ def telling_of_files() -> Iterator[None]:
         path = str(error.filename)
         kind = StoreFull if error.errno in NO_SPACE else StoreUnreachable
         raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
+
+
+def started_tracer(settings: Settings, clock: Clock) -> "OtelTracer":
+    """The tracer that exports to the collector of the settings; its libraries are an extra of Quire."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        from quire.server.otel_tracer import OtelTracer
+    except ImportError as error:
+        text = f"tracing.enabled needs the extra `otel`: pip install 'quire[otel]' ({error})"
+        raise UnsupportedEnvironment(text) from error
+    return OtelTracer(settings, clock, OTLPSpanExporter(settings.tracing.endpoint, timeout=EXPORT_LIMIT))
 
 
 def _owner() -> str:

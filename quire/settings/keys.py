@@ -250,7 +250,7 @@ class TracingSettings:
 
     enabled: bool = _key(False, SWITCH, "Whether the broker exports spans of traced messages. Needs the extra `otel`.")
     endpoint: str = _key("http://127.0.0.1:4318/v1/traces", TEXT, "Where an OTLP collector takes spans, over HTTP.")
-    max_rate: int = _key(1000, count(1), "How many messages a second the broker traces; it leaves the others out.")
+    max_rate: int = _key(1000, count(1), "How many spans a second the broker makes; it leaves the others out.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from quire.broker.broker import Broker
 from quire.broker.core.commit import Announcement, Commit
+from quire.broker.core.tracing import Tracer
 from quire.broker.queues.queue import Queue
 from quire.broker.turns import Turns
 from quire.clock import ManualClock
@@ -243,6 +244,7 @@ class SteppedBroker:
         store: its store, open; a new one in memory if None.
         clock: the time; a new one if None.
         spool_store: what the spool is kept in, open and empty; a new one in memory if None.
+        tracer: makes spans of traced messages; None for no tracing.
 
     Attributes:
         broker: the core.
@@ -255,7 +257,7 @@ class SteppedBroker:
 
     def __init__(
         self, settings: Settings | None = None, store: Store | None = None, clock: ManualClock | None = None,
-        spool_store: Store | None = None,
+        spool_store: Store | None = None, tracer: Tracer | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings or Settings()
         self.store = store or MemoryStore()
@@ -272,7 +274,7 @@ class SteppedBroker:
         self.spool = Spool(StoreOnTop(spool_store, no_reads.check), self.settings.spool.limit)
         self.broker: Broker = _StrictBroker(
             no_reads, self.settings, StoreOnTop(self.store, no_reads.check), self.spool, self.clock,
-            self.scheduler, self._want_turn,
+            self.scheduler, self._want_turn, None, tracer,
         )  # fmt: skip
         self.writer = self.broker.turns.writer = SteppedWriter(self.store)
 

@@ -50,7 +50,10 @@ class Ledger(LedgerLane, Protocol):
     """Says what becomes of messages."""
 
     def of(self, destination: Destination, *, subscriber: str = "", lane: int = 0) -> DestinationLedger | None:
-        """What is to be told of a destination; None if its policy does not ask for it."""
+        """What is to be told of a destination; None if neither its policy nor a tracer asks for it."""
+
+    def is_kept(self, destination: Destination) -> bool:
+        """Whether the policy of a destination asks for the ledger."""
 
 
 class Target(Protocol):

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from quire.broker.core.commit import Owner, Part
 from quire.broker.core.core import Core
 from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.tracing import Tracer
 from quire.broker.destinations import Destinations
+from quire.broker.ledger.traced_destination import TracedDestination
 from quire.destination import Destination
 from quire.ledger_block import STREAM, Run, encode_block
 
@@ -25,11 +27,12 @@ class Ledger:
     """The ledger of a broker.
 
     Attributes:
-        is_asked_for: whether the policy of any destination asked for it: else there is nothing to write.
+        is_asked_for: whether the policy of any destination, or a tracer, asked for it: else nothing is told.
     """
 
-    def __init__(self, core: Core, destinations: Destinations) -> None:
+    def __init__(self, core: Core, destinations: Destinations, tracer: Tracer | None = None) -> None:
         self._core = core
+        self._tracer = tracer
         self._destinations = destinations
         self._noted: list[Run] = []
         self.is_asked_for = False
@@ -37,11 +40,19 @@ class Ledger:
         self._partition: Partition | None = None
 
     def of(self, destination: Destination, *, subscriber: str = "", lane: int = 0) -> DestinationLedger | None:
-        """What is to be told of a destination; None if its policy does not ask for it, or it is the ledger itself."""
-        if not self._core.settings.policies.of(destination).ledger or destination.name == STREAM:
-            return None
+        """What is to be told of a destination; None if neither its policy nor a tracer asks for it."""
+        inner: DestinationLedger | None = None
+        if self.is_kept(destination):
+            self.is_asked_for = True
+            inner = DestinationLedger(self, str(destination), subscriber, lane)
+        if self._tracer is None or destination.name == STREAM:
+            return inner
         self.is_asked_for = True
-        return DestinationLedger(self, str(destination), subscriber, lane)
+        return TracedDestination(self, str(destination), inner, self._tracer, self._core.after_commit)
+
+    def is_kept(self, destination: Destination) -> bool:
+        """Whether the policy of a destination asks for the ledger, and it is not the ledger itself."""
+        return self._core.settings.policies.of(destination).ledger and destination.name != STREAM
 
     def now_ms(self) -> int:
         """The time, in milliseconds since the epoch."""

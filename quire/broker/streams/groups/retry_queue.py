@@ -127,7 +127,7 @@ class RetryQueue(LaneDispatch):
     def _ledger(self) -> DestinationLedger | None:
         stream = self.group.stream
         ledger = self.group.core.ledger
-        if ledger.of(stream.destination) is None:
+        if not ledger.is_kept(stream.destination):
             return None
         return RetryLedger(ledger, str(stream.destination), self.group.name, stream.stored.lanes)
 
