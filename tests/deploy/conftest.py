@@ -78,6 +78,32 @@ class Prometheus:
         return {alert["labels"]["alertname"] for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"}
 
 
+class Stomp:
+    """A client that speaks as much STOMP as is needed here."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.send("CONNECT", {"accept-version": "1.2", "host": "h"})
+        self.receive()
+
+    def send(self, command: str, headers: dict[str, str], body: str = "") -> None:
+        """Send a frame."""
+        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+        self._socket.sendall(f"{command}\n{lines}\n{body}\0".encode())
+
+    def receive(self) -> dict[str, str]:
+        """The headers of the next frame."""
+        frame = b""
+        while not frame.endswith(b"\0"):
+            frame += self._socket.recv(1)
+        lines = frame.decode().strip("\n\0").split("\n\n")[0].split("\n")[1:]
+        return dict(line.split(":", 1) for line in lines)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._socket.close()
+
+
 def wait_for(condition: Callable[[], object], what: str, seconds: float = START_SECONDS) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + seconds

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import yaml
 
 from tests.acceptance.crash.broker_process import BrokerProcess
-from tests.deploy.conftest import DEPLOY, Prometheus, program, run, wait_for
+from tests.deploy.conftest import DEPLOY, Prometheus, Stomp, program, run, wait_for
 
 RULES = DEPLOY / "prometheus"
 METRICS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -89,32 +88,6 @@ def quick_config(directory: Path, broker: BrokerProcess) -> Path:
     file = directory / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))
     return file
-
-
-class Stomp:
-    """A client that speaks as much STOMP as is needed here."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
-        self.send("CONNECT", {"accept-version": "1.2", "host": "h"})
-        self.receive()
-
-    def send(self, command: str, headers: dict[str, str], body: str = "") -> None:
-        """Send a frame."""
-        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-        self._socket.sendall(f"{command}\n{lines}\n{body}\0".encode())
-
-    def receive(self) -> dict[str, str]:
-        """The headers of the next frame."""
-        frame = b""
-        while not frame.endswith(b"\0"):
-            frame += self._socket.recv(1)
-        lines = frame.decode().strip("\n\0").split("\n\n")[0].split("\n")[1:]
-        return dict(line.split(":", 1) for line in lines)
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._socket.close()
 
 
 @pytest.fixture
