@@ -14,6 +14,7 @@ from quire.clock import Clock
 from quire.errors import InvalidSettings
 from quire.logs import event
 from quire.scheduler import Scheduler
+from quire.server.child_environment import child_environment
 from quire.settings import BackupSettings
 from quire.store.maintenance.kept_backups import KeptBackups
 
@@ -98,7 +99,9 @@ class Backups:
         event("backup.started", f"backing the store up to {directory}", directory=directory)
         arguments = ("-P", "-m", "quire.store.maintenance.kept_backups", self._url, directory, str(keep))
         try:
-            self._process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE)
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, *arguments, stdout=PIPE, env=child_environment()
+            )
             output, _ = await self._process.communicate()
             result: dict[str, Any] = json.loads(output or b"{}")
         except (OSError, ValueError) as error:

@@ -2,19 +2,17 @@
 
 import asyncio
 import contextlib
-import os
 import secrets
 import sys
 from asyncio.subprocess import PIPE, Process
-from pathlib import Path
 
 import msgspec
 
-import quire
 from quire.client.remote_error import remote_error
 from quire.errors import InvalidArgument, QuireError
 from quire.http.bulk.handshake import Announcement, Instructions
 from quire.logs import event
+from quire.server.child_environment import child_environment
 from quire.settings import Settings
 
 START_LIMIT = 30.0
@@ -52,7 +50,7 @@ class Launcher:
             settings.log.level,
         )  # fmt: skip
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "quire.http.bulk", stdin=PIPE, stdout=PIPE, env=_environment()
+            sys.executable, "-P", "-m", "quire.http.bulk", stdin=PIPE, stdout=PIPE, env=child_environment()
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -82,9 +80,3 @@ class Launcher:
             return
         process.kill()
         await process.wait()
-
-
-def _environment() -> dict[str, str]:
-    """The broker's, with a path on which Python finds the very code that the broker runs, wherever it was started."""
-    places = [str(Path(quire.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
