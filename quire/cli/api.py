@@ -63,7 +63,7 @@ class Api:
 
     def probe(self, path: str) -> tuple[int, str]:
         """Ask one of the broker's probes, ``/ready`` say: the status of the answer, and the broker's state."""
-        status, content = exchange("GET", self.url + path, None, self.patience or ANSWER_LIMIT)
+        status, content = exchange("GET", self.url + path, None, self.patience or ANSWER_LIMIT, None)
         try:
             return status, json.loads(content)["state"]
         except (ValueError, KeyError, TypeError) as error:

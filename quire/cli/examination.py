@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from quire import __version__
 from quire.cli.api import Api
+from quire.cli.login import find_login
 from quire.clock import Clock, SystemClock
 from quire.errors import QuireError, StoreOutdated, StoreTooNew
 from quire.settings import Settings, broker_file, split_address, store_url
@@ -85,7 +86,8 @@ class Examination:
         file = broker_file(str(self._data))
         try:
             self._facts = json.loads(file.read_text())
-            api = Api(f"http://{self._facts['http']}")
+            url = f"http://{self._facts['http']}"
+            api = Api(url, find_login(url, str(self._data), None, None, None))
         except FileNotFoundError:
             yield Finding("broker", "note", f"no broker runs on {self._data}")
             return

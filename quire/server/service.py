@@ -106,7 +106,7 @@ class Service:
         self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
-        self._lock_checked = self.clock.monotonic()
+        self._lock_checked = self._due = self.clock.monotonic()
         hashing = BackgroundThread("quire-passwords", MOST_HASHES)
         files, network = BackgroundThread("quire-files", MOST_WRITES), BackgroundThread("quire-keys", MOST_WRITES)
         self._threads = (hashing, files, network)
@@ -158,7 +158,7 @@ class Service:
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
         if self._tunes_collector:
             self._garbage.start()
-        self._due = self.clock.monotonic()
+        self._due = self.clock.monotonic()  # it may have waited for the store
         self._tick()
         self.backups.start()
         if self._http and http_listener:

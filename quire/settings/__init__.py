@@ -23,6 +23,6 @@ from quire.settings.users import ROLES, User
 
 __all__ = [
     "KEYS", "ROLES", "Action", "BackupSettings", "Composite", "Forward", "HttpSettings", "JwtSettings", "Key",
-    "Policies", "Policy", "Rule", "Setting", "Settings", "User", "audit_file", "broker_file", "commented_file", "explain",
-    "load", "local_token_file", "security_file", "split_address", "store_url",
+    "Policies", "Policy", "Rule", "Setting", "Settings", "User", "audit_file", "broker_file", "commented_file",
+    "explain", "load", "local_token_file", "security_file", "split_address", "store_url",
 ]  # fmt: skip

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.client.connection import connect
+from quire.client import Queue
+from quire.client.sync import connect
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
@@ -28,19 +29,20 @@ class Load(threading.Thread):
         failure: what ended it early.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
         self.confirmed = 0
         self.failure: Exception | None = None
-        self._port = port
+        self._url = url
         self._done = threading.Event()
 
     def run(self) -> None:
         """Send."""
         try:
-            with connect("127.0.0.1", self._port) as connection:
+            with connect(self._url) as connection, connection.session() as session:
+                producer = session.producer(Queue("load"))
                 while not self._done.is_set():
-                    connection.send("/queue/load", b"%d" % self.confirmed)
+                    producer.send(str(self.confirmed))
                     self.confirmed += 1
         except Exception as error:  # the test tells of it
             self.failure = error
@@ -58,7 +60,8 @@ def loaded_broker(directory: Path, url: str) -> Iterator[tuple[BrokerProcess, Lo
     settings = {"BACKUP__AT": at, "BACKUP__DIRECTORY": str(directory / "backups"), "BACKUP__KEEP": "2"}
     broker = BrokerProcess(directory, url, settings)
     broker.start()
-    load = Load(broker.port())
+    broker.port()
+    load = Load(f"tcp://{broker._facts()['openwire']}")
     try:
         load.start()
         yield broker, load

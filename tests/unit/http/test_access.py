@@ -154,11 +154,19 @@ def test_health_needs_no_login(api: Api) -> None:
 
 def test_metrics_are_for_monitors_and_the_document_for_users(api: Api) -> None:
     secrets = secured(api)
-    for base, path, who in (("", "/metrics", MONITOR), ("/api/v1", "/openapi.json", LOGIN)):
+    detailed = "/metrics/detailed?family=queue"
+    for base, path, who in (("", "/metrics", MONITOR), ("", detailed, MONITOR), ("/api/v1", "/openapi.json", LOGIN)):
         assert api.call("GET", path, base=base).status_code == 401
         for name in EVERYBODY:
             answer = api.call("GET", path, base=base, headers={"authorization": f"Bearer {secrets[name]}"})
             assert answer.status_code == (200 if name in who else 403)
+
+
+def test_probes_need_no_login_and_tell_nothing_but_the_state(api: Api) -> None:
+    secured(api)
+    for path in ("/health", "/ready"):
+        answer = api.call("GET", path, base="")
+        assert (answer.status_code, answer.json()) == (200, {"state": "running"})
 
 
 def test_what_is_not_there_and_what_is_forbidden_answer_alike(api: Api) -> None:
