@@ -12,9 +12,10 @@ import pytest
 from click.testing import Result
 
 from quire import __version__
-from quire.cli import examination
+from quire.cli import api, examination
 from quire.cli.examination import Examination, Finding
 from quire.clock import SystemClock
+from quire.errors import BrokerUnreachable
 from quire.settings import load
 from quire.store.base import Sync
 from quire.store.urls import store_for_url
@@ -70,7 +71,11 @@ def test_a_running_broker_is_asked(tmp_path: Path, broker: FakeBroker) -> None:
     assert found["ports"][0].text == "stomp: the broker listens on 127.0.0.1:7001"
 
 
-def test_a_broker_that_crashed_is_told_from_one_that_hangs(tmp_path: Path) -> None:
+def test_a_broker_that_crashed_is_told_from_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> tuple[int, bytes]:
+        raise BrokerUnreachable("no broker answers")
+
+    monkeypatch.setattr(api, "exchange", refuse)
     facts = {"pid": 2**22 + 1, "stomp": "127.0.0.1:1", "openwire": "127.0.0.1:1", "http": "127.0.0.1:1"}
     (tmp_path / "broker.json").write_text(json.dumps(facts))
     assert "crashed" in examined(tmp_path)["broker"][0].text
