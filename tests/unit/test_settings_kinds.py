@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.settings.kinds import ADDRESS, TEXT, duration, size, split_address, unless_none
+from quire.settings.kinds import ADDRESS, TEXT, TIME_OF_DAY, duration, size, split_address, unless_none
 
 
 @given(st.integers(0, 2**50))
@@ -62,3 +62,14 @@ def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
         return
     assert parsed == text
     assert 0 <= split_address(text)[1] <= 65535
+
+
+@pytest.mark.parametrize("text", ["", "00:00", "03:00", "23:59:59"])
+def test_times_of_the_day_are_read(text: str) -> None:
+    assert TIME_OF_DAY.parse(text) == text
+
+
+@pytest.mark.parametrize("value", ["3:00", "24:00", "03:60", "03", "03:00:60", "03:00 ", 3, None])
+def test_what_is_no_time_of_the_day_is_refused(value: object) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (the setting writes the text)
+        TIME_OF_DAY.parse(value)
