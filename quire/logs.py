@@ -14,6 +14,16 @@ def event(name: str, text: str, level: int = logging.INFO, **data: Any) -> None:
     _LOGGER.log(level, text, extra={"event": name, "data": data})
 
 
+def watch(handler: logging.Handler) -> None:
+    """Have a handler see all events, too."""
+    _LOGGER.addHandler(handler)
+
+
+def unwatch(handler: logging.Handler) -> None:
+    """The handler sees no more events."""
+    _LOGGER.removeHandler(handler)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, event, text, and the data."""
 

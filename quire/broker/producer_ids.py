@@ -6,7 +6,6 @@ A producer is known while it is among the ``producer.id_cache_size`` that sent l
 """
 
 import hashlib
-import heapq
 from collections import OrderedDict
 
 import msgspec
@@ -135,14 +134,18 @@ class ProducerIds:
 
     # Look, and forget.
 
-    def page(self, after: str, limit: int) -> list[ProducerStatus]:
-        """Producers, by id.
+    def ids(self) -> list[str]:
+        """The ids of all producers, in order."""
+        return sorted(self._known)
 
-        Args:
-            after: only those behind this id.
-        """
-        ids = heapq.nsmallest(limit, [id for id in self._known if id > after])
-        return [ProducerStatus(id, self.sequence(id), self._known[id].last_sent) for id in ids]
+    def last_sent(self, id: str) -> int:
+        """When a producer sent last, in milliseconds since the epoch; 0 if it is forgotten."""
+        known = self._known.get(id)
+        return 0 if known is None else known.last_sent
+
+    def status(self, id: str) -> ProducerStatus:
+        """What is known of a producer."""
+        return ProducerStatus(id, self.sequence(id), self.last_sent(id))
 
     def forget(self, id: str) -> None:
         """Forget a producer: what it repeats from now on is new.

@@ -7,6 +7,7 @@ from quire.broker.bulk.rows import Row, check_room, send, target_of
 from quire.broker.producer_ids import ProducerStatus
 from quire.management.described import Status
 from quire.management.management import Management
+from quire.management.tables.table import Table
 
 STEP = 500
 """How many rows are read in one step."""
@@ -83,9 +84,14 @@ class BulkManagement:
         ]
         return StageList(staged.bytes, entries)
 
-    def producers(self, after: str, limit: int) -> list[ProducerStatus]:
-        """The producers that number their sends behind an id, by id."""
-        return self._broker.producers.page(after, limit)
+    def producers(self) -> Table[str]:
+        """The ids of the producers that number their sends."""
+        known = self._broker.producers
+        return Table(known.ids, str, {"last_sent": known.last_sent}, {}, is_ordered=True)
+
+    def producer(self, id: str) -> ProducerStatus:
+        """What is known of a producer that numbers its sends."""
+        return self._broker.producers.status(id)
 
     def forget_producer(self, id: str) -> None:
         """Forget a producer; it may raise ``UnknownProducer``."""

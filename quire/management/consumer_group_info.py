@@ -8,7 +8,7 @@ from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.streams.groups.membership import MemberStatus
 from quire.management.blocked import Blocked, blocked
 from quire.management.described import Status, counter, doc, gauge
-from quire.management.queue_status import QueueStatusReader
+from quire.management.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -48,6 +48,8 @@ class ConsumerGroupStatus(Status, frozen=True):
     lag: Annotated[int, gauge("quire_group_lag_messages", "Messages that the group has not finished, without retries.")]
     in_flight: Annotated[int, gauge("quire_group_in_flight_messages", "Messages in flight, including retries.")]
     retries: Annotated[int | None, gauge("quire_group_retry_messages", "Messages in the retry lane; null if none.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
     oldest_message_age_seconds: Annotated[
         float | None,
         gauge(
@@ -135,22 +137,24 @@ class GroupLag(Status, frozen=True):
 class ConsumerGroupReader:
     """Tells what is known of groups."""
 
-    def __init__(self, broker: "Broker", queues: QueueStatusReader) -> None:
+    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
         self._broker = broker
-        self._queues = queues
+        self._sampler = sampler
 
     def status(self, group: "Group") -> ConsumerGroupStatus:
         """A group, or a reader, in short."""
         sources = _sources(group)
-        ages = [age for source in sources if (age := self._queues.oldest_age(source)) is not None]
+        ages = [age for source in sources if (age := self._sampler.first_messages.age(source)) is not None]
         waits = [wait for source in sources if (wait := self._blocked(source)) is not None]
         members, lag = group.coordinator.members, self.lag(group)
+        in_rate, out_rate = self._sampler.rates(group)
         return ConsumerGroupStatus(
             stream=group.stream.destination.name, name=group.name, mode=str(group.definition.mode),
             order=str(group.definition.order), strategy=group.policy.rebalance_strategy, epoch=group.coordinator.epoch,
             partitions=len(group.partitions), members=len(members),
             connected=len([member for member in members if member.connected]), lag=lag.lag, in_flight=lag.in_flight,
-            retries=lag.retries, oldest_message_age_seconds=max(ages, default=None),
+            retries=lag.retries, in_rate=in_rate, out_rate=out_rate,
+            oldest_message_age_seconds=max(ages, default=None),
             blocked=max(waits, key=lambda wait: wait.age_seconds, default=None), counters=_counters(group),
         )  # fmt: skip
 
@@ -182,7 +186,7 @@ class ConsumerGroupReader:
         return GroupPartitionStatus(
             lag.partition, lag.base, lag.end, lag.lag, lag.in_flight, lag.owners, holes=part.finished.holes,
             ack_set_bytes=part.finished.encoded_size, waiting_retries=len(set(failed) - out), lost=part.lost,
-            oldest_message_age_seconds=self._queues.oldest_age(part), blocked=self._blocked(part),
+            oldest_message_age_seconds=self._sampler.first_messages.age(part), blocked=self._blocked(part),
         )  # fmt: skip
 
     def _retries(self, group: "Group") -> GroupRetries | None:
@@ -192,7 +196,7 @@ class ConsumerGroupReader:
         is_known = bool(retries.subscriptions)
         return GroupRetries(
             retries.depth, retries.in_flight, retries.delayed if is_known else None, retries.next_due,
-            self._queues.oldest_age(retries), self._blocked(retries),
+            self._sampler.first_messages.age(retries), self._blocked(retries),
         )  # fmt: skip
 
     def _blocked(self, source: "GroupPartition | RetryQueue") -> Blocked | None:

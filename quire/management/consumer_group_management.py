@@ -50,14 +50,14 @@ class ConsumerGroupManagement:
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
         self._groups = management.broker.groups
-        self._reader = ConsumerGroupReader(management.broker, management.reader)
+        self.reader = ConsumerGroupReader(management.broker, management.sampler)
 
     # Look.
 
     def groups(self) -> Iterator[ConsumerGroupStatus]:
         """All groups, by stream and name; each is looked at when it is asked for."""
         ordered = sorted(self._groups.all(), key=lambda group: (group.definition.stream, group.name))
-        return (self._reader.status(group) for group in ordered)
+        return (self.reader.status(group) for group in ordered)
 
     @property
     def count(self) -> int:
@@ -66,22 +66,22 @@ class ConsumerGroupManagement:
 
     def readers(self) -> Iterator[ConsumerGroupStatus]:
         """All readers, in the order they came; each is looked at when it is asked for."""
-        return (self._reader.status(group) for group in list(self._groups.readers))
+        return (self.reader.status(group) for group in list(self._groups.readers))
 
     def group(self, stream: str, name: str) -> ConsumerGroupDetails:
-        return self._reader.details(self._groups.existing(stream, name))
+        return self.reader.details(self._groups.existing(stream, name))
 
     def members(self, stream: str, name: str) -> list[GroupMemberInfo]:
         """The members of a group, by id."""
-        return self._reader.members(self._groups.existing(stream, name))
+        return self.reader.members(self._groups.existing(stream, name))
 
     def lag(self, stream: str, name: str) -> GroupLag:
-        return self._reader.lag(self._groups.existing(stream, name))
+        return self.reader.lag(self._groups.existing(stream, name))
 
     def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
         """Store the progress of an external reader: by partition, the first offset that it has not finished."""
         broker = self._broker
-        return self._reader.lag(
+        return self.reader.lag(
             note_progress(
                 broker.groups, broker.core.clock.now_ms(), broker.destinations.existing_stream(stream), name, offsets
             )

@@ -1,9 +1,11 @@
 """What is known of a consumer, and of a producer that is held."""
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
-from quire.broker.core.subscription import Subscription
+from quire.broker.core.subscription import Source, Subscription
 from quire.management.described import Status, doc
+from quire.management.waits import Wait, Waits
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -24,6 +26,7 @@ class Consumer(Status, frozen=True):
     priority: Annotated[int, doc("The priority of the consumer: higher ones are served first.")]
     exclusive: Annotated[bool, doc("Whether it is an exclusive consumer.")]
     slow_seconds: Annotated[float | None, doc("For how long it has been slow, checked once a second; or null.")]
+    waits: Annotated[Wait | None, doc("Why it is given nothing now; null if nothing keeps messages from it.")]
 
 
 class HeldProducer(Status, frozen=True):
@@ -36,7 +39,13 @@ class HeldProducer(Status, frozen=True):
     limit_seconds: Annotated[float, doc("How long the producer may be held before it gets an error.")]
 
 
-def consumer(subscription: "Subscription", now: float) -> Consumer:
+def consumers(broker: "Broker", source: "Source") -> list[Consumer]:
+    """What is known of the consumers of a queue or a subscription."""
+    now, waits = broker.core.clock.monotonic(), Waits(broker, source)
+    return [consumer(subscription, now, waits) for subscription in source.subscriptions]
+
+
+def consumer(subscription: "Subscription", now: float, waits: Waits) -> Consumer:
     """What is known of a consumer, at a time on the monotonic clock."""
     selector, since = subscription.selector, subscription.full_since
     return Consumer(
@@ -45,14 +54,15 @@ def consumer(subscription: "Subscription", now: float) -> Consumer:
         in_flight=len(subscription.in_flight), extension=len(subscription.extended),
         credit=max(subscription.credit, 0), pulled=subscription.pulled, priority=subscription.priority,
         exclusive=subscription.exclusive, slow_seconds=None if since is None else now - since,
+        waits=waits.of(subscription),
     )  # fmt: skip
 
 
-def held_producers(broker: "Broker", destination: str | None = None) -> list[HeldProducer]:
-    """The producers that are held, the longest first: all, or those that want to send to a destination."""
+def held_producers(broker: "Broker", destination: str | None = None, most: int | None = None) -> list[HeldProducer]:
+    """The producers that are held, the longest first: all, or the first, or those of a destination."""
     now, limit = broker.core.clock.monotonic(), broker.core.settings.producer.hold_limit
     return [
         HeldProducer(hold.session.name, hold.destination, str(hold.cause), now - hold.since, limit)
-        for hold in broker.core.flow.holds.values()
+        for hold in islice(broker.core.flow.holds.values(), most)
         if destination is None or hold.destination == destination
     ]

@@ -1,11 +1,10 @@
 """The operator's door to queues. Between two steps of a large operation the caller lets the open commit end."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
-from quire.broker.queues.browsing import BrowsedMessage, described, read
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
@@ -19,30 +18,31 @@ from quire.errors import (
     InvalidDestination,
     ProducerHeld,
     QuireError,
+    StoreError,
     UnknownDestination,
     UnknownGroup,
 )
 from quire.management.blocked import PAUSED_AT
 from quire.management.confirmation import Confirmation
-from quire.management.described import Status, doc
 from quire.management.draft import Draft
 from quire.management.group_status import GroupPage, group_page
+from quire.management.history_reader import HistoryReader
+from quire.management.message_pages import MAX_PAGE, BrowsePage, MessagePages, check_limit
 from quire.management.message_transfer import (
-    BUDGET,
     STEP,
     STEP_BYTES,
     Choice,
     MessageTransfer,
     Placed,
-    matches,
 )
+from quire.management.message_view import MessageViewer
+from quire.management.overview import OverviewReader
 from quire.management.queue_status import QueueStatus, QueueStatusReader
+from quire.management.sampling.sampler import Sampler
+from quire.management.tables.destination_tables import DestinationTables
+from quire.management.topology.clients import Client
+from quire.management.topology.topology_reader import TopologyReader
 from quire.message import Message, unescape
-from quire.selectors import selector
-from quire.units import parse_number
-
-MAX_PAGE = 1000
-"""How many entries one page may have."""
 
 ALL = Choice()
 
@@ -50,19 +50,18 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
-class BrowsePage(Status, frozen=True):
-    """A part of a queue, or of a durable subscription."""
-
-    messages: Annotated[list[BrowsedMessage], doc("In order.")]
-    next: Annotated[str | None, doc("The after of the next page; null at the end.")]
-
-
 class Management:
     """Looks at a broker's queues and changes them. All names may raise ``UnknownDestination``."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.reader = QueueStatusReader(broker)  # tells the status of queues
+        self.sampler = Sampler(broker)  # looks at everything every few seconds, once it is started
+        self.pages = MessagePages(broker)
+        self.viewer = MessageViewer(broker)
+        self.overview = OverviewReader(broker, self.sampler)
+        self.history = HistoryReader(broker, self.sampler)
+        self.tables = DestinationTables(broker, self.sampler)
+        self.reader = QueueStatusReader(broker, self.sampler)  # tells the status of queues
 
     def confirm(self, done: Callable[[QuireError | None], None]) -> None:
         """Call ``done`` when the open commit is durable, or with its error: then its messages are refused."""
@@ -76,32 +75,39 @@ class Management:
         """The queues behind a name, by name; each is looked at when it is asked for."""
         return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.reader.status)
 
+    def existing(self, name: str) -> Queue:
+        """The queue of a name."""
+        return self.broker.destinations.existing_queue(name)
+
     def queue(self, name: str) -> QueueStatus:
         return self.reader.status(self.broker.destinations.existing_queue(name))
 
     def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
-        """A page of a queue's messages, including those in flight; shorter for large messages or a selector."""
-        return self.browse_source(self.broker.destinations.existing_queue(name), after, limit, wanted)
+        """A page of a queue's messages; as ``MessagePages.read``."""
+        return self.pages.read(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
-    def browse_source(self, queue: LaneDispatch, after: str | None, limit: int, wanted: str | None) -> BrowsePage:
-        """As ``browse``, of a queue or a durable subscription."""
-        check_limit(limit)
-        first = parse_number(after or "0")
-        if first is None:
-            raise InvalidArgument(f"after is {str(after)[:60]!r}: give the next of an earlier page", argument="after")
-        chooser = None if wanted is None else selector(wanted)
-        messages, following = read(self.broker.core, queue, first, STEP_BYTES, STEP if chooser else limit)
-        if chooser is not None:
-            clock, found = self.broker.core.clock, list[Message]()
-            end = clock.monotonic() + BUDGET
-            for index, message in enumerate(messages):
-                if len(found) == limit or (index and clock.monotonic() >= end):
-                    following = message.sequence
-                    break
-                if matches(chooser, queue, message):
-                    found.append(message)
-            messages = found
-        return BrowsePage(described(queue, messages), None if following is None else str(following))
+    def topology(self, clients: Sequence[Client], focus: str, limit: int) -> TopologyReader:
+        """The picture of who sends where and who consumes, to be drawn step by step."""
+        return TopologyReader(self.broker, self.sampler, clients, focus, limit)
+
+    def store_size(self) -> tuple[int | None, int | None]:
+        """How many bytes are in use in the store's files, and how many are free in them; None if unreadable."""
+        try:
+            return self.broker.core.store.size(), self.broker.core.store.free()
+        except StoreError:  # the part that has to use the store tells of it
+            return None, None
+
+    def lane_count(self) -> int:
+        """How many lanes the destinations have."""
+        found = self.broker.destinations
+        own = [len(source.lanes) for known in (found.queues, found.topics) for source in known.values()]
+        return sum(own) + found.partitions
+
+    def record_count(self) -> int:
+        """How many records all destinations have, about."""
+        found = self.broker.destinations
+        depths = [source.depth for known in (found.queues, found.topics) for source in known.values()]
+        return sum(depths) + sum([stream.count for stream in found.streams.values()])
 
     # Change.
 
@@ -193,45 +199,51 @@ class Management:
                 f"the broker accepts no messages for {name}: {cause}", cause=str(cause), destination=name
             )
 
-    def purge(self, name: str, choice: Choice = ALL) -> MessageTransfer:
-        """Remove messages that are not in flight, in steps. Without a choice no content is read."""
-        return MessageTransfer(self.broker, self.broker.destinations.existing_queue(name), choice)
+    def purge(self, name: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
+        """Remove messages that are not in flight, in steps; or only count them. Without a choice no content is read."""
+        return MessageTransfer(self.broker, self.existing(name), choice, counts=counts)
 
-    def move(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
+    def move(self, name: str, to: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
         """Move messages that are not in flight, oldest first, in steps; ``to`` is a queue's name or ``topic://NAME``."""
-        return self._transfer(name, to, choice, copies=False)
+        return self._transfer(name, to, choice, copies=False, counts=counts)
 
-    def copy(self, name: str, to: str, choice: Choice = ALL) -> MessageTransfer:
+    def copy(self, name: str, to: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
         """As ``move``, but the messages stay in their queue as well; those in flight are copied too."""
-        return self._transfer(name, to, choice, copies=True)
+        return self._transfer(name, to, choice, copies=True, counts=counts)
 
-    def _transfer(self, name: str, to: str, choice: Choice, *, copies: bool) -> MessageTransfer:
-        source, destination = self.broker.destinations.existing_queue(name), written(to)
-        if destination == source.destination:
-            raise InvalidArgument(f"the messages are in {to!r} already", argument="to")
+    def _transfer(self, name: str, to: str, choice: Choice, *, copies: bool, counts: bool) -> MessageTransfer:
+        source, destination = self.existing(name), _elsewhere(name, to)
 
         def place(message: Message) -> Placed:
             return self.broker.target(_header(destination)), message.content
 
-        return MessageTransfer(self.broker, source, choice, place, copies=copies)
+        return MessageTransfer(self.broker, source, choice, None if counts else place, copies=copies, counts=counts)
 
-    def redrive(self, name: str, choice: Choice = ALL, to: str | None = None) -> MessageTransfer:
+    def redrive(
+        self, name: str, choice: Choice = ALL, to: str | None = None, *, counts: bool = False
+    ) -> MessageTransfer:
         """Send dead letters back where they came from, or elsewhere, oldest first, in steps. Other messages stay."""
-        source, destination = self.broker.destinations.existing_queue(name), None if to is None else written(to)
-        if destination == source.destination:
-            raise InvalidArgument(f"the messages are in {to!r} already", argument="to")
+        source, destination = self.existing(name), None if to is None else _elsewhere(name, to)
 
         def place(message: Message) -> Placed | None:
             origin = message.headers().get(ORIGIN)
+            if origin is None or counts:  # counting creates no destination
+                return None if origin is None else (None, b"")
             try:
-                if origin is None:
-                    return None
                 target = self.broker.target(origin if destination is None else _header(destination))
             except (InvalidDestination, UnknownDestination):  # a client wrote its header, or it is out of date
                 return None
             return None if target is source else (target, redriven(message.content))
 
-        return MessageTransfer(self.broker, source, choice, place)
+        return MessageTransfer(self.broker, source, choice, place, counts=counts)
+
+
+def _elsewhere(name: str, to: str) -> Destination:
+    """Where messages of a queue go; not to where they are."""
+    destination = written(to)
+    if destination == Destination(DestinationKind.QUEUE, name):
+        raise InvalidArgument(f"the messages are in {to!r} already", argument="to")
+    return destination
 
 
 def listed(
@@ -256,12 +268,6 @@ def dismiss_members(group: Group, error: QuireError) -> None:
     for member in list(group.members.values()):
         member.session.fail(error)
         group.leave(member, str(error))
-
-
-def check_limit(limit: int) -> None:
-    """Refuse a size of a page that is out of range."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidArgument(f"limit is {limit}: 1 to {MAX_PAGE}", argument="limit")
 
 
 def _header(destination: Destination) -> str:

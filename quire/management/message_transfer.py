@@ -47,7 +47,10 @@ class Choice:
 
 
 class MessageTransfer:
-    """Takes messages out of a queue, or copies them; a step yields how many. Only a copy includes those in flight."""
+    """Takes messages out of a queue, or copies them; a step yields how many. Only a copy includes those in flight.
+
+    With ``counts`` nothing changes: it only tells how many there are.
+    """
 
     def __init__(
         self,
@@ -57,12 +60,14 @@ class MessageTransfer:
         place: Place | None = None,
         *,
         copies: bool = False,
+        counts: bool = False,
     ) -> None:
         self.done = 0  # how many messages were taken or copied so far
         self._broker = broker
         self._source = source
         self._place = place
         self._copies = copies
+        self._counts = counts
         self._selector = None if choice.selector is None else selector(choice.selector)
         self._wanted = len(set(choice.ids))
         self._missing = set(choice.ids)
@@ -71,7 +76,18 @@ class MessageTransfer:
         self._start, self._last = 0, source.locator.last
         if choice.after is not None:
             self._start, self._last = _place_of(choice.after)
+        elif choice.ids and all([id.isdecimal() for id in choice.ids]):  # sequences: nothing else is looked at
+            sequences = [parse_number(id) or 0 for id in choice.ids]
+            self._start, self._last = min(sequences), min(max(sequences), self._last)
         self._has_more = True
+
+    @property
+    def expected(self) -> int | None:
+        """How many messages it will be about, if that is known before they are looked at."""
+        if self._selector is not None or self._wanted:
+            return self._wanted or None
+        there = self._source.depth if self._copies else self._source.depth - self._source.in_flight
+        return there if self._limit is None else min(there, self._limit)
 
     @property
     def next(self) -> str | None:
@@ -118,7 +134,8 @@ class MessageTransfer:
             if message.sequence in free and (placed := self._choose(message)):
                 messages.append(message)
                 places.append(placed)
-        self._put(messages, places)
+        if not self._counts:
+            self._put(messages, places)
         self.done += len(messages)
         return len(messages)
 

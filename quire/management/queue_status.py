@@ -1,15 +1,11 @@
 """What is known of a queue: its counts, who consumes, who waits and why. Reading it changes nothing."""
 
 from typing import TYPE_CHECKING, Annotated
-from weakref import WeakKeyDictionary
 
-from quire.broker.queues.browsing import read, timestamp
-from quire.broker.queues.lane_subscription import LaneSubscription
-from quire.errors import StoreError
 from quire.management.blocked import Blocked, blocked
-from quire.management.consumer_status import Consumer, HeldProducer, consumer, held_producers
+from quire.management.consumer_status import Consumer, HeldProducer, consumers, held_producers
 from quire.management.described import Status, counter, doc, gauge
-from quire.message import Message
+from quire.management.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -47,6 +43,8 @@ class QueueStatus(Status, frozen=True):
     redelivered: Annotated[int, counter("quire_queue_redelivered_messages", "Messages returned for redelivery.")]
     expired: Annotated[int, counter("quire_queue_expired_messages", "Messages that expired.")]
     dead_lettered: Annotated[int, counter("quire_queue_dead_lettered_messages", "Messages that became dead letters.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
     oldest_message_age_seconds: Annotated[
         float | None, gauge("quire_queue_oldest_message_age_seconds", "Age of the first message, if known.", absent=0.0)
     ]
@@ -61,13 +59,14 @@ class QueueStatus(Status, frozen=True):
 class QueueStatusReader:
     """Tells what is known of queues."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
         self._broker = broker
-        self._heads: WeakKeyDictionary[LaneDispatch, tuple[int, int]] = WeakKeyDictionary()
+        self._sampler = sampler
 
     def status(self, queue: "LaneDispatch") -> QueueStatus:
-        name, now = queue.destination.name, self._broker.core.clock.monotonic()
+        name = queue.destination.name
         parked, for_consumers = _parked(queue)
+        in_rate, out_rate = self._sampler.rates(queue)
         return QueueStatus(
             name=name, depth=queue.depth, in_flight=queue.in_flight, bytes=queue.bytes,
             resident_bytes=queue.memory.used, lanes=len(queue.lanes), prioritized=len(queue.lanes) > 1,
@@ -78,44 +77,11 @@ class QueueStatusReader:
             next_due=min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None),
             enqueued=queue.enqueued, dequeued=queue.dequeued, dispatched=queue.dispatched,
             redelivered=queue.redelivered, expired=queue.expired, dead_lettered=queue.dead_lettered,
-            oldest_message_age_seconds=self.oldest_age(queue), paused=queue.paused,
-            blocked=blocked(self._broker, queue), subscriptions=[consumer(s, now) for s in queue.subscriptions],
+            in_rate=in_rate, out_rate=out_rate,
+            oldest_message_age_seconds=self._sampler.first_messages.age(queue), paused=queue.paused,
+            blocked=blocked(self._broker, queue), subscriptions=consumers(self._broker, queue),
             producers_held=held_producers(self._broker, name),
         )  # fmt: skip
-
-    def oldest_age(self, queue: "LaneDispatch") -> float | None:
-        """The age of the first message in seconds, or None; its header is read only when another message is first."""
-        if queue.depth == 0:
-            return None
-        try:
-            since = self._first_timestamp(queue)
-        except StoreError:  # the part that has to read the message tells of it
-            return None
-        return None if since is None else max(self._broker.core.clock.now_ms() - since, 0) / 1000
-
-    def _first_timestamp(self, queue: "LaneDispatch") -> int | None:
-        head, known = self._head_sequence(queue), self._heads.get(queue)
-        if known is None or known[0] != head:
-            messages = self._read(queue, head)
-            if not messages:
-                return None
-            known = self._heads[queue] = (head, timestamp(messages[0]))
-        return known[1]
-
-    def _read(self, queue: "LaneDispatch", head: int) -> list[Message]:
-        """The first message; a subscription may have to pass over much to find the next one, so it is not asked."""
-        if isinstance(queue, LaneSubscription):
-            return [message for lane in queue.lanes for message in lane.reader.load(lane.id, [head])]
-        return read(self._broker.core, queue, head, 0, 1).messages
-
-    def _head_sequence(self, queue: "LaneDispatch") -> int:
-        heads = [message.sequence for message in queue.locator.unstored()[:1]]
-        for lane in queue.lanes:
-            if (head := lane.head()) is not None:
-                heads.append(head)
-            if not self._broker.core.spool.is_empty(lane.id):
-                heads += [link.sequence for link in self._broker.core.spool.links(lane.id, 0, 1)]
-        return min(heads, default=0)
 
 
 def _parked(queue: "LaneDispatch") -> tuple[int, int]:

@@ -8,6 +8,9 @@ from quire.management.described import Status
 from quire.management.management import Management
 from quire.units import parse_number
 
+STEP = 500
+"""How many scheduled messages are counted in one step."""
+
 
 class Scheduled(Status, frozen=True):
     """A scheduled message.
@@ -36,6 +39,7 @@ class SchedulePage(Status, frozen=True):
 
     messages: list[Scheduled]
     next: str | None
+    total: int
 
 
 class ScheduleManagement:
@@ -50,10 +54,19 @@ class ScheduleManagement:
         if first is None:
             raise InvalidArgument(f"after is {after[:60]!r}: give the next of an earlier page", argument="after")
         page = self._schedule.browse(first, limit)
-        return SchedulePage([_described(each) for each in page.messages], None if page.next is None else str(page.next))
+        following = None if page.next is None else str(page.next)
+        return SchedulePage([_described(each) for each in page.messages], following, self._schedule.depth)
 
     def cancel(self, id: str) -> None:
         self._schedule.cancel(id)
+
+    def count_between(self, earliest: int, latest: int) -> Iterator[int]:
+        """Count what ``cancel_between`` would cancel, in steps."""
+        after: int | None = 0
+        while after is not None:
+            page = self._schedule.browse(after, STEP)
+            yield len([each for each in page.messages if earliest <= each.due <= latest])
+            after = page.next
 
     def cancel_between(self, earliest: int, latest: int) -> Iterator[int]:
         """Cancel the messages that are due between two times, in milliseconds since the epoch, in steps."""

@@ -7,6 +7,7 @@ import msgspec
 from quire.broker.queues.browsing import text_of
 from quire.broker.streams.offsets import Start
 from quire.management.described import Status, counter, doc, gauge
+from quire.management.sampling.sampler import Sampler
 from quire.store.base import LaneState, StoreReader
 from quire.store.positions import Extent, extent, time_from, timestamp_of
 
@@ -30,6 +31,8 @@ class StreamStatus(Status, frozen=True):
     members: Annotated[int, gauge("quire_stream_members", "Members of groups, connected or awaited.")]
     readers: Annotated[int, gauge("quire_stream_readers", "Readers.")]
     pins: Annotated[int, gauge("quire_stream_pins", "Pins.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that all groups acknowledge, per second, in the last seconds.")]
 
 
 class PartitionExtent(Status, frozen=True):
@@ -98,6 +101,8 @@ class StreamDetails(Status, frozen=True):
     bytes: Annotated[int, doc("The size of the messages in bytes.")]
     resident_bytes: Annotated[int, doc("The memory of resident messages in bytes.")]
     appended: Annotated[int, doc("The number of messages sent to the stream since the broker started.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that all groups acknowledge, per second, in the last seconds.")]
     readers: Annotated[int, doc("The number of readers.")]
     policy: Annotated[StreamPolicy, doc("The policy of the stream.")]
     partitions: Annotated[list[PartitionStatus], doc("The partitions.")]
@@ -129,17 +134,19 @@ def described(partition: int, offset: int, message: "Message") -> StreamMessage:
 class StreamInfoReader:
     """Tells what is known of streams."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
         self._broker = broker
+        self._sampler = sampler
 
     def status(self, stream: "Stream") -> StreamStatus:
         """The counts of a stream; the store is not read."""
         groups = stream.groups.values()
+        in_rate, out_rate = self._sampler.rates(stream)
         return StreamStatus(
             name=stream.destination.name, partitions=len(stream.partitions), records=stream.count,
             bytes=stream.stored_bytes, resident_bytes=stream.memory.used, appended=stream.enqueued, groups=len(groups),
             members=sum([len(group.coordinator.members) for group in groups]), readers=len(self._readers(stream)),
-            pins=len(self.pins(stream)),
+            pins=len(self.pins(stream)), in_rate=in_rate, out_rate=out_rate,
         )  # fmt: skip
 
     def _readers(self, stream: "Stream") -> "list[Group]":
@@ -148,9 +155,11 @@ class StreamInfoReader:
     def details(self, stream: "Stream") -> StreamDetails:
         """All that is known of a stream; the store may not be readable."""
         policy = stream.policy
+        in_rate, out_rate = self._sampler.rates(stream)
         return StreamDetails(
             name=stream.destination.name, records=stream.count, bytes=stream.stored_bytes,
-            resident_bytes=stream.memory.used, appended=stream.enqueued, readers=len(self._readers(stream)),
+            resident_bytes=stream.memory.used, appended=stream.enqueued, in_rate=in_rate, out_rate=out_rate,
+            readers=len(self._readers(stream)),
             policy=msgspec.convert(policy, StreamPolicy, from_attributes=True),
             partitions=self.partitions(stream),
             groups=[_group(group) for _, group in sorted(stream.groups.items())],

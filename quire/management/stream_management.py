@@ -47,7 +47,7 @@ class StreamManagement:
 
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
-        self.reader = StreamInfoReader(management.broker)
+        self.reader = StreamInfoReader(management.broker, management.sampler)
         self.pull = PullMembers(management.broker.destinations, management.broker.groups)
 
     # Look.
@@ -58,13 +58,14 @@ class StreamManagement:
         return listed(self._broker, DestinationKind.STREAM, known, after, self.reader.status)
 
     def stream(self, name: str) -> StreamDetails:
-        return self.reader.details(self._stream(name))
+        return self.reader.details(self.existing(name))
 
     def offsets(self, name: str, start: Start | None = None) -> list[PartitionOffsets]:
         """What of each partition can be read, all at one moment; as ``StreamInfoReader.offsets``."""
-        return self.reader.offsets(self._stream(name), start)
+        return self.reader.offsets(self.existing(name), start)
 
-    def _stream(self, name: str) -> "Stream":
+    def existing(self, name: str) -> "Stream":
+        """The stream of a name."""
         return self._broker.destinations.existing_stream(name)
 
     # Change.
@@ -76,13 +77,13 @@ class StreamManagement:
 
     def add_partitions(self, name: str, count: int) -> StreamDetails:
         """Give a stream more partitions. Keys may go to other partitions from then on."""
-        stream = self._stream(name)
+        stream = self.existing(name)
         self._broker.destinations.add_partitions(stream, count)
         return self.reader.details(stream)
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
         """Delete a stream, with its consumer groups and all messages; tells how many there were."""
-        stream = self._stream(name)
+        stream = self.existing(name)
         readers = [reader for reader in self._broker.groups.readers if reader.stream is stream]
         members = sum([len(group.coordinator.members) for group in stream.groups.values()])
         if (members or readers) and not force:
@@ -101,7 +102,7 @@ class StreamManagement:
         start: Start | None = None,
     ) -> StreamPin:  # fmt: skip
         """Pin messages for some seconds, from offsets or a start position on; without both, all that the stream has."""
-        stream = self._stream(name)
+        stream = self.existing(name)
         if offsets is not None and start is not None:
             raise InvalidArgument("give offsets or start, not both", argument="start")
         if offsets is None:
@@ -112,10 +113,10 @@ class StreamManagement:
 
     def pins(self, name: str) -> list[StreamPin]:
         """The pins of a stream that have not ended, by name."""
-        return self.reader.pins(self._stream(name))
+        return self.reader.pins(self.existing(name))
 
     def release(self, name: str, pin: str) -> None:
-        if not self._stream(name).pins.release(pin):
+        if not self.existing(name).pins.release(pin):
             raise InvalidArgument(f"the stream {name!r} has no pin {pin[:60]!r}", argument="pin")
 
     # Read.
@@ -140,7 +141,7 @@ class StreamManagement:
         return _range(partition, found)
 
     def _lane(self, name: str, partition: int) -> int:
-        lanes = self._stream(name).stored.lanes
+        lanes = self.existing(name).stored.lanes
         if not 0 <= partition < len(lanes):
             text = f"partition is {partition}: {name} has partitions 0 to {len(lanes) - 1}"
             raise InvalidArgument(text, argument="partition")
@@ -159,7 +160,7 @@ class StreamManagement:
 
     def find(self, name: str, wanted: Wanted) -> StreamSearch:
         """A search for messages, and for what became of them in each consumer group, to be driven step by step."""
-        return StreamSearch(self._stream(name), wanted, self._broker.queues)
+        return StreamSearch(self.existing(name), wanted, self._broker.queues)
 
 
 def _range(partition: int, found: RangeRead) -> StreamRange:

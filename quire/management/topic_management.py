@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from quire.broker.routing.client_ids import check_client_id
+from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.destination import DestinationKind
 from quire.errors import DestinationExists, DestinationInUse
-from quire.management.management import ALL, BrowsePage, Management, dismiss_consumers, listed
+from quire.management.management import ALL, Management, dismiss_consumers, listed
 from quire.management.message_transfer import Choice, MessageTransfer
 from quire.management.topic_status import DurableStatus, TopicStatus, TopicStatusReader
 from quire.selectors import selector
@@ -16,23 +17,22 @@ class TopicManagement:
 
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
-        self._management = management
-        self._reader = TopicStatusReader(management.broker, management.reader)
+        self.reader = TopicStatusReader(management.broker, management.sampler)
 
     # Topics.
 
     def topics(self, after: str = "") -> Iterator[TopicStatus]:
         """The topics behind a name, by name; each is looked at when it is asked for."""
         known = self._broker.destinations.topics
-        return listed(self._broker, DestinationKind.TOPIC, known, after, self._reader.topic)
+        return listed(self._broker, DestinationKind.TOPIC, known, after, self.reader.topic)
 
     def topic(self, name: str) -> TopicStatus:
-        return self._reader.topic(self._broker.destinations.existing_topic(name))
+        return self.reader.topic(self._broker.destinations.existing_topic(name))
 
     def create(self, name: str) -> TopicStatus:
         if name in self._broker.destinations.topics:
             raise DestinationExists(f"the topic {name!r} already exists", name=name)
-        return self._reader.topic(self._broker.topic(name))
+        return self.reader.topic(self._broker.topic(name))
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
         """Delete a topic, with its durable subscriptions and their messages; tells how many were stored."""
@@ -50,10 +50,10 @@ class TopicManagement:
 
     def durables(self) -> Iterator[DurableStatus]:
         """All durable subscriptions, by client id and name; each is looked at when it is asked for."""
-        return (self._reader.durable(durable) for durable in sorted(self._broker.durables, key=lambda d: d.key))
+        return (self.reader.durable(durable) for durable in sorted(self._broker.durables, key=lambda d: d.key))
 
     def durable(self, client_id: str, name: str) -> DurableStatus:
-        return self._reader.durable(self._broker.durables.existing(client_id, name))
+        return self.reader.durable(self._broker.durables.existing(client_id, name))
 
     def create_durable(
         self, client_id: str, name: str, topic: str, *, wanted: str | None = None, no_local: bool = False,
@@ -68,7 +68,7 @@ class TopicManagement:
         durable = self._broker.durables.create(
             client_id, name, self._broker.topic(topic), selector=chooser, no_local=no_local, retroactive=retroactive
         )
-        return self._reader.durable(durable)
+        return self.reader.durable(durable)
 
     def delete_durable(self, client_id: str, name: str, *, force: bool = False) -> Iterator[int]:
         """Remove a durable subscription, with what waits for it; tells how many messages that was."""
@@ -79,12 +79,12 @@ class TopicManagement:
         self._broker.durables.remove(client_id, name)
         yield waiting
 
-    def purge_durable(self, client_id: str, name: str, choice: Choice = ALL) -> MessageTransfer:
-        """Finish messages of a durable subscription that are not in flight, in steps."""
-        return MessageTransfer(self._broker, self._broker.durables.existing(client_id, name), choice)
+    def purge_durable(
+        self, client_id: str, name: str, choice: Choice = ALL, *, counts: bool = False
+    ) -> MessageTransfer:
+        """Finish messages of a durable subscription that are not in flight, in steps; or only count them."""
+        return MessageTransfer(self._broker, self._broker.durables.existing(client_id, name), choice, counts=counts)
 
-    def browse_durable(
-        self, client_id: str, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None
-    ) -> BrowsePage:
-        """A page of what a durable subscription has not finished; as ``Management.browse`` for a queue."""
-        return self._management.browse_source(self._broker.durables.existing(client_id, name), after, limit, wanted)
+    def existing_durable(self, client_id: str, name: str) -> DurableSubscription:
+        """The durable subscription of a client id and a name."""
+        return self._broker.durables.existing(client_id, name)

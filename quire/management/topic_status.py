@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT
 from quire.management.blocked import Blocked, blocked
-from quire.management.consumer_status import Consumer, HeldProducer, consumer, held_producers
+from quire.management.consumer_status import Consumer, HeldProducer, consumers, held_producers
 from quire.management.described import Status, counter, doc, gauge
-from quire.management.queue_status import QueueStatusReader
+from quire.management.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
+    from quire.broker.core.subscription import Subscription
     from quire.broker.topics.durable_subscription import DurableSubscription
     from quire.broker.topics.topic import Topic
     from quire.broker.topics.topic_subscription import TopicSubscription
@@ -84,6 +85,8 @@ class TopicStatus(Status, frozen=True):
             "quire_topic_dead_lettered_messages", "Messages of non-durable subscriptions that became dead letters."
         ),
     ]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Deliveries to all subscriptions, per second, in the last seconds.")]
     subscriptions: Annotated[
         list[TopicSubscriptionStatus],
         doc("The subscriptions: first non-durable, then durable ones."),
@@ -111,6 +114,8 @@ class DurableStatus(Status, frozen=True):
     redelivered: Annotated[int, doc("The number of messages returned for redelivery.")]
     expired: Annotated[int, doc("The number of expired messages.")]
     dead_lettered: Annotated[int, doc("The number of messages that became dead letters.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
     oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if unknown.")]
     offline_seconds: Annotated[float | None, doc("For how long it has been offline; null while it has a consumer.")]
     blocked: Annotated[Blocked | None, doc("Why the subscription is blocked; null if it is not.")]
@@ -120,13 +125,14 @@ class DurableStatus(Status, frozen=True):
 class TopicStatusReader:
     """Tells what is known of topics and of durable subscriptions."""
 
-    def __init__(self, broker: "Broker", queues: QueueStatusReader) -> None:
+    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
         self._broker = broker
-        self._queues = queues
+        self._sampler = sampler
 
     def topic(self, topic: "Topic") -> TopicStatus:
         now, written = self._broker.core.clock.monotonic(), f"/topic/{topic.destination.name}"
         durables, consumers = topic.durables, topic.subscriptions
+        in_rate, out_rate = self._sampler.rates(topic)
         return TopicStatus(
             name=topic.destination.name, depth=topic.depth, bytes=topic.bytes, resident_bytes=topic.memory.used,
             prioritized=len(topic.lanes) > 1, consumers=len(consumers),
@@ -136,7 +142,7 @@ class TopicStatusReader:
             dispatched=topic.dispatched, dequeued=topic.dequeued, redelivered=topic.redelivered, expired=topic.expired,
             discarded_for_pending_limit=topic.discarded[PENDING_LIMIT],
             discarded_for_memory_limit=topic.discarded[MEMORY_LIMIT],
-            dead_lettered=topic.dead_lettered,
+            dead_lettered=topic.dead_lettered, in_rate=in_rate, out_rate=out_rate,
             subscriptions=[
                 *[_non_durable(source, now) for source in topic.plain],
                 *[_durable(durable, now) for durable in durables],
@@ -146,6 +152,7 @@ class TopicStatusReader:
 
     def durable(self, durable: "DurableSubscription") -> DurableStatus:
         definition, clock = durable.definition, self._broker.core.clock
+        in_rate, out_rate = self._sampler.rates(durable)
         offline = None if durable.subscriptions else max(clock.now_ms() - durable.offline_since, 0) / 1000
         return DurableStatus(
             client_id=definition.client_id, name=definition.name, topic=definition.topic, selector=definition.selector,
@@ -153,27 +160,36 @@ class TopicStatusReader:
             resident_bytes=durable.memory.used, holes=durable.finished.holes,
             delayed=sum([len(lane.delayed) for lane in durable.lanes]), enqueued=durable.enqueued,
             dequeued=durable.dequeued, dispatched=durable.dispatched, redelivered=durable.redelivered,
-            expired=durable.expired, dead_lettered=durable.dead_lettered,
-            oldest_message_age_seconds=self._queues.oldest_age(durable), offline_seconds=offline,
+            expired=durable.expired, dead_lettered=durable.dead_lettered, in_rate=in_rate, out_rate=out_rate,
+            oldest_message_age_seconds=self._sampler.first_messages.age(durable), offline_seconds=offline,
             blocked=blocked(self._broker, durable),
-            consumers=[consumer(s, clock.monotonic()) for s in durable.subscriptions],
+            consumers=consumers(self._broker, durable),
         )  # fmt: skip
 
 
 def _non_durable(source: "TopicSubscription", now: float) -> TopicSubscriptionStatus:
-    known = consumer(source.subscription, now)
+    known = source.subscription
     return TopicSubscriptionStatus(
-        client_id=None, name=None, connection=known.connection, id=known.id, selector=known.selector,
-        prefetch=known.prefetch, in_flight=known.in_flight, pending=source.depth - known.in_flight,
-        discarded=sum(source.discarded.values()), slow_seconds=known.slow_seconds,
+        client_id=None, name=None, connection=known.session.name, id=known.id, selector=_selector(known),
+        prefetch=known.prefetch, in_flight=len(known.in_flight), pending=source.depth - len(known.in_flight),
+        discarded=sum(source.discarded.values()), slow_seconds=_slow(known, now),
     )  # fmt: skip
 
 
 def _durable(durable: "DurableSubscription", now: float) -> TopicSubscriptionStatus:
-    known = consumer(durable.subscriptions[0], now) if durable.subscriptions else None
+    known = durable.subscriptions[0] if durable.subscriptions else None
     client_id, name = durable.key
     return TopicSubscriptionStatus(
-        client_id=client_id, name=name, connection=known.connection if known else None, id=known.id if known else None,
-        selector=durable.definition.selector, prefetch=known.prefetch if known else 0, in_flight=durable.in_flight,
-        pending=durable.depth - durable.in_flight, discarded=0, slow_seconds=known.slow_seconds if known else None,
+        client_id=client_id, name=name, connection=known.session.name if known else None,
+        id=known.id if known else None, selector=durable.definition.selector, prefetch=known.prefetch if known else 0,
+        in_flight=durable.in_flight, pending=durable.depth - durable.in_flight, discarded=0,
+        slow_seconds=_slow(known, now) if known else None,
     )  # fmt: skip
+
+
+def _selector(subscription: "Subscription") -> str | None:
+    return None if subscription.selector is None else subscription.selector.text
+
+
+def _slow(subscription: "Subscription", now: float) -> float | None:
+    return None if subscription.full_since is None else now - subscription.full_since

@@ -3,6 +3,7 @@
 from quire.broker.transactions.xid import Xid
 from quire.management.described import Status
 from quire.management.management import Management
+from quire.management.tables.table import Table
 
 
 class Prepared(Status, frozen=True):
@@ -28,9 +29,17 @@ class XaManagement:
     def __init__(self, management: Management) -> None:
         self._registry = management.broker.xa
 
-    def prepared(self) -> list[Prepared]:
+    def prepared(self) -> Table[Prepared]:
         """The prepared transactions, the oldest first."""
-        return [Prepared(str(entry.xid), *entry[1:]) for entry in self._registry.prepared()]
+        return Table(
+            lambda: [Prepared(str(entry.xid), *entry[1:]) for entry in self._registry.prepared()],
+            lambda entry: entry.xid,
+            {
+                "age": lambda entry: entry.age_seconds, "messages": lambda entry: entry.messages,
+                "state": lambda entry: entry.state,
+            },
+            {"undecided": lambda entry: not entry.outcome},
+        )  # fmt: skip
 
     def resolve(self, xid: str, outcome: str) -> str:
         """``commit`` or ``rollback`` a transaction, or ``forget`` its outcome; returns the xid in its usual form."""

@@ -73,6 +73,11 @@ class ConnectedSession(Session):
         """Its subscriptions of the core, by number."""
 
     @property
+    @abstractmethod
+    def sends_to(self) -> list[str]:
+        """The destinations it has sent to lately, as headers have them."""
+
+    @property
     def unread(self) -> int:
         """How many octets have come that are not read because reading is paused."""
         return self._connection.unread

@@ -86,6 +86,10 @@ class Policies:
                 found[name] = Setting(f"policy.{name}", value, entry.origin)
         return list(found.values())
 
+    def ranked(self, destination: Destination | None = None) -> list[PolicyEntry]:
+        """The entries, the most specific one first: all, or those that match a destination."""
+        return [entry for entry in reversed(self._ranked) if destination is None or entry.matches(destination)]
+
     def _matching(self, destination: Destination) -> Iterator[PolicyEntry]:
         return (entry for entry in self._ranked if entry.matches(destination))
 

@@ -6,6 +6,7 @@ snapshot of the newest commit; the next one begins at a sequence, so nothing is 
 """
 
 import base64
+import codecs
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -42,8 +43,10 @@ class BrowsedMessage:
         deliveries: how often it was given to a consumer and came back.
         in_flight: whether a consumer has it now.
         headers: all its headers.
-        body: as text, or base64 when it is not UTF-8.
+        body: as text, or base64 when it is not UTF-8; perhaps only its first bytes.
         body_encoding: which of the two.
+        body_size: the size of the whole body, in bytes.
+        body_cut: whether the body is longer than what is shown.
     """
 
     sequence: int
@@ -59,6 +62,8 @@ class BrowsedMessage:
     headers: dict[str, str]
     body: str
     body_encoding: Literal["text", "base64"]
+    body_size: int
+    body_cut: bool
 
 
 class Portion(NamedTuple):
@@ -132,10 +137,14 @@ def read(core: Core, queue: "LaneDispatch", start: int, byte_budget: int, limit:
     return Portion(messages, wanted[-1].sequence + 1 if len(found) > len(wanted) else None)
 
 
-def described(queue: "LaneDispatch", messages: list[Message]) -> list[BrowsedMessage]:
-    """What is told of messages of a queue."""
+def described(queue: "LaneDispatch", messages: list[Message], most: int | None = None) -> list[BrowsedMessage]:
+    """What is told of messages of a queue.
+
+    Args:
+        most: how many bytes of a body are shown; None for all.
+    """
     in_flight = queue.locator.in_flight_of([message.sequence for message in messages])
-    return [_described(queue, message, message.sequence in in_flight) for message in messages]
+    return [_described(queue, message, message.sequence in in_flight, most) for message in messages]
 
 
 def timestamp(message: Message) -> int:
@@ -143,21 +152,28 @@ def timestamp(message: Message) -> int:
     return int(message.headers()["timestamp"])
 
 
-def _described(queue: "LaneDispatch", message: Message, in_flight: bool) -> BrowsedMessage:
-    headers = message.headers()
-    text, encoding = text_of(message.body)
+def _described(queue: "LaneDispatch", message: Message, in_flight: bool, most: int | None) -> BrowsedMessage:
+    headers, body = message.headers(), message.body
+    is_cut = most is not None and len(body) > most
+    text, encoding = text_of(body[:most], is_cut=is_cut)
     return BrowsedMessage(
         sequence=message.sequence, id=message.id, size=message.size, timestamp=int(headers["timestamp"]),
         expiration=message.expiration, priority=message.priority, persistent=message.persistent,
         redelivered=message.redelivered or message.sequence <= queue.lane_of(message).cursor.redelivered_to,
         deliveries=message.deliveries, in_flight=in_flight, headers=headers, body=text, body_encoding=encoding,
+        body_size=len(body), body_cut=is_cut,
     )  # fmt: skip
 
 
-def text_of(body: bytes) -> tuple[str, Literal["text", "base64"]]:
-    """A body as JSON can carry it: text, or base64 when it is not UTF-8; and which of the two."""
+def text_of(body: bytes, *, is_cut: bool = False) -> tuple[str, Literal["text", "base64"]]:
+    """A body as JSON can carry it: text, or base64 when it is not UTF-8; and which of the two.
+
+    Args:
+        body: all of it, or its first bytes.
+        is_cut: whether it has more bytes: then a character that is not whole is left out.
+    """
     try:
-        return body.decode(), "text"
+        return codecs.getincrementaldecoder("utf-8")().decode(body, final=not is_cut), "text"
     except UnicodeDecodeError:
         return base64.b64encode(body).decode(), "base64"
 

@@ -36,6 +36,7 @@ class Routing:
     Attributes:
         temporaries: the temporary destinations.
         client_ids: who is connected under which client id.
+        virtual_topics: which topics are virtual, and which queues they feed.
 
     Raises:
         InvalidSelector: a composite of the settings has a selector that cannot be read.
@@ -49,7 +50,7 @@ class Routing:
         for composite in core.settings.composites:
             for forward in composite.forward_to:
                 _selector_of(forward)
-        self._virtual_topics = VirtualTopics(core.settings.virtual, destinations)
+        self.virtual_topics = VirtualTopics(core.settings.virtual, destinations)
         self._targets: dict[str, Target] = {}
         self._texts = 0
         self._version = -1
@@ -130,11 +131,11 @@ class Routing:
         if destination.kind is DestinationKind.STREAM:
             return self._destinations.stream(name)
         topic: Target = self._destinations.topic(name)
-        if destination in above or not self._virtual_topics.is_virtual(name):
+        if destination in above or not self.virtual_topics.is_virtual(name):
             return topic
         way = (*above, destination)
         return VirtualTopicTarget(
-            self._destinations, self._virtual_topics, name, topic, lambda queue: self._target(queue, way)
+            self._destinations, self.virtual_topics, name, topic, lambda queue: self._target(queue, way)
         )
 
     def _forwarding(self, composite: Composite, above: tuple[Destination, ...]) -> Target:

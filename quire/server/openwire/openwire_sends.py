@@ -63,6 +63,11 @@ class OpenWireSends:
         self._plans: dict[ActiveMQDestination, Plan] = {}
         self._producers: dict[ProducerId, str] = {}
 
+    @property
+    def destinations(self) -> list[str]:
+        """Where it has sent to lately, for operators."""
+        return [plan.text for plan in self._plans.values()]
+
     def send(self, message: Message | PlainMessage, *, restricted: bool) -> bool:
         """Take a message; False if it has to wait for room.
 

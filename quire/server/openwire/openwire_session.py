@@ -112,6 +112,11 @@ class OpenWireSession(ClientSession):
         return f"openwire {self.format.version}"
 
     @property
+    def sends_to(self) -> list[str]:
+        """The destinations it has sent to lately, as headers have them."""
+        return self._sends.destinations
+
+    @property
     def subscriptions(self) -> dict[int, Subscription]:
         """Its subscriptions of the core, by number."""
         return self.consumers.table.subscriptions

@@ -18,6 +18,7 @@ class StompSends:
 
     def __init__(self, broker: Broker, session: ClientSession, transactions: StompTransactions) -> None:
         self.routes: dict[Head, Route] = {}  # of plain messages, by heads that were seen before
+        self.destinations: dict[str, None] = {}  # where it has sent to lately, for operators
         self._broker = broker
         self._session = session
         self._transactions = transactions
@@ -34,6 +35,9 @@ class StompSends:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
         broker = self._broker
         route = route_of(broker.routing, head.headers, self._session.temporaries)
+        if len(self.destinations) >= MAX_ROUTES:
+            self.destinations.clear()
+        self.destinations[route.destination] = None
         if self.must_wait(route):
             return False
         stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()

@@ -73,6 +73,11 @@ class StompSession(ClientSession):
         """Its subscriptions of the core, by number."""
         return self._table.subscriptions
 
+    @property
+    def sends_to(self) -> list[str]:
+        """The destinations it has sent to lately, as headers have them."""
+        return list(self._sends.destinations)
+
     # Input.
 
     def _next_input(self) -> list[Event]:

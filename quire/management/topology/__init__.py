@@ -1,0 +1,1 @@
+"""The picture of who sends where, and who consumes."""
