@@ -41,6 +41,12 @@ def json_answer(content: object, status: int = 200) -> Answer:
     return Answer(msgspec.json.encode(content), status, media_type=JSON)
 
 
+def attachment(content: bytes, name: str) -> Answer:
+    """Bytes of any kind, which a browser stores and never shows."""
+    headers = {"content-disposition": f'attachment; filename="{name}"', "x-content-type-options": "nosniff"}
+    return Answer(content, headers=headers, media_type="application/octet-stream")
+
+
 def error_answer(error: QuireError, status: int | None = None) -> Answer:
     """An error, with its own HTTP status or another one."""
     detail = {"code": error.code, "text": str(error), "advice": error.entry.advice, "data": error.data}

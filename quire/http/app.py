@@ -16,12 +16,16 @@ from starlette.types import Receive, Scope, Send
 from quire.errors import AccessRefused, InvalidArgument, NotAuthenticated, ProtocolViolation, QuireError
 from quire.http import (
     access_rules,
+    actions,
     broker,
     bulk_access,
     connections,
     durables,
     groups,
+    inspection,
+    message_views,
     messages,
+    overview,
     producers,
     pull,
     queues,
@@ -34,6 +38,7 @@ from quire.http import (
     writes,
     xa,
 )
+from quire.http.actions import act
 from quire.http.answers import JSON, Answer, PiecedResponse, failed, json_answer, not_found
 from quire.http.endpoint import Call, Doors, Endpoint, read_call
 from quire.http.exposition import CONTENT_TYPE
@@ -48,8 +53,8 @@ from quire.server.service import Service
 from quire.settings import split_address
 
 MODULES = (
-    broker, connections, producers, queues, messages, transfers, topics, durables, streams, pull, groups, schedule, xa,
-    bulk_access, writes, users, access_rules, tokens,
+    broker, overview, connections, producers, queues, messages, message_views, transfers, topics, durables, streams,
+    pull, groups, schedule, xa, bulk_access, writes, users, access_rules, tokens, actions, inspection,
 )  # fmt: skip
 ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
 """All there are."""
@@ -106,8 +111,13 @@ class Application:
         error: QuireError | None = None
         try:
             call = await read_call(row, request, self.doors, access)
+            if row.check is not None:
+                row.check(call)
+            if row.dry_run is not None and (acted := await act(row, call)) is not None:
+                return _held(request, acted)
             answer = row.handle(call)
-            return _held(request, json_answer(await answer if isawaitable(answer) else answer, row.status))
+            answer = await answer if isawaitable(answer) else answer
+            return _held(request, answer if isinstance(answer, Answer) else json_answer(answer, row.status))
         except ClientDisconnect:  # the caller has gone
             return Response(status_code=400)
         except QuireError as failure:

@@ -2,11 +2,13 @@
 
 from quire.destination import DestinationKind
 from quire.errors import AccessRefused
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Removed, listing
-from quire.http.messages import BrowseQuery
+from quire.http.endpoint import ActionQuery, Call, DeleteQuery, Endpoint, Fields, Removed
+from quire.http.listing import table_listing
+from quire.http.messages import BrowseQuery, browsed
 from quire.http.rights import USER
-from quire.http.transfers import Chosen, Purged
-from quire.management.management import BrowsePage
+from quire.http.transfers import Chosen, Purged, count_purge
+from quire.http.two_steps import Counted
+from quire.management.message_pages import BrowsePage
 from quire.management.topic_status import DurableStatus
 from quire.security import Action, Permission
 
@@ -28,7 +30,7 @@ class NewDurable(Fields, frozen=True):
     retroactive: bool = False
 
 
-def _require(call: Call, *actions: Action) -> None:
+def require_topic(call: Call, *actions: Action) -> None:
     """See that the caller may do something with the topic of the subscription in the path.
 
     Of one that is not there, the broker says so to those only who may see all.
@@ -47,7 +49,7 @@ def _require(call: Call, *actions: Action) -> None:
 
 def _get(call: Call) -> DurableStatus:
     if not call.access.may(Permission.MONITOR):
-        _require(call, Action.READ, Action.MANAGE)
+        require_topic(call, Action.READ, Action.MANAGE)
     return call.topics.durable(call.path["client"], call.name)
 
 
@@ -63,41 +65,55 @@ async def _create(call: Call) -> DurableStatus:
     return await call.changed("subscription.created", text, status, topic=new.topic)
 
 
+def _may_manage(call: Call) -> None:
+    require_topic(call, Action.MANAGE)
+
+
 async def _delete(call: Call) -> Removed:
-    _require(call, Action.MANAGE)
     steps = call.topics.delete_durable(call.path["client"], call.name, force=call.query.force)
     text = "durable subscription {subscription} of {client} was removed"
     return await call.removed("subscription.deleted", text, steps)
 
 
 async def _purge(call: Call) -> Purged:
-    _require(call, Action.MANAGE)
     transfer = call.topics.purge_durable(call.path["client"], call.name, call.body.choice())
     text = "durable subscription {subscription} of {client} was purged"
     return await call.transferred("messages.purged", text, Purged, transfer)
 
 
+def _count(call: Call) -> Counted:
+    durable = call.topics.existing_durable(call.path["client"], call.name)
+    return Counted(durable.depth, consumers=len(durable.subscriptions))
+
+
 def _browse(call: Call) -> BrowsePage:
-    _require(call, Action.READ)
-    query = call.query
-    return call.topics.browse_durable(call.path["client"], call.name, query.after, query.limit, query.selector)
+    require_topic(call, Action.READ)
+    return browsed(call, call.topics.existing_durable(call.path["client"], call.name))
 
 
 _ONE = "/durables/{client}/{name}"
 
 ENDPOINTS = [
-    listing(
+    table_listing(
         "DurableList", "/durables", USER, "List the durable subscriptions with their counts.", "durables",
-        DurableStatus, lambda call: call.topics.durables(),
-        sees=lambda access, durable: access.sees(_TOPIC, durable.topic),
+        DurableStatus, lambda call: call.management.tables.durables(),
+        lambda call, durable: call.topics.reader.durable(durable),
+        lambda access, durable: access.sees(_TOPIC, durable.topic.destination.name),
     ),
     Endpoint(
         "GET", _ONE, SEE, "Get a durable subscription: counts, its consumer, why it is blocked.",
         _get, DurableStatus,
     ),
     Endpoint("PUT", _ONE, READ, "Create a durable subscription.", _create, DurableStatus, body=NewDurable, status=201),
-    Endpoint("DELETE", _ONE, MANAGE, "Remove a durable subscription and its backlog.", _delete, Removed, DeleteQuery),
-    Endpoint("POST", _ONE + "/purge", MANAGE, "Purge messages of a durable subscription.", _purge, Purged, body=Chosen),
+    Endpoint(
+        "DELETE", _ONE, MANAGE, "Remove a durable subscription and its backlog.", _delete, Removed, DeleteQuery,
+        dry_run=_count, check=_may_manage,
+    ),
+    Endpoint(
+        "POST", _ONE + "/purge", MANAGE, "Purge messages of a durable subscription.", _purge, Purged, ActionQuery,
+        Chosen, dry_run=lambda call: count_purge(call, call.topics.purge_durable, call.path["client"], call.name),
+        check=_may_manage,
+    ),
     Endpoint(
         "GET", _ONE + "/messages", BROWSE,
         "Browse the messages of a durable subscription, oldest first.", _browse, BrowsePage, BrowseQuery,

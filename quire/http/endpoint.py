@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -14,12 +13,17 @@ from quire.broker.bulk.row_reader import MAX_BYTES
 from quire.destination import Destination, DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
 from quire.http.bulk.launcher import Launcher
+from quire.http.operations import Operation, Operations
+from quire.http.recent_events import RecentEvents
 from quire.http.request_memory import RequestMemory
 from quire.http.rights import Right
+from quire.http.two_steps import Confirmations
+from quire.http.verification.store_verification import StoreVerification
 from quire.logs import event
 from quire.management.bulk_management import BulkManagement
 from quire.management.consumer_group_management import ConsumerGroupManagement
-from quire.management.management import MAX_PAGE, Management
+from quire.management.management import Management
+from quire.management.message_pages import MAX_PAGE
 from quire.management.message_transfer import MessageTransfer
 from quire.management.schedule_management import ScheduleManagement
 from quire.management.stream_management import StreamManagement
@@ -34,6 +38,9 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
+
+LOOK = 1.0
+"""So often an operation that waits looks whether it is cancelled, in seconds."""
 
 ENTRIES = 20
 """So many entries of a list are made at once: some milliseconds."""
@@ -55,7 +62,19 @@ class ListQuery(Fields, frozen=True):
     after: str = ""
 
 
-class DeleteQuery(Fields, frozen=True):
+class ActionQuery(Fields, frozen=True):
+    """How an action is done.
+
+    With ``dry_run`` the answer tells what it would do, and gives a ``token``; with that token the action is refused if
+    anything but the token differs. With ``background`` the answer comes at once, and tells the id of the operation.
+    """
+
+    dry_run: bool = False
+    token: str | None = None
+    background: bool = False
+
+
+class DeleteQuery(ActionQuery, frozen=True):
     """With ``force`` the broker disconnects consumers first."""
 
     force: bool = False
@@ -80,6 +99,10 @@ class Doors:
         self.xa = XaManagement(self.management)
         self.writes = BulkManagement(self.management)
         self.bulk = Launcher(service.store.url, service.settings)
+        self.confirmations = Confirmations(service.clock)
+        self.operations = Operations(service.broker)
+        self.verification = StoreVerification(service.store.url, service.clock)
+        self.events = RecentEvents()
 
 
 class Call:
@@ -96,6 +119,11 @@ class Call:
         self.xa = doors.xa
         self.writes = doors.writes
         self.bulk = doors.bulk
+        self.confirmations = doors.confirmations
+        self.operations = doors.operations
+        self.verification = doors.verification
+        self.events = doors.events
+        self.operation: Operation | None = None  # the one in the background that this is
         self.path = _names(request)  # the names in the path, decoded
         self.name = self.path.get("name", "")  # the destination
         kind = _KINDS.get(endpoint.path.split("/")[1], "")
@@ -107,25 +135,44 @@ class Call:
         self._request = request
 
     @property
+    def user(self) -> str:
+        """Who asks; empty as long as there are no users."""
+        return self.access.principal.name
+
+    @property
+    def by(self) -> str:
+        """Who asks, for the log."""
+        name, address = self.access.principal.name, self.access.origin.address
+        return f"{name} at {address}" if name else address
+
+    @property
+    def target(self) -> str:
+        """What the path names, for people."""
+        return " ".join([f"{what} {name}" for what, name in self.subject.items()])
+
+    @property
     def host(self) -> str:
         """Under which name or address the caller has reached the broker."""
         return self._request.url.hostname or "127.0.0.1"
+
+    def take_memory(self, size: int) -> None:
+        """Count what the request makes the broker hold until its answer is read."""
+        memory: RequestMemory = self._request.scope["memory"]
+        memory.take(size)
 
     def header(self, name: str) -> str | None:
         """A header of the request."""
         return self._request.headers.get(name)
 
     async def is_gone(self) -> bool:
-        """Whether the caller went away meanwhile."""
-        return await self._request.is_disconnected()
+        """Whether the caller went away meanwhile; nobody waits for what is done in the background."""
+        return self.operation is None and await self._request.is_disconnected()
 
     def audit(self, event_name: str, text: str, **data: Any) -> None:
         """Log what an operator has changed; the text may name what is in the path, and the data: ``{queue}``."""
         known = self.subject | data
         self.changes |= {"event": event_name, **data}
-        name, address = self.access.principal.name, self.access.origin.address
-        by = f"{name} at {address}" if name else address
-        event(event_name, f"{text.format_map(known)}, by {by}", by=by, **known)
+        event(event_name, f"{text.format_map(known)}, by {self.by}", by=self.by, **known)
 
     def require(self, *actions: Action, kind: DestinationKind, name: str) -> None:
         """Refuse the caller if none of some actions on a destination is allowed."""
@@ -171,23 +218,38 @@ class Call:
     ) -> int:
         """Do step after step, each durable before the next; with a rate until the caller leaves. It logs the result."""
         total, is_whole, began = 0, False, self.service.clock.monotonic()
+        operation = self.operation or self.operations.begin(event_name, self.target, self.by, self.user)
+        operation.progress(0, getattr(steps, "expected", None))
         try:
             for count in steps:
                 total += count
                 await self.durable()
+                operation.progress(total)
                 if rate is not None:
-                    await self._wait(began + total / rate)
+                    await self._wait(began + total / rate, operation)
                     if await self.is_gone():
                         break
+                if operation.is_cancelled:
+                    break
                 if self.service.is_stopping:
                     raise BrokerStopping(f"the broker is stopping after {total} messages", done=total)
             else:
                 is_whole = True
+        except BaseException as error:
+            self._ended(operation, error)
+            raise
+        else:
+            self._ended(operation)
         finally:
             if total or is_whole:
                 part = "" if is_whole else " in part"
                 self.audit(event_name, f"{text}{part}: {{messages}} messages", messages=total, whole=is_whole, **data)
         return total
+
+    def _ended(self, operation: Operation, error: BaseException | None = None) -> None:
+        """An operation that its caller waits for is over."""
+        if self.operation is None:
+            self.operations.end(operation, error)
 
     async def removed(self, event_name: str, text: str, steps: Iterable[int], **data: Any) -> Removed:
         """Remove something step by step, as ``total`` does it."""
@@ -225,12 +287,11 @@ class Call:
             return True
         return False
 
-    async def _wait(self, until: float) -> None:
-        """Wait for a time on the monotonic clock."""
-        seconds = until - self.service.clock.monotonic()
-        if seconds > 0:
+    async def _wait(self, until: float, operation: Operation) -> None:
+        """Wait for a time on the monotonic clock, or until the operation is cancelled."""
+        while (seconds := until - self.service.clock.monotonic()) > 0 and not operation.is_cancelled:
             due = asyncio.Event()
-            self.service.broker.core.scheduler.call_later(seconds, due.set)
+            self.service.broker.core.scheduler.call_later(min(seconds, LOOK), due.set)
             await due.wait()
 
 
@@ -256,34 +317,22 @@ class Endpoint(NamedTuple):
     status: int = 200  # the HTTP status of success
     packed: bool = False  # whether it takes MessagePack instead of JSON: rows with bodies of any bytes
     takes_message: bool = False  # whether it takes a message's body, which may be as large as ``stomp.max_body``
+    dry_run: Callable[[Call], Any] | None = None  # what a dry run tells; None if there is none
+    check: Callable[[Call], None] | None = None  # refuses what the right does not tell: it depends on query or body
 
 
 def listing(
     name: str, path: str, right: Right, summary: str, key: str, kind: type, entries: Callable[[Call], Iterable[Any]],
-    query: type[Fields] = Fields, sees: Callable[[Access, Any], bool] | None = None,
+    query: type[Fields] = Fields,
 ) -> Endpoint:  # fmt: skip
-    """The row of a list: all entries ``key`` of a ``kind``, or with a ``ListQuery`` a page of them, with ``next``.
-
-    With ``sees`` the list has only entries that the caller may see.
-    """
-    paged = query is ListQuery
-    fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,)))] + ([("next", str | None)] if paged else [])
+    """The row of a list that comes whole: all entries ``key`` of a ``kind``."""
+    fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,)))]
     answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)
 
     async def handle(call: Call) -> Any:
-        wanted = None if sees is None else partial(sees, call.access)
-        if not paged:
-            return answer(await call.gathered(entries(call), wanted=wanted))
-        limit = call.query.limit
-        found = await call.gathered(entries(call), limit + 1, wanted)
-        return answer(found[:limit], found[limit - 1].name if len(found) > limit else None)
+        return answer(await call.gathered(entries(call)))
 
     return Endpoint("GET", path, right, summary, handle, answer, query)
-
-
-def see_named(kind: DestinationKind) -> Callable[[Access, Any], bool]:
-    """For ``listing``: the caller sees destinations by their kind and name."""
-    return lambda access, entry: access.sees(kind, entry.name)
 
 
 async def read_call(endpoint: Endpoint, request: Request, doors: Doors, access: Access) -> Call:

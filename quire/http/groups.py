@@ -1,6 +1,6 @@
 """The API's consumer groups: list, look, reset, shift, skip, clone, delete; try a strategy out."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -9,7 +9,9 @@ from quire.broker.streams.groups.group_changes import PartitionChange, Partition
 from quire.broker.streams.offsets import Start
 from quire.destination import DestinationKind
 from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number, listing
+from quire.http.listing import TableQuery, selected
 from quire.http.rights import MANAGE_STREAM_OF_GROUP, READ_STREAM, SEE_STREAM_OF_GROUP, USER
+from quire.http.two_steps import Counted
 from quire.management.consumer_group_info import (
     ConsumerGroupDetails,
     ConsumerGroupStatus,
@@ -17,14 +19,17 @@ from quire.management.consumer_group_info import (
     GroupMemberInfo,
 )
 from quire.management.consumer_group_management import Assignment, GroupDeleted
+from quire.security import Access
 from quire.units import LARGEST
 
 
 class GroupList(msgspec.Struct, frozen=True):
-    """All consumer groups, by stream and name, and all readers, of which the broker stores nothing."""
+    """Consumer groups, by stream and name, and the first readers, of which the broker stores nothing."""
 
     groups: list[ConsumerGroupStatus]
     readers: list[ConsumerGroupStatus]
+    next: str | None
+    total: int
 
 
 class ChangeQuery(Fields, frozen=True):
@@ -106,11 +111,19 @@ def _place(call: Call) -> tuple[str, str]:
 
 
 async def _list(call: Call) -> GroupList:
-    def sees(group: ConsumerGroupStatus) -> bool:
-        return call.access.sees(DestinationKind.STREAM, group.stream)
+    selection = await selected(call, call.management.tables.groups(), _sees)
+    groups = await call.gathered(call.groups.reader.status(group) for group in selection.found)
 
-    groups, readers = call.groups.groups(), call.groups.readers()
-    return GroupList(await call.gathered(groups, wanted=sees), await call.gathered(readers, wanted=sees))
+    def sees(reader: ConsumerGroupStatus) -> bool:
+        return call.access.sees(DestinationKind.STREAM, reader.stream)
+
+    readers = await call.gathered(call.groups.readers(), call.query.limit, sees)
+    return GroupList(groups, readers, selection.next, selection.total)
+
+
+def _sees(access: Access, group: Any) -> bool:
+    """Whether a caller may know of the stream of a group."""
+    return access.sees(DestinationKind.STREAM, group.definition.stream)
 
 
 async def _reset(call: Call) -> GroupChanged:
@@ -169,6 +182,11 @@ async def _delete(call: Call) -> GroupDeleted:
     return await call.changed("group.deleted", text, deleted, lag=deleted.lag, retries=deleted.retries)
 
 
+def _count(call: Call) -> Counted:
+    group = call.groups.group(*_place(call))
+    return Counted(group.lag + (group.retries or 0), consumers=group.members)
+
+
 def _assign(call: Call) -> Assignment:
     members = [Candidate(member.id, member.room, member.partitions) for member in call.body.members]
     return call.groups.assign(*_place(call), members, call.body.strategy)
@@ -178,7 +196,8 @@ _ONE = "/groups/{stream}/{group}"
 
 ENDPOINTS = [
     Endpoint(
-        "GET", "/groups", USER, "List the consumer groups and readers with their lag and counts.", _list, GroupList
+        "GET", "/groups", USER, "List the consumer groups and readers with their lag and counts.", _list, GroupList,
+        TableQuery,
     ),
     Endpoint(
         "GET", _ONE, SEE_STREAM_OF_GROUP, "Get a group: partitions, retries, members, counters.",
@@ -226,6 +245,6 @@ ENDPOINTS = [
     Endpoint(
         "DELETE", _ONE, MANAGE_STREAM_OF_GROUP,
         "Delete a group. With force the broker disconnects its members. The messages stay.", _delete,
-        GroupDeleted, DeleteQuery,
+        GroupDeleted, DeleteQuery, dry_run=_count,
     ),
 ]  # fmt: skip

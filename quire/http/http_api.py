@@ -9,6 +9,7 @@ from typing import Any
 
 import uvicorn
 
+from quire import logs
 from quire.http.app import Application
 from quire.http.http_connection import HttpConnection
 from quire.server.service import Service
@@ -45,6 +46,7 @@ class HttpApi:
     async def start(self, service: Service, listener: socket.socket) -> None:
         """Serve a broker on a bound socket; returns when it listens."""
         self._application = Application(service)
+        logs.watch(self._application.doors.events)
         connection: Any = partial(HttpConnection, service.settings.http, service.scheduler)
         config = uvicorn.Config(
             self._application, http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
@@ -55,10 +57,13 @@ class HttpApi:
         await self._server.ready.wait()
         if not self._server.started:
             await self._task
+        self._application.doors.management.sampler.start()
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""
         self._application.stop()
+        await self._application.doors.operations.stop()
         await self._application.doors.bulk.stop()
         self._server.should_exit = True
         await self._task
+        logs.unwatch(self._application.doors.events)

@@ -10,8 +10,10 @@ from quire.destination import DestinationKind, checked
 from quire.errors import InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields, PageLimit
 from quire.http.rights import READ_QUEUE, WRITE_QUEUE, WRITE_TOPIC
+from quire.management.body_preview import PREVIEW
 from quire.management.draft import Draft
-from quire.management.management import BrowsePage
+from quire.management.message_pages import BrowsePage
+from quire.management.message_view import Browsable
 
 MAX_COUNT = 100_000
 """How often one call may send a message: it answers with an id for each."""
@@ -24,11 +26,24 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class BrowseQuery(Fields, frozen=True):
-    """Which part of a queue to show, and which messages of it."""
+    """Which part of a queue to show, and which messages of it.
+
+    ``preview`` is how many bytes of a body are shown; without it all of them.
+    """
 
     limit: PageLimit = 100
     after: str | None = None
     selector: str | None = None
+    id: str | None = None
+    preview: Annotated[int, msgspec.Meta(ge=0, le=PREVIEW)] | None = None
+
+
+def browsed(call: Call, source: Browsable) -> BrowsePage:
+    """The page of a queue or a durable subscription that a call asks for."""
+    query = call.query
+    return call.management.pages.read(
+        source, query.after, query.limit, query.selector, id=query.id, preview=query.preview
+    )
 
 
 class NewMessage(Fields, frozen=True):
@@ -83,7 +98,7 @@ def _body(new: NewMessage) -> bytes:
 ENDPOINTS = [
     Endpoint(
         "GET", "/queues/{name}/messages", READ_QUEUE, "Browse messages, oldest first, without consuming them.",
-        lambda call: call.management.browse(call.name, call.query.after, call.query.limit, call.query.selector),
+        lambda call: browsed(call, call.management.existing(call.name)),
         BrowsePage, BrowseQuery,
     ),
     Endpoint(

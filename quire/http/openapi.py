@@ -12,7 +12,7 @@ from quire.http.endpoint import Endpoint
 BASE = "/api/v1"
 """Where the API begins."""
 
-_JSON, _PACKED = "application/json", "application/msgpack"
+_JSON, _PACKED, _FILE = "application/json", "application/msgpack", "application/octet-stream"
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -61,13 +61,17 @@ def _operation(row: Endpoint, schema_of: dict[Any, dict[str, Any]]) -> dict[str,
         "description": f"Right: {row.right.text}.",
         "parameters": parameters,
         "responses": {
-            str(row.status): _content("Success.", schema_of[row.answer]),
+            str(row.status): _success(row, schema_of[row.answer]),
             "default": _content("An error.", schema_of[Error]),
         },
     }
     if row.body is not None:
         operation["requestBody"] = _content("The request.", schema_of[row.body], _PACKED if row.packed else _JSON)
     return operation
+
+
+def _success(row: Endpoint, schema: dict[str, Any]) -> dict[str, Any]:
+    return _content("Success.", schema, _FILE if row.answer is bytes else _JSON)
 
 
 def _content(text: str, schema: dict[str, Any], media: str = _JSON) -> dict[str, Any]:

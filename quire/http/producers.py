@@ -3,27 +3,15 @@
 import msgspec
 
 from quire.broker.producer_ids import ProducerStatus
-from quire.http.endpoint import Call, Endpoint, ListQuery
+from quire.http.endpoint import Call, Endpoint
+from quire.http.listing import table_listing
 from quire.http.rights import MONITOR, OPERATE
-
-
-class ProducerPage(msgspec.Struct, frozen=True):
-    """Producers that number their sends, by id; ``next`` is what to give as ``after`` for those that follow."""
-
-    producers: list[ProducerStatus]
-    next: str | None
 
 
 class Forgotten(msgspec.Struct, frozen=True):
     """The producer that the broker forgot."""
 
     forgotten: str
-
-
-def _list(call: Call) -> ProducerPage:
-    limit = call.query.limit
-    found = call.writes.producers(call.query.after, limit + 1)
-    return ProducerPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
 
 async def _forget(call: Call) -> Forgotten:
@@ -33,8 +21,15 @@ async def _forget(call: Call) -> Forgotten:
 
 
 ENDPOINTS = [
-    Endpoint(
-        "GET", "/producers", MONITOR, "List the producers that number their sends.", _list, ProducerPage, ListQuery
+    table_listing(
+        "ProducerList",
+        "/producers",
+        MONITOR,
+        "List the producers that number their sends.",
+        "producers",
+        ProducerStatus,
+        lambda call: call.writes.producers(),
+        lambda call, id: call.writes.producer(id),
     ),
     Endpoint(
         "DELETE",

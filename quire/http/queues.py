@@ -3,8 +3,10 @@
 import msgspec
 
 from quire.destination import DestinationKind
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed, listing, see_named
+from quire.http.endpoint import Call, DeleteQuery, Endpoint, ListQuery, Removed
+from quire.http.listing import see_named, table_listing
 from quire.http.rights import MAKE_QUEUE, MANAGE_QUEUE, SEE_QUEUE, USER
+from quire.http.two_steps import Counted
 from quire.management.group_status import GroupPage
 from quire.management.queue_status import QueueStatus
 
@@ -22,10 +24,16 @@ def _close_group(call: Call) -> Closed:
     return Closed(group)
 
 
+def _count(call: Call) -> Counted:
+    queue = call.management.existing(call.name)
+    return Counted(queue.depth, consumers=len(queue.subscriptions))
+
+
 ENDPOINTS = [
-    listing(
+    table_listing(
         "QueueList", "/queues", USER, "List the queues with their counts.", "queues", QueueStatus,
-        lambda call: call.management.queues(call.query.after), ListQuery, see_named(DestinationKind.QUEUE),
+        lambda call: call.management.tables.queues(), lambda call, queue: call.management.reader.status(queue),
+        see_named(DestinationKind.QUEUE),
     ),
     Endpoint(
         "GET", "/queues/{name}", SEE_QUEUE, "Get a queue: counts, consumers, held producers, why it is blocked.",
@@ -41,7 +49,7 @@ ENDPOINTS = [
         lambda call: call.removed(
             "queue.deleted", "queue {queue} was deleted", call.management.delete(call.name, force=call.query.force)
         ),
-        Removed, DeleteQuery,
+        Removed, DeleteQuery, dry_run=_count,
     ),
     Endpoint(
         "POST", "/queues/{name}/pause", MANAGE_QUEUE, "Pause the deliveries of a queue, also after a restart.",

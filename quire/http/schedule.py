@@ -1,9 +1,12 @@
 """The API's schedule: messages that the broker sends later."""
 
+from typing import Any
+
 import msgspec
 
-from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit, Removed
+from quire.http.endpoint import ActionQuery, Call, Endpoint, Fields, Number, PageLimit, Removed
 from quire.http.rights import MONITOR, OPERATE
+from quire.http.two_steps import counted
 from quire.management.schedule_management import SchedulePage
 
 ALWAYS = 1 << 62
@@ -16,7 +19,7 @@ class ScheduleQuery(Fields, frozen=True):
     after: str = "0"
 
 
-class CancelQuery(Fields, frozen=True):
+class CancelQuery(ActionQuery, frozen=True):
     """Which messages to cancel: those that are due between two times, in milliseconds since the epoch."""
 
     earliest: Number = 0
@@ -41,14 +44,19 @@ async def _cancel_between(call: Call) -> Removed:
     return await call.removed("schedule.cancelled", text, steps, earliest=earliest, latest=latest)
 
 
+def _count(call: Call) -> Any:
+    steps = call.schedule.count_between(call.query.earliest, call.query.latest)
+    return counted(call.service.clock, steps)
+
+
 ENDPOINTS = [
     Endpoint(
         "GET", "/schedule", MONITOR, "List the scheduled messages.",
         lambda call: call.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
     ),
     Endpoint(
-        "DELETE", "/schedule", OPERATE,
-        "Cancel scheduled messages: all, or by time.", _cancel_between, Removed, CancelQuery
+        "DELETE", "/schedule", OPERATE, "Cancel scheduled messages: all, or by time.", _cancel_between, Removed,
+        CancelQuery, dry_run=_count,
     ),
     Endpoint("DELETE", "/schedule/{id}", OPERATE,
     "Cancel a scheduled message, with all its repeats.", _cancel, Cancelled),

@@ -15,13 +15,12 @@ from quire.http.endpoint import (
     Endpoint,
     Fields,
     Limit,
-    ListQuery,
     Number,
     PageLimit,
     Removed,
     listing,
-    see_named,
 )
+from quire.http.listing import see_named, table_listing
 from quire.http.messages import NewMessage, Sent, send
 from quire.http.rights import (
     MAKE_STREAM,
@@ -32,6 +31,7 @@ from quire.http.rights import (
     USER,
     WRITE_STREAM,
 )
+from quire.http.two_steps import Counted
 from quire.management.stream_info import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
 from quire.management.stream_management import StreamRange
 from quire.management.stream_search import FoundMessage, Wanted
@@ -165,12 +165,18 @@ def _start(text: str | None) -> Start | None:
     return None if text is None else Start.parse(text)
 
 
+def _count(call: Call) -> Counted:
+    stream = call.streams.reader.status(call.streams.existing(call.name))
+    return Counted(stream.records, consumers=stream.members + stream.readers)
+
+
 _ONE = "/streams/{name}"
 
 ENDPOINTS = [
-    listing(
+    table_listing(
         "StreamList", "/streams", USER, "List the streams with their counts.", "streams", StreamStatus,
-        lambda call: call.streams.streams(call.query.after), ListQuery, see_named(DestinationKind.STREAM),
+        lambda call: call.management.tables.streams(), lambda call, stream: call.streams.reader.status(stream),
+        see_named(DestinationKind.STREAM),
     ),
     Endpoint(
         "GET", _ONE, SEE_STREAM, "Get a stream: partitions, groups, pins, policy.",
@@ -184,7 +190,7 @@ ENDPOINTS = [
         lambda call: call.removed(
             "stream.deleted", "stream {stream} was deleted", call.streams.delete(call.name, force=call.query.force)
         ),
-        Removed, DeleteQuery,
+        Removed, DeleteQuery, dry_run=_count,
     ),
     Endpoint(
         "POST", _ONE + "/messages", WRITE_STREAM, "Send a message. The answer comes when it is durable.",

@@ -1,14 +1,16 @@
 """The API's transfers: purge, move, copy, redrive; all messages of a queue, or chosen ones."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from quire.destination import DestinationKind, written
-from quire.http.endpoint import Call, Endpoint, Fields, Limit
+from quire.http.endpoint import ActionQuery, Call, Endpoint, Fields, Limit
 from quire.http.rights import MANAGE_QUEUE, READ_OR_MANAGE_QUEUE
-from quire.management.message_transfer import Choice
+from quire.http.two_steps import Counted, counted
+from quire.management.message_transfer import Choice, MessageTransfer
 from quire.security import Action
 
 PACE = 0.1
@@ -68,9 +70,43 @@ class Copied(msgspec.Struct, frozen=True):
     next: str | None
 
 
+def _count(call: Call, transfer: Callable[..., MessageTransfer], *arguments: Any) -> Any:
+    """Count what a transfer is about; without a selection that is known at once."""
+    steps = transfer(*arguments, counts=True)
+    chosen: Chosen = call.body
+    if chosen.selector is None and not chosen.ids and chosen.after is None and steps.expected is not None:
+        return Counted(steps.expected)
+    return counted(call.service.clock, steps)
+
+
+def count_purge(call: Call, transfer: Callable[..., MessageTransfer], *names: str) -> Any:
+    """What a dry run of a purge tells."""
+    return _count(call, transfer, *names, call.body.choice())
+
+
+def _count_move(call: Call, transfer: Callable[..., MessageTransfer]) -> Any:
+    return _count(call, transfer, call.name, call.body.to, call.body.choice())
+
+
+def _count_redrive(call: Call) -> Any:
+    """Which messages are dead letters only their contents tell."""
+    steps = call.management.redrive(call.name, call.body.choice(), call.body.to, counts=True)
+    return counted(call.service.clock, steps)
+
+
+def _may_transfer(call: Call) -> None:
+    call.check_transfer(call.name, written(call.body.to))
+
+
+def _may_redrive(call: Call) -> None:
+    if call.body.to is None:  # to where the messages came from, which their reader may not know
+        call.require(Action.MANAGE, kind=DestinationKind.QUEUE, name=call.name)
+    else:
+        _may_transfer(call)
+
+
 async def _move(call: Call) -> Moved:
     to: str = call.body.to
-    call.check_transfer(call.name, written(to))
     transfer = call.management.move(call.name, to, call.body.choice())
     return await call.transferred(
         "messages.moved", "messages of queue {queue} were moved to {to}", Moved, transfer, to=to
@@ -79,7 +115,6 @@ async def _move(call: Call) -> Moved:
 
 async def _copy(call: Call) -> Copied:
     to: str = call.body.to
-    call.check_transfer(call.name, written(to))
     transfer = call.management.copy(call.name, to, call.body.choice())
     return await call.transferred(
         "messages.copied", "messages of queue {queue} were copied to {to}", Copied, transfer, to=to
@@ -88,10 +123,6 @@ async def _copy(call: Call) -> Copied:
 
 async def _redrive(call: Call) -> Moved:
     body: Redrive = call.body
-    if body.to is None:  # to where the messages came from, which their reader may not know
-        call.require(Action.MANAGE, kind=DestinationKind.QUEUE, name=call.name)
-    else:
-        call.check_transfer(call.name, written(body.to))
     choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
     transfer = call.management.redrive(call.name, choice, body.to)
     text = "dead letters of queue {queue} were redriven " + ("to {to}" if body.to else "to their origins")
@@ -105,17 +136,20 @@ ENDPOINTS = [
             "messages.purged", "queue {queue} was purged", Purged,
             call.management.purge(call.name, call.body.choice()),
         ),
-        Purged, body=Chosen,
+        Purged, ActionQuery, Chosen, dry_run=lambda call: count_purge(call, call.management.purge, call.name),
     ),
     Endpoint(
         "POST", "/queues/{name}/move", READ_OR_MANAGE_QUEUE,
-        "Move messages that are not in flight, oldest first.", _move, Moved, body=Move
+        "Move messages that are not in flight, oldest first.", _move, Moved, ActionQuery, Move,
+        dry_run=lambda call: _count_move(call, call.management.move), check=_may_transfer,
     ),
-    Endpoint("POST", "/queues/{name}/copy", READ_OR_MANAGE_QUEUE,
-    "Copy messages, oldest first.", _copy, Copied, body=Move),
+    Endpoint(
+        "POST", "/queues/{name}/copy", READ_OR_MANAGE_QUEUE, "Copy messages, oldest first.", _copy, Copied,
+        ActionQuery, Move, dry_run=lambda call: _count_move(call, call.management.copy), check=_may_transfer,
+    ),
     Endpoint(
         "POST", "/queues/{name}/redrive", READ_OR_MANAGE_QUEUE,
         "Redrive dead letters: send them back to the destinations they came from.",
-        _redrive, Moved, body=Redrive,
+        _redrive, Moved, ActionQuery, Redrive, dry_run=_count_redrive, check=_may_redrive,
     ),
 ]  # fmt: skip

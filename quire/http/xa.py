@@ -2,7 +2,8 @@
 
 import msgspec
 
-from quire.http.endpoint import Call, Endpoint, listing
+from quire.http.endpoint import Call, Endpoint
+from quire.http.listing import table_listing
 from quire.http.rights import MONITOR, OPERATE
 from quire.management.xa_management import Prepared
 
@@ -21,9 +22,9 @@ async def _resolve(call: Call, outcome: str) -> Resolved:
 
 
 ENDPOINTS = [
-    listing(
+    table_listing(
         "PreparedList", "/xa", MONITOR, "List the prepared transactions, the oldest first.", "transactions", Prepared,
-        lambda call: call.xa.prepared(),
+        lambda call: call.xa.prepared(), lambda _call, entry: entry,
     ),
     Endpoint(
         "POST", "/xa/{xid}/commit", OPERATE, "Commit a prepared transaction in place of its transaction manager.",
