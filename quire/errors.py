@@ -60,6 +60,10 @@ ERRORS: dict[str, ErrorEntry] = {
     "unknown-message": ErrorEntry(404, 3, False, "The message was consumed, moved or purged, or it expired."),
     "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists the known producers."),
     "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups."),
+    "unknown-operation": ErrorEntry(404, 3, False, "It has ended, and is forgotten; see `GET /operations`."),
+    "confirmation-mismatch": ErrorEntry(
+        409, 4, False, "Make the dry run again, and send the same request with its new token."
+    ),
     "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
     "group-mismatch": ErrorEntry(409, 4, False, "Join with the group's selector and order, or use another group."),
     "data-lost": ErrorEntry(410, 4, False, "Start at a later offset, or increase the retention of the stream."),
@@ -256,6 +260,18 @@ class UnknownGroup(QuireError):
     """There is no message group of that name."""
 
     code = "unknown-group"
+
+
+class UnknownOperation(QuireError):
+    """There is no operation with that id, or not any more."""
+
+    code = "unknown-operation"
+
+
+class ConfirmationMismatch(QuireError):
+    """The token of a dry run does not belong to this request, or its time is over."""
+
+    code = "confirmation-mismatch"
 
 
 class UnknownConsumerGroup(QuireError):

@@ -33,6 +33,7 @@ OPERATIONS: dict[str, Callable[[Bench], None]] = {
     "rates": destinations.rates,
     "beside": destinations.other_rate,
     "metrics": destinations.metrics_and_lists,
+    "lists": destinations.sorted_lists,
 }
 
 

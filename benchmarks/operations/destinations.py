@@ -95,6 +95,28 @@ def metrics_and_lists(bench: Bench) -> None:
     consumer.link.close()
 
 
+def sorted_lists(bench: Bench) -> None:
+    """Pages of 10,000 queues, sorted, searched and chosen; the overview, the history and the picture; the sampler."""
+    queues = names(bench.scaled(MANY))
+    send_all(bench.broker.target, [send_frame(name, b"x" * 100) for name in queues])
+    send_all(bench.broker.target, [send_frame(name, b"x" * 100) for name in queues[::7]])
+    with bench.measure("ten seconds of the sampler alone", len(queues)):
+        bench.wait_until(bench.now_ms() + 10_000)
+    chosen: dict[str, dict[str, object]] = {
+        "by name": {}, "by depth": {"sort": "-depth"}, "by rate": {"sort": "-in_rate"}, "by age": {"sort": "-oldest"},
+        "by depth, from 9,000 on": {"sort": "-depth", "offset": 9 * len(queues) // 10},
+        "searched": {"search": "0123"}, "without consumers, by depth": {"only": "unconsumed", "sort": "-depth"},
+    }  # fmt: skip
+    for what, query in chosen.items():
+        with bench.measure(f"100 pages of 50 queues, {what}", 100):
+            for _ in range(100):
+                bench.broker.api.call("GET", "/queues", None, 60.0, limit=50, **query)
+    for path in ("/overview", "/history", "/topology", "/consumers"):
+        with bench.measure(f"`GET {path}`, 100 times", 100):
+            for _ in range(100):
+                bench.broker.api.call("GET", path)
+
+
 def other_rate(bench: Bench) -> None:
     """The rate of one queue beside 10,000 others."""
     with bench.measure("one queue alone: sent and taken", bench.scaled(100_000)):

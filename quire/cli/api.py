@@ -105,6 +105,15 @@ def pages(api: Api, where: str, key: str) -> Iterator[dict[str, Any]]:
             return
 
 
+def numbered_pages(api: Api, where: str, key: str) -> Iterator[dict[str, Any]]:
+    """All entries of a list that comes in pages and has no order by name: each page begins at a number."""
+    seen, total = 0, 1
+    while seen < total:
+        page = api.call("GET", where, limit=PAGE, offset=seen)
+        yield from page[key]
+        seen, total = seen + len(page[key]), page["total"] if page[key] else 0
+
+
 def exchange(
     method: str, url: str, body: bytes | None, patience: float | None = ANSWER_LIMIT, authorization: str | None = None
 ) -> tuple[int, bytes]:

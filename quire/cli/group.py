@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from quire.cli.api import Api, broker_verb, path
+from quire.cli.api import PAGE, Api, broker_verb, numbered_pages, path
 from quire.cli.output import Column, Output, columns, confirm, messages
 from quire.cli.resource import YES, Param, Resource
 from quire.destination import DestinationKind, written
@@ -50,7 +50,10 @@ def ls(api: Api, output: Output, readers: bool) -> None:
         "stream", "name:Group", "order", "members", "lag", "in_flight", "retries", "oldest_message_age_seconds:Oldest",
         "epoch", "blocked",
     )  # fmt: skip
-    output.rows(api.call("GET", path("groups"))["readers" if readers else "groups"], shown)
+    if readers:
+        output.rows(api.call("GET", path("groups"), limit=PAGE)["readers"], shown)
+    else:
+        output.rows(numbered_pages(api, path("groups"), "groups"), shown)
 
 
 group.show(

@@ -36,6 +36,7 @@ NOUNS = {
     "store": Noun("quire.cli.store", "Verify, repair, migrate, back up a store."),
     "stream": Noun("quire.cli.stream", "List, create, delete, read streams; find and pin messages."),
     "token": Noun("quire.cli.token", "List, create, revoke tokens."),
+    "top": Noun("quire.cli.top", "Show a running broker's rates, limits and what needs attention, live."),
     "topic": Noun("quire.cli.topic", "List, create, delete topics; list their subscriptions."),
     "user": Noun("quire.cli.user", "List, add, change, remove users."),
     "whoami": Noun("quire.cli.whoami", "Show which user you are to the broker, by which proof, and your roles."),

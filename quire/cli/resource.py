@@ -6,7 +6,7 @@ from typing import Any, ParamSpec
 
 import click
 
-from quire.cli.api import Api, broker_verb, pages, path
+from quire.cli.api import Api, broker_verb, numbered_pages, pages, path
 from quire.cli.output import Column, Output, columns, confirm, messages, output_option
 
 CONSUMER_COLUMNS = columns(
@@ -66,7 +66,7 @@ class Resource(click.Group):
 
         def verb(api: Api, output: Output, /) -> None:
             where, name = path(self._plural), key or self._plural
-            output.rows(pages(api, where, name) if paged else api.call("GET", where)[name], shown)
+            output.rows((pages if paged else numbered_pages)(api, where, name), shown)
 
         self.add("ls", help, verb, named=False)
 

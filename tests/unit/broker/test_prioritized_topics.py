@@ -256,7 +256,7 @@ def test_expired_messages_become_dead_letters_with_their_priority() -> None:
     send(stepped, "7a", expiration=stepped.clock.now_ms() + 1000)
     stepped.advance(60)
     settle(stepped)
-    (letter,) = TopicManagement(Management(stepped.broker))._management.browse("ActiveMQ.DLQ").messages
+    (letter,) = Management(stepped.broker).browse("ActiveMQ.DLQ").messages
     assert letter.priority == 7
 
 
@@ -307,7 +307,7 @@ def test_an_operator_browses_in_the_order_of_sending_and_purges() -> None:
     offline(stepped)
     send(stepped, "1a", "9a", "4a", "9b")
     door = TopicManagement(Management(stepped.broker))
-    page = door.browse_durable("c", "d", limit=3)
+    page = Management(stepped.broker).pages.read(door.existing_durable("c", "d"), limit=3)
     assert [(message.body, message.priority) for message in page.messages] == [("1a", 1), ("9a", 9), ("4a", 4)]
     for _ in door.purge_durable("c", "d"):
         stepped.run()

@@ -29,7 +29,7 @@ def send(stepped: SteppedBroker, *producers: str, number: int = 1) -> None:
 
 def known(stepped: SteppedBroker) -> list[str]:
     """All producers; the store has the same, and their marks."""
-    ids = [status.id for status in stepped.broker.producers.page("", 1000)]
+    ids = stepped.broker.producers.ids()
     assert [id for id, _ in stepped.store.producers()] == ids
     assert len(stepped.store.marks("producer/")) == len(ids) == len(stepped.broker.producers)
     return ids
@@ -147,7 +147,7 @@ def test_what_is_forgotten_in_a_commit_that_fails_stays_forgotten() -> None:
 def test_one_is_forgotten_by_order() -> None:
     stepped = broker()
     send(stepped, "a", "b", number=3)
-    status = stepped.broker.producers.page("a", 10)[0]
+    status = stepped.broker.producers.status("b")
     assert (status.id, status.sequence, status.last_sent) == ("b", 3, stepped.clock.now_ms())
     stepped.broker.producers.forget("a")
     stepped.run()

@@ -35,7 +35,7 @@ DRY = {"dry_run": "true"}
 
 
 def test_groups_and_readers_are_listed(broker: FakeBroker, run: Run) -> None:
-    broker.answer("GET", "/groups", {"groups": [GROUP], "readers": [READER]})
+    broker.answer("GET", "/groups", {"groups": [GROUP], "readers": [READER], "next": None, "total": 1})
     heading, line = run("group", "ls").output.splitlines()
     assert heading.split()[:5] == ["Stream", "Group", "Order", "Members", "Lag"]
     assert line.split() == ["s", "g", "concurrent", "2", "7", "3", "-", "0:01:30", "4", "consumer-busy,", "2.0", "s"]

@@ -53,7 +53,7 @@ def test_cancel_needs_to_know_what(broker: FakeBroker, run: Run, arguments: list
 
 
 def test_prepared_transactions_are_listed(broker: FakeBroker, run: Run) -> None:
-    broker.answer("GET", "/xa", {"transactions": [PREPARED]})
+    broker.answer("GET", "/xa", {"transactions": [PREPARED], "next": None, "total": 1})
     assert run("xa", "ls").output.splitlines()[1].split()[:2] == [XID, "prepared"]
     assert json.loads(run("xa", "ls", "--output", "json").output) == [PREPARED]
 

@@ -49,7 +49,7 @@ def test_queue_is_no_topic(broker: FakeBroker, run: Run) -> None:
 
 
 def test_durable_subscriptions_are_listed_and_shown(broker: FakeBroker, run: Run) -> None:
-    broker.answer("GET", "/durables", {"durables": [DURABLE]})
+    broker.answer("GET", "/durables", {"durables": [DURABLE], "next": None, "total": 1})
     assert run("durable", "ls").output.splitlines()[1].split()[:4] == ["c", "d", "prices", "-"]
     consumers = [{"connection": "c:1", "id": "0", "ack": "client"}]
     broker.answer("GET", "/durables/a%2Fb/d", {**DURABLE, "consumers": consumers})

@@ -8,6 +8,9 @@ from quire.broker.transactions.xid import Xid
 from quire.http.access_rules import CheckQuery
 from quire.http.bulk.launcher import Launcher
 from quire.http.endpoint import Endpoint, Fields
+from quire.http.operations import Operation
+from quire.http.overview import HistoryQuery
+from quire.http.verification.store_verification import StoreVerification
 from quire.http.writes import StageQuery
 from tests.unit.http.conftest import Api, prepare
 
@@ -27,11 +30,13 @@ _BODIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _QUERIES: dict[type[Fields], dict[str, str]] = {
     StageQuery: {"producer": "p"},
+    HistoryQuery: {"of": "queue", "name": "q"},
     CheckQuery: {"user": "alice", "roles": "x", "action": "read", "destination": "q"},
 }
 _NAMES = {
     "name": "q", "client": "c", "xid": XID, "partition": 0, "stream": "q", "group": "g", "pin": "p", "id": "1",
-    "producer": "p", "user": "bob", "rule": "r1", "token": "t",
+    "producer": "p", "user": "bob", "rule": "r1", "token": "t", "kind": "queue", "operation": 1, "sequence": 1,
+    "offset": 1,
 }  # fmt: skip
 
 
@@ -43,13 +48,27 @@ class Running(Launcher):
         self.address = "0.0.0.0:8162"
 
 
+class Checked(StoreVerification):
+    """A check of a store that can always be made, and is through at once."""
+
+    def check(self) -> None:
+        """It can be made."""
+
+    async def run(self, operation: Operation, of: int) -> None:
+        """It is made."""
+        operation.progress(of, of)
+
+
 def fill(api: Api) -> None:
     """Have one of everything."""
     api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"original-destination": "/queue/x"}})
     api.call("PUT", "/durables/c/q", json={"topic": "q"})
+    api.call("POST", "/topics/q/messages", json={"body": "b"})
     prepare(api, XID)
-    api.call("POST", "/streams/q/messages", json={"body": "b"})
+    api.call("POST", "/streams/q/messages", json={"body": "b", "count": 4})
     api.call("POST", "/streams/q/groups/g/receive", json={"start": "earliest"})
+    api.application.doors.operations.begin("messages.purged", "queue q", "somebody else", "somebody else")
+    api.application.doors.verification = Checked("memory:", api.stepped.clock)
 
 
 def sample_request(row: Endpoint) -> tuple[str, dict[str, Any]]:

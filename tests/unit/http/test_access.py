@@ -78,6 +78,16 @@ TABLE: dict[str, set[str]] = {
     "PUT /users/{user}/password": ADMINISTER, "DELETE /users/{user}": ADMINISTER,
     "GET /rules": ADMINISTER, "POST /rules": ADMINISTER, "GET /rules/check": ADMINISTER,
     "PUT /rules/{rule}": ADMINISTER, "DELETE /rules/{rule}": ADMINISTER,
+    "GET /overview": MONITOR, "GET /topology": MONITOR, "GET /consumers": MONITOR, "GET /history": SEE,
+    "GET /policies": MONITOR, "GET /policies/{kind}/{name}": MONITOR, "GET /settings": OPERATE, "GET /log": OPERATE,
+    "GET /store": MONITOR, "POST /store/verify": OPERATE,
+    # Of others' operations; one's own one may see and cancel.
+    "GET /operations": LOGIN, "GET /operations/{operation}": MONITOR, "DELETE /operations/{operation}": OPERATE,
+    "DELETE /queues/{name}/messages/{sequence}": MANAGE,
+    **{f"GET {place}{part}": READ for part in ("", "/body") for place in (
+        "/queues/{name}/messages/{sequence}", "/durables/{client}/{name}/messages/{sequence}",
+        "/streams/{name}/partitions/{partition}/messages/{offset}",
+    )},
     "GET /whoami": LOGIN, "GET /tokens": LOGIN, "POST /tokens": ADMINISTER, "DELETE /tokens/{token}": LOGIN,
 }  # fmt: skip
 """Who may call each endpoint; ``GET /health`` needs no login."""
@@ -145,6 +155,59 @@ def test_each_user_may_do_what_the_table_says(api: Api, audited: list[tuple[str,
     assert {answer.json()["error"]["code"] for answer in refused} <= {"access-refused", "not-authenticated"}
     assert all("Basic" in answer.headers["www-authenticate"] for answer in refused if answer.status_code == 401)
     assert {name for name, code in codes.items() if code == 403} <= {name for name, allowed in audited if not allowed}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "row", [row for row in ENDPOINTS if row.dry_run is not None], ids=lambda r: f"{r.method} {r.path}"
+)
+@pytest.mark.parametrize("how", ["dry_run", "background"])
+def test_what_one_may_not_do_one_may_not_try_out_or_have_done(api: Api, row: Endpoint, how: str) -> None:
+    fill(api)
+    secrets = secured(api)
+    path, sent = sample_request(row)
+    sent["params"] = {**sent["params"], how: True}
+    for name in EVERYBODY - TABLE[f"{row.method} {row.path}"]:
+        header = {"authorization": f"Bearer {secrets[name]}"}
+        assert api.error(row.method, path, headers=header, **sent) == (403, "access-refused")
+
+
+def test_a_token_of_a_dry_run_is_for_its_own_user(api: Api) -> None:
+    fill(api)
+    secrets = secured(api)
+    headers = {name: {"authorization": f"Bearer {secrets[name]}"} for name in ("operator", "administrator")}
+    dry = api.call("POST", "/queues/q/purge", headers=headers["operator"], json={}, params={"dry_run": True})
+    token = {"token": dry.json()["token"]}
+    refused = api.error("POST", "/queues/q/purge", headers=headers["administrator"], json={}, params=token)
+    assert refused == (409, "confirmation-mismatch")
+    done = api.call("POST", "/queues/q/purge", headers=headers["operator"], json={}, params=token)
+    assert done.json()["removed"] == 1
+
+
+def test_lists_have_and_count_what_one_may_see_only(api: Api) -> None:
+    fill(api)
+    api.call("PUT", "/queues/other")
+    secrets = secured(api)
+    for name, total, group_total in (("read", 1, 1), ("none", 0, 0), ("monitor", 2, 1), ("denied", 1, 0)):
+        header = {"authorization": f"Bearer {secrets[name]}"}
+        for sort in ("", "-depth"):
+            page = api.call("GET", "/queues", headers=header, params={"sort": sort}).json()
+            assert (len(page["queues"]), page["total"]) == (total, total)
+        groups = api.call("GET", "/groups", headers=header).json()
+        assert (len(groups["groups"]), groups["total"]) == (group_total, group_total)
+
+
+def test_one_sees_and_cancels_ones_own_operations(api: Api) -> None:
+    secrets = secured(api)
+    operation = api.application.doors.operations.begin("messages.purged", "queue q", "manage", "manage")
+    header = {"authorization": f"Bearer {secrets['manage']}"}
+    (found,) = api.call("GET", "/operations", headers=header).json()["operations"]
+    assert found["id"] == operation.status.id
+    assert api.call("DELETE", f"/operations/{found['id']}", headers=header).status_code == 200
+    assert operation.is_cancelled
+    other = {"authorization": f"Bearer {secrets['read']}"}
+    assert api.call("GET", "/operations", headers=other).json()["operations"] == []
+    assert api.error("GET", f"/operations/{found['id']}", headers=other) == (403, "access-refused")
 
 
 def test_health_needs_no_login(api: Api) -> None:

@@ -86,6 +86,7 @@ def test_connections_say_what_they_consume(api: Api) -> None:
     assert api.call("GET", "/connections").json()["connections"] == [
         {
             "address": "client-1", "protocol": "stomp 1.2", "connected_seconds": 5.0, "client_id": "c",
+            "consumers": 2,
             "destinations": ["queue://q", "topic://t"], "in_flight": 1, "held": False, "writable": True,
         }
     ]  # fmt: skip
@@ -188,7 +189,7 @@ def test_document_has_parameters_and_bodies(api: Api) -> None:
     browse = paths["/api/v1/queues/{name}/messages"]["get"]["parameters"]
     assert [(row["name"], row["in"], row["required"]) for row in browse] == [
         ("name", "path", True), ("limit", "query", False), ("after", "query", False),
-        ("selector", "query", False),
+        ("selector", "query", False), ("id", "query", False), ("preview", "query", False),
     ]  # fmt: skip
     move = paths["/api/v1/queues/{name}/move"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert move == {"$ref": "#/components/schemas/Move"}
@@ -206,7 +207,8 @@ def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
         sent |= {"auth": ("bob", "b")}
     answer = api.call(row.method, path, **sent)
     assert answer.status_code == row.status
-    msgspec.json.decode(answer.content, type=row.answer)
+    if row.answer is not bytes:
+        msgspec.json.decode(answer.content, type=row.answer)
 
 
 def test_page_names_every_endpoint() -> None:

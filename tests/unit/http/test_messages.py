@@ -26,7 +26,7 @@ def test_message_is_browsed_as_it_was_sent(api: Api) -> None:
     first, second = page["messages"]
     assert set(first) == {
         "sequence", "id", "size", "timestamp", "expiration", "priority", "persistent", "redelivered", "deliveries",
-        "in_flight", "headers", "body", "body_encoding",
+        "in_flight", "headers", "body", "body_encoding", "body_size", "body_cut",
     }  # fmt: skip
     assert (first["body"], first["body_encoding"], first["priority"]) == ("/w==", "base64", 7)
     assert (first["expiration"], first["persistent"], first["headers"]["a"]) == (expiration, False, "b")

@@ -19,7 +19,7 @@ def test_producers_are_listed_page_by_page(api: Api) -> None:
 def test_a_producer_is_forgotten(api: Api) -> None:
     api.stepped.broker.producers.take("a/b", 5)
     assert api.call("DELETE", "/producers/a%2Fb").json() == {"forgotten": "a/b"}
-    assert api.call("GET", "/producers").json() == {"producers": [], "next": None}
+    assert api.call("GET", "/producers").json() == {"producers": [], "next": None, "total": 0}
     assert api.error("DELETE", "/producers/a%2Fb") == (404, "unknown-producer")
 
 

@@ -50,4 +50,4 @@ def test_messages_are_cancelled_by_time(api: Api) -> None:
         schedule(api, AMQ_SCHEDULED_DELAY=delay)
     assert api.call("DELETE", f"/schedule?earliest={now + 2000}&latest={now + 6000}").json() == {"removed": 1}
     assert api.call("DELETE", "/schedule").json() == {"removed": 2}
-    assert api.call("GET", "/schedule").json() == {"messages": [], "next": None}
+    assert api.call("GET", "/schedule").json() == {"messages": [], "next": None, "total": 0}

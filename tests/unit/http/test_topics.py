@@ -83,7 +83,7 @@ def test_topic_that_is_used_is_deleted_by_force_only(api: Api) -> None:
     assert api.error("DELETE", "/topics/t") == (409, "destination-in-use")
     assert api.call("DELETE", "/topics/t?force=true").json() == {"removed": 3}
     assert client.connection.closed
-    assert api.call("GET", "/durables").json() == {"durables": []}
+    assert api.call("GET", "/durables").json() == {"durables": [], "next": None, "total": 0}
     api.stepped.run()
     assert api.stepped.store.destinations() == []
 
@@ -162,7 +162,7 @@ def test_durable_subscription_is_browsed_and_purged(api: Api, caplog: pytest.Log
         assert api.call("POST", "/durables/c/d/purge").json()["removed"] == 2
     assert {name for name, _ in audit(caplog)} == {"messages.purged"}
     assert api.call("GET", "/durables/c/d").json()["depth"] == 0
-    assert api.call("GET", "/durables/c/d/messages").json() == {"messages": [], "next": None}
+    assert api.call("GET", "/durables/c/d/messages").json() == {"messages": [], "next": None, "total": 0}
     assert api.call("GET", "/durables/c/other").json()["depth"] == 5
     assert len(api.call("GET", "/durables/c/other/messages").json()["messages"]) == 5
     assert api.call("POST", "/durables/c/other/purge").json()["removed"] == 5
@@ -186,6 +186,6 @@ def test_durable_subscription_is_removed(api: Api, caplog: pytest.LogCaptureFixt
     assert client.connection.closed
     data = {"client": "c", "subscription": "d", "messages": 2, "whole": True}
     assert audit(caplog) == [("subscription.deleted", data)]
-    assert api.call("GET", "/durables").json() == {"durables": []}
+    assert api.call("GET", "/durables").json() == {"durables": [], "next": None, "total": 0}
     assert api.error("GET", "/durables/c/d")[1] == "unknown-subscription"
     assert api.error("DELETE", "/durables/c/d")[1] == "unknown-subscription"

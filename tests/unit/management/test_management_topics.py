@@ -12,6 +12,7 @@ from quire.errors import (
     UnknownSubscription,
 )
 from quire.management.management import Management
+from quire.management.message_pages import MessagePages
 from quire.management.topic_management import TopicManagement
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import settings
@@ -46,7 +47,10 @@ def consume(stepped: SteppedBroker, name: str, prefetch: int) -> SteppedClient:
 
 
 def waiting(stepped: SteppedBroker, name: str) -> list[str]:
-    return [message.body for message in topics(stepped).browse_durable("c", name).messages]
+    return [
+        message.body
+        for message in MessagePages(stepped.broker).read(topics(stepped).existing_durable("c", name)).messages
+    ]
 
 
 def test_purge_of_one_leaves_the_others_theirs_and_survives_a_crash() -> None:
