@@ -4,6 +4,7 @@ import pytest
 
 from quire.broker.producer_ids import ProducerIds
 from quire.http.app import ENDPOINTS
+from quire.management.bulk_management import BulkManagement
 from tests.fuzz.http import BadAnswer, Sent, check_all, search
 
 LIST = Sent(next(row for row in ENDPOINTS if row.path == "/producers"), "/producers", [], b"", {})
@@ -18,15 +19,16 @@ def test_some_hundred_requests_find_nothing() -> None:
 def test_an_answer_that_is_an_error_of_the_brokers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     check_all([LIST])
 
-    def fails(producers: ProducerIds, after: str, limit: int) -> None:
+    def fails(bulk: BulkManagement) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ProducerIds, "page", fails)
+    monkeypatch.setattr(BulkManagement, "producers", fails)
     with pytest.raises(BadAnswer, match="500"):
         check_all([LIST])
 
 
 def test_an_answer_of_another_type_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProducerIds, "page", lambda producers, after, limit: [{"id": 1}])
+    monkeypatch.setattr(ProducerIds, "ids", lambda producers: ["a"])
+    monkeypatch.setattr(ProducerIds, "status", lambda producers, id: {"id": 1})
     with pytest.raises(BadAnswer, match="str"):
         check_all([LIST])
