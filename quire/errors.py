@@ -106,6 +106,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "too-many-connections": ErrorEntry(
         503, 4, True, "Close connections, or raise the limit of connections.", _RESOURCES
     ),
+    "tls-required": ErrorEntry(
+        403, 4, False, "Connect with TLS (ssl://, https://), or see tls.plain.", "JMSSecurityException"
+    ),
     "broker-busy": ErrorEntry(503, 4, True, "Try again later, or raise memory.limit."),
     "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
@@ -386,6 +389,12 @@ class TooManyConnections(QuireError):
     """The limit of connections is reached."""
 
     code = "too-many-connections"
+
+
+class TlsRequired(QuireError):
+    """The broker takes no connections without TLS from this address."""
+
+    code = "tls-required"
 
 
 class BrokerBusy(QuireError):

@@ -36,7 +36,8 @@ _RANDOM = random.Random(0)
 class Tally(ctypes.Structure):
     """What attackers saw, in shared memory: their process writes, and the scenario reads.
 
-    Connections opened and refused, ERROR frames, connections that the broker closed, silent connections open now.
+    Connections opened and refused, ERROR frames, connections that the broker closed, silent connections open now,
+    passwords tried.
     """
 
     connections: int
@@ -44,15 +45,24 @@ class Tally(ctypes.Structure):
     errors: int
     closes: int
     silent: int
-    _fields_ = tuple((name, ctypes.c_longlong) for name in ("connections", "refused", "errors", "closes", "silent"))
+    guesses: int
+    _fields_ = tuple(
+        (name, ctypes.c_longlong) for name in ("connections", "refused", "errors", "closes", "silent", "guesses")
+    )
 
 
 class Attacker:
-    """One connection to the broker. Its calls never wait and never fail."""
+    """One connection to the broker. Its calls never wait and never fail.
 
-    def __init__(self, target: Target, tally: Tally) -> None:
+    Args:
+        source: the address it comes from.
+    """
+
+    def __init__(self, target: Target, tally: Tally, source: str = "") -> None:
         self._tally = tally
         self._socket = socket.socket()
+        if source:
+            self._socket.bind((source, 0))
         self.is_open = False
         try:
             self._socket.connect((target.host, target.port))
@@ -104,11 +114,16 @@ class Attacker:
 
 def attack(target: Target, bait: str, tally: Tally, stop: Event) -> None:
     """Run all attacks until told to stop; ``bait`` is a queue with messages, for the slow receivers."""
+    take_turns(_attacks(target, bait, tally), stop)
+
+
+def take_turns(attacks: list[Steps], stop: Event) -> None:
+    """Let all attacks take turns until told to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     clock = SystemClock()
-    turns = [(clock.monotonic(), number, steps) for number, steps in enumerate(_attacks(target, bait, tally))]
+    turns = [(clock.monotonic(), number, steps) for number, steps in enumerate(attacks)]
     heapq.heapify(turns)
     while not stop.is_set():
         due, number, steps = turns[0]
@@ -130,7 +145,7 @@ def _attacks(target: Target, bait: str, tally: Tally) -> list[Steps]:
         _endless_body(target, tally),
         *(_slow_sender(target, tally) for _ in range(SLOW_SENDERS)),
         *(_slow_receiver(target, tally, bait) for _ in range(SLOW_RECEIVERS)),
-        _silence(target, tally),
+        keep_open(target, tally, b""),
     ]
 
 
@@ -181,8 +196,8 @@ def _slow_receiver(target: Target, tally: Tally, bait: str) -> Steps:
         attacker.close()
 
 
-def _silence(target: Target, tally: Tally) -> Steps:
-    """Connections that never say anything; those that the broker closes are opened again."""
+def keep_open(target: Target, tally: Tally, first: bytes, source: str = "") -> Steps:
+    """Connections that say no more than what is first; those that the broker closes are opened again."""
     attackers: dict[int, Attacker] = {}
     poll = select.poll()
     while True:
@@ -192,7 +207,8 @@ def _silence(target: Target, tally: Tally) -> Steps:
                 poll.unregister(descriptor)
                 del attackers[descriptor]
         for _ in range(min(_OPENED_AT_ONCE, SILENT_CONNECTIONS - len(attackers))):
-            attacker = Attacker(target, tally)
+            attacker = Attacker(target, tally, source)
+            attacker.send(first)
             if attacker.is_open:
                 attackers[attacker.fileno()] = attacker
                 poll.register(attacker, select.POLLIN)

@@ -70,6 +70,16 @@ class Api:
             raise BrokerUnreachable(f"the server at {self.url} is not a Quire broker", url=self.url) from error
 
 
+def speaks_tls(api: Api, written: str | None) -> bool:
+    """Whether another port of the broker is reached with TLS: as its address is written, or as the API is reached."""
+    return written.startswith("ssl://") if written else api.url.startswith("https:")
+
+
+def login_at(api: Api, written: str | None) -> Login:
+    """The login at another port; one that was found on this machine is for the broker that the API told of."""
+    return api.login if written is None or api.login.user else NO_LOGIN
+
+
 def path(*parts: str) -> str:
     """The path of some parts, each percent-encoded."""
     return "".join(["/" + quote(part, safe="") for part in parts])
@@ -123,8 +133,10 @@ def exchange(
 
     parts = urlsplit(url)
     try:
-        connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = connection_class(parts.netloc, timeout=CONNECT_LIMIT)
+        if parts.scheme == "https":
+            connection: HTTPConnection = HTTPSConnection(parts.netloc, timeout=CONNECT_LIMIT, context=_trust())
+        else:
+            connection = HTTPConnection(parts.netloc, timeout=CONNECT_LIMIT)
         try:
             connection.connect()
             connection.sock.settimeout(patience)
@@ -142,6 +154,12 @@ def exchange(
         raise BrokerUnreachable(f"no broker answers at {address}: {error}", url=address) from error
 
 
+def _trust() -> Any:
+    from quire.client.tls_trust import client_context
+
+    return client_context()
+
+
 def find_url(url: str | None, data: str | None) -> str:
     """Where the broker's HTTP API is: as ``--url`` or ``--data`` say, else ``QUIRE_URL``, else the default."""
     if url:
@@ -150,8 +168,9 @@ def find_url(url: str | None, data: str | None) -> str:
         return os.environ.get("QUIRE_URL") or DEFAULT_URL
     file = broker_file(data)
     try:
-        return f"http://{json.loads(file.read_text())['http']}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        facts = json.loads(file.read_text())
+        return f"{facts.get('scheme', 'http')}://{facts['http']}"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokerUnreachable(f"no broker runs on {data}: {file} cannot be read", file=str(file)) from error
 
 
@@ -169,6 +188,10 @@ def broker_verb(verb: Callable[Concatenate[Api, Output, P], None]) -> Callable[.
         "--token-file", metavar="FILE",
         help="A file with a token to log in with, instead of a user.  [env: QUIRE_TOKEN, the token]",
     )  # fmt: skip
+    @click.option(
+        "--tls-ca", metavar="FILE",
+        help="A file with the authorities to trust with TLS.  [env: QUIRE_TLS_CA; default: the system's]",
+    )  # fmt: skip
     @output_option
     @functools.wraps(verb)
     def with_broker(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -177,6 +200,9 @@ def broker_verb(verb: Callable[Concatenate[Api, Output, P], None]) -> Callable[.
         user: Any = kwargs.pop("login_user")
         password_file: Any = kwargs.pop("password_file")
         token_file: Any = kwargs.pop("token_file")
+        tls_ca: Any = kwargs.pop("tls_ca")
+        if tls_ca:
+            os.environ["QUIRE_TLS_CA"] = tls_ca  # the client library reads it, and so do processes that this one starts
         found = find_url(url, data)
         verb(
             Api(found, find_login(found, data, user, password_file, token_file)),

@@ -35,6 +35,7 @@ NOUNS = {
     "send": Noun("quire.cli.messages", "Send a message to a queue, a topic or a stream."),
     "store": Noun("quire.cli.store", "Verify, repair, migrate, back up a store."),
     "stream": Noun("quire.cli.stream", "List, create, delete, read streams; find and pin messages."),
+    "tls": Noun("quire.cli.tls", "Make and show certificates."),
     "token": Noun("quire.cli.token", "List, create, revoke tokens."),
     "top": Noun("quire.cli.top", "Show a running broker's rates, limits and what needs attention, live."),
     "topic": Noun("quire.cli.topic", "List, create, delete topics; list their subscriptions."),

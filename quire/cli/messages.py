@@ -5,12 +5,14 @@ from typing import Any, BinaryIO
 
 import click
 
-from quire.cli.api import Api, broker_verb, destination_path
+from quire.cli.api import Api, broker_verb, destination_path, login_at, speaks_tls
 from quire.cli.output import Output, encode_body, messages, on_terminal, printable, printable_lines
 from quire.clock import SystemClock
 from quire.destination import DestinationKind, split_written
 from quire.settings import split_address
 from quire.units import parse_duration
+
+SSL = "ssl://"
 
 DEFAULT_OPENWIRE = "127.0.0.1:61616"
 
@@ -100,7 +102,9 @@ def send(
     "--start", metavar="POSITION", help="Stream only: the start position of a reader or a new group: earliest, ago=1h."
 )
 @click.option(
-    "--openwire", metavar="HOST:PORT", help="The OpenWire address. Without it, the HTTP API of the broker tells it."
+    "--openwire",
+    metavar="[ssl://]HOST:PORT",
+    help="The OpenWire address. Without it, the HTTP API of the broker tells it.",
 )
 @broker_verb
 def receive(
@@ -125,17 +129,19 @@ def receive(
         destination_of(destination), count, ack, timeout, selector=selector or "", durable=durable or "",
         client_id=client_id or "", group=group or "", start=start or "",
     )  # fmt: skip
-    with receiving(_openwire_url(api, openwire), wanted, output) as rows:
+    with receiving(openwire_url(api, openwire), login_at(api, openwire), wanted, output) as rows:
         output.texts(rows, ["id", "body_encoding", "body"], _show)
 
 
-def _openwire_url(api: Api, address: str | None) -> str:
-    text = address or str(api.call("GET", "/broker").get("openwire", DEFAULT_OPENWIRE))
+def openwire_url(api: Api, written: str | None) -> str:
+    """The URL of the OpenWire port: with TLS if it is written ``ssl://HOST:PORT``, or the API is reached with it."""
+    address = written or str(api.call("GET", "/broker").get("openwire", DEFAULT_OPENWIRE))
     try:
-        host, port = split_address(text)
+        host, port = split_address(address.removeprefix(SSL))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--openwire") from error
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    scheme = SSL if speaks_tls(api, written) else "tcp://"
+    return f"{scheme}[{host}]:{port}" if ":" in host else f"{scheme}{host}:{port}"
 
 
 def _read_body(body: str | None, file: BinaryIO | None) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from quire.cli.login import Login
 from quire.cli.output import Output, encode_body
 from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Stream, Topic
 from quire.client.sync import Consumer, ReceivedMessage, connect
@@ -46,14 +47,16 @@ class Wanted(NamedTuple):
 
 
 @contextmanager
-def receiving(url: str, wanted: Wanted, output: Output) -> Iterator[Iterator[dict[str, Any]]]:
+def receiving(url: str, login: Login, wanted: Wanted, output: Output) -> Iterator[Iterator[dict[str, Any]]]:
     """Connect, for the rows of messages as they come. At the end what was acknowledged is on disk.
 
     Raises:
         QuireError: the broker cannot be reached, or has refused something, an acknowledgement say.
     """
     errors: list[Exception] = []
-    with connect(f"{url}?{OPTIONS}", client_id=wanted.client_id, on_error=errors.append) as connection:
+    with connect(
+        f"{url}?{OPTIONS}", user=login.user, password=login.passcode, client_id=wanted.client_id, on_error=errors.append
+    ) as connection:
         consumer = connection.session(AckMode.INDIVIDUAL).consumer(
             wanted.destination,
             selector=wanted.selector,

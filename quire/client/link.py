@@ -5,6 +5,7 @@ import ssl
 from typing import Protocol, cast
 
 from quire.client.broker_url import BrokerAddress
+from quire.client.tls_trust import client_context
 from quire.clock import Clock
 from quire.errors import BrokerUnreachable, ConnectionTimeout, ProtocolViolation, QuireError
 from quire.protocols.openwire.codec import Decoder, Encoder
@@ -190,7 +191,7 @@ async def open_link(owner: LinkOwner, address: BrokerAddress, tls: ssl.SSLContex
     Args:
         owner: gets what is received.
         address: the broker.
-        tls: for ``ssl://`` addresses; None: the system's certificates.
+        tls: for ``ssl://`` addresses; None: as the environment says (``quire.client.tls_trust``).
         clock: for heart-beats.
 
     Raises:
@@ -198,7 +199,7 @@ async def open_link(owner: LinkOwner, address: BrokerAddress, tls: ssl.SSLContex
         QuireError: what answers is no broker, or they cannot agree.
     """
     loop = asyncio.get_running_loop()
-    context = (tls or ssl.create_default_context()) if address.tls else None
+    context = (tls or client_context()) if address.tls else None
     offered = _offered(address)
     limit = address.options.connection_timeout / 1000
     link: Link | None = None

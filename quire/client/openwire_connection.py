@@ -68,7 +68,7 @@ def connect(
         policies: redelivery policies by destination; names may have wildcards.
         on_error: called with errors that no call raises: of a listener, of a command that is not answered, or of a
             connection that is lost for good.
-        tls: for ``ssl://``; None: the system's certificates.
+        tls: for ``ssl://``; None: the authorities of the file that QUIRE_TLS_CA names, or the system's.
         clock: for expirations and limits.
 
     Raises:

@@ -1,12 +1,15 @@
 """The web application: finds the endpoint of a request, and makes an answer of what it says or raises."""
 
+import asyncio
 import ipaddress
 from functools import partial
 from inspect import isawaitable
 from typing import Any
 
+import h11
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -48,7 +51,9 @@ from quire.http.metrics import DETAILED, BrokerMetrics
 from quire.http.openapi import BASE, document
 from quire.http.request_memory import RequestMemory
 from quire.http.resource_metrics import KINDS
+from quire.http.stomp_web_socket import StompWebSocket
 from quire.security import Access, Permission
+from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
 from quire.settings import split_address
 
@@ -99,12 +104,29 @@ class Application:
         finally:
             memory.release()
 
+    def upgrade(self, request: h11.Request, transport: asyncio.Transport, visitor: Visitor) -> asyncio.Protocol:
+        """A browser speaks STOMP over WebSocket.
+
+        Raises:
+            ProtocolViolation: it is a page of another site, or the request is none for a WebSocket of STOMP.
+        """
+        service = self._service
+        headers = Headers(raw=[(name.lower(), value) for name, value in request.headers])
+        origin = headers.get("origin")
+        if origin is None or origin not in service.settings.http.websocket_origins.split():
+            check_origin(headers, "https" if visitor.is_encrypted else "http", service.http_address)
+        visitor.door = "websocket"
+        inside = service.stomp_client(visitor)
+        web_socket = StompWebSocket(transport, service.clock, inside, service.broker.core)
+        web_socket.accept(request)
+        return web_socket
+
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
         self.doors.streams.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
-        check_origin(request, self._service.http_address)
+        check_origin(request.headers, request.url.scheme, self._service.http_address)
         security = self._service.security
         access = security.no_one(origin_of(request)) if row.right.is_free else await access_of(request, security)
         call: Call | None = None
@@ -142,7 +164,7 @@ class Application:
         return _held(request, Answer(self._document, media_type=JSON))
 
     async def _metrics(self, request: Request) -> Response:
-        check_origin(request, self._service.http_address)
+        check_origin(request.headers, request.url.scheme, self._service.http_address)
         (await access_of(request, self._service.security)).require(Permission.MONITOR)
         limit = self._service.settings.metrics.max_destinations
         counts = [min(self._broker_metrics.count(kind), limit) for kind in KINDS]
@@ -150,7 +172,7 @@ class Application:
         return PiecedResponse(self._broker_metrics.scrape(), CONTENT_TYPE)
 
     async def _detailed_metrics(self, request: Request) -> Response:
-        check_origin(request, self._service.http_address)
+        check_origin(request.headers, request.url.scheme, self._service.http_address)
         (await access_of(request, self._service.security)).require(Permission.MONITOR)
         kind = request.query_params.get("family", "")
         if kind not in KINDS:
@@ -177,10 +199,10 @@ def _held(request: Request, answer: Answer) -> Answer:
     return answer
 
 
-def check_origin(request: Request, address: str) -> None:
+def check_origin(headers: Headers, scheme: str, address: str) -> None:
     """Refuse requests of other sites' pages: a user who visits one would lend it access to a broker on loopback."""
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if origin is not None and origin != f"{request.url.scheme}://{host}":
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if origin is not None and origin != f"{scheme}://{host}":
         raise ProtocolViolation(f"the broker refuses requests from pages of {origin[:100]!r}", origin=origin[:100])
     if host and _is_loopback(address) and not _is_loopback(host):
         text = f"{host[:100]!r} is not a name of this broker: use localhost or its address"

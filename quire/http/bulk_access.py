@@ -21,7 +21,8 @@ async def _open(call: Call) -> BulkAccess:
     host, port = split_address(call.bulk.address)
     if host in _ANYWHERE:
         host = call.host
-    return BulkAccess(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", call.bulk.token)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return BulkAccess(f"{call.scheme}://{address}", call.bulk.token)
 
 
 ENDPOINTS = [

@@ -164,6 +164,11 @@ class Call:
         """A header of the request."""
         return self._request.headers.get(name)
 
+    @property
+    def scheme(self) -> str:
+        """With or without TLS: as the caller has reached the broker, so it reaches the bulk server."""
+        return self._request.url.scheme
+
     async def is_gone(self) -> bool:
         """Whether the caller went away meanwhile; nobody waits for what is done in the background."""
         return self.operation is None and await self._request.is_disconnected()

@@ -11,8 +11,9 @@ import uvicorn
 
 from quire import logs
 from quire.http.app import Application
-from quire.http.http_connection import HttpConnection
+from quire.http.http_connection import entrance_of
 from quire.server.service import Service
+from quire.settings import Settings
 
 STOP_LIMIT = 5
 """How many seconds a stop waits for answers that are under way."""
@@ -47,7 +48,8 @@ class HttpApi:
         """Serve a broker on a bound socket; returns when it listens."""
         self._application = Application(service)
         logs.watch(self._application.doors.events)
-        connection: Any = partial(HttpConnection, service.settings.http, service.scheduler)
+        upgrade = self._application.upgrade
+        connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=upgrade)
         config = uvicorn.Config(
             self._application, http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
             access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
@@ -58,6 +60,10 @@ class HttpApi:
         if not self._server.started:
             await self._task
         self._application.doors.management.sampler.start()
+
+    def reload(self, settings: Settings) -> None:
+        """The settings were read again: the bulk server has certificates too."""
+        self._application.doors.bulk.reload(settings)
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""

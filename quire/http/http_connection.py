@@ -1,6 +1,7 @@
 """A connection of an HTTP client: uvicorn's, with limits of time and number, but none for the length of an answer."""
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -10,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from quire.errors import ProtocolViolation, QuireError, RequestTimeout, TooManyConnections
 from quire.http.answers import error_answer
 from quire.scheduler import Scheduler, Timer
+from quire.server.entrance.entrance import Door, Entrance, Lobby
+from quire.server.entrance.visitor import Visitor
 from quire.settings import HttpSettings
 
 LEAST_RATE = 1000
@@ -25,6 +28,12 @@ WRITE_HIGH_WATER = 16 * 1024
 """With more than this waiting in a connection, an answer goes on when the client has read it."""
 
 
+WEBSOCKET_PATH = b"/stomp"
+
+Upgrade = Callable[[h11.Request, asyncio.Transport, Visitor], asyncio.Protocol]
+"""Takes over a connection that becomes a WebSocket. It raises what refuses the request."""
+
+
 class Stage(Enum):
     """What a connection waits for."""
 
@@ -34,11 +43,21 @@ class Stage(Enum):
 
 
 class HttpConnection(H11Protocol):
-    """One connection."""
+    """One connection.
 
-    def __init__(self, settings: HttpSettings, scheduler: Scheduler, **arguments: Any) -> None:
+    Args:
+        visitor: the connection as it is counted; None if it is not.
+        upgrade: takes over a connection that becomes a WebSocket; None if none may.
+    """
+
+    def __init__(
+        self, settings: HttpSettings, scheduler: Scheduler, visitor: Visitor | None = None,
+        upgrade: Upgrade | None = None, **arguments: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**arguments)
         self._settings = settings
+        self._visitor = visitor
+        self._upgrade = upgrade
         self._scheduler = scheduler
         self._stage = Stage.NOTHING
         self._timer: Timer | None = None
@@ -79,8 +98,33 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
         self._enter(Stage.NOTHING)
         self._cancel_write_timer()
+        if self._visitor is not None:
+            self._visitor.left()
 
     # uvicorn calls these.
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """Whether a request for a WebSocket is granted; else it is answered as any other."""
+        return self._upgrade is not None and self.scope["raw_path"] == WEBSOCKET_PATH
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """A request for a WebSocket: another protocol takes over, if it accepts the request."""
+        assert self._upgrade is not None
+        assert self._visitor is not None
+        try:
+            protocol = self._upgrade(event, self.transport, self._visitor)
+        except QuireError as error:
+            self._refuse(error)
+            return
+        self.connections.discard(self)
+        self._enter(Stage.NOTHING)
+        self._cancel_write_timer()
+        self.transport.set_protocol(protocol)
+        if rest := self.conn.trailing_data[0]:
+            protocol.data_received(rest)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """A request for another protocol is none that is worth a warning."""
 
     def on_response_complete(self) -> None:
         """The answer is written."""
@@ -142,13 +186,7 @@ class HttpConnection(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = error_answer(error)
-            headers = [*answer.raw_headers, (b"connection", b"close")]
-            status = answer.status_code
-            response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
-            self.transport.write(self.conn.send(response))
-            self.transport.write(self.conn.send(h11.Data(data=bytes(answer.body))))
-            self.transport.write(self.conn.send(h11.EndOfMessage()))
+            self.transport.write(_written(self.conn, error))
         self.transport.close()
         self._scheduler.call_later(CLOSE_LIMIT, self.transport.abort)
         self._enter(Stage.NOTHING)
@@ -157,3 +195,28 @@ class HttpConnection(H11Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+
+def refusal(error: QuireError) -> bytes:
+    """What a connection is told that is refused before it has asked for anything."""
+    return _written(h11.Connection(h11.SERVER), error)
+
+
+def _written(connection: h11.Connection, error: QuireError) -> bytes:
+    """The answer that says what is wrong, and that the connection ends."""
+    answer = error_answer(error)
+    status = answer.status_code
+    headers = [*answer.raw_headers, (b"connection", b"close")]
+    response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
+    events = (response, h11.Data(data=bytes(answer.body)), h11.EndOfMessage())
+    return b"".join([connection.send(event) or b"" for event in events])
+
+
+def entrance_of(lobby: Lobby, settings: HttpSettings, upgrade: Upgrade | None = None, **arguments: Any) -> Entrance:
+    """What takes a new connection of a server of uvicorn, which gives the ``arguments``."""
+
+    def open(visitor: Visitor) -> HttpConnection:
+        visitor.logged_in("")  # from here on requests have their own limits, and log in one by one
+        return HttpConnection(settings, lobby.scheduler, visitor, upgrade, **arguments)
+
+    return Entrance(lobby, Door("http", settings.header_timeout, open, refusal))

@@ -21,6 +21,7 @@ from quire.management.queue_status import QueueStatus
 from quire.management.stream_info import StreamStatus
 from quire.management.topic_status import TopicStatus
 from quire.security import Security
+from quire.server.service import Service
 
 STATUSES = 20
 """Of so many destinations the status is read at once."""
@@ -44,6 +45,7 @@ class BrokerMetrics:
         due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", text, self._due)
         yield from written([*_FAMILIES, due], [doors.service.broker])
         yield from written(_SECURITY, [doors.service.security])
+        yield from written(_CONNECTIONS, [doors.service])
         yield from written([*SERVICE_FAMILIES, *PROCESS_FAMILIES], [doors.service])
         limit = doors.service.settings.metrics.max_destinations
         totals, omitted = Totals(limit), {}
@@ -146,6 +148,33 @@ _SECURITY: list[Family[Security]] = [
            lambda security: [("", security.guesses.failed_total)]),
     Family("quire_audit_dropped_lines_total", "counter", "Lines that the audit log lost.",
            lambda security: [("", security.audit.dropped)]),
+]  # fmt: skip
+
+
+def _refused(service: Service) -> Samples:
+    refused = service.lobby.admission.refused
+    for limit in ("connections", "connections_per_address", "connections_per_user", "unauthenticated"):
+        yield labelled(limit=limit), refused[limit]
+    yield labelled(limit="destinations_per_user"), service.gate.refused
+
+
+def _certificate_end(service: Service) -> Samples:
+    end = service.lobby.tls.ends_at
+    return [] if end is None else [("", end)]
+
+
+_CONNECTIONS: list[Family[Service]] = [
+    Family("quire_connections_open", "gauge", "Connections of all protocols together.",
+           lambda service: [("", service.lobby.admission.open)]),
+    Family("quire_connections_before_login", "gauge", "Connections that agree on TLS or log in.",
+           lambda service: [("", service.lobby.admission.before_login)]),
+    Family("quire_connections_waiting", "gauge", "Connections that wait for others to log in.",
+           lambda service: [("", service.lobby.admission.waiting)]),
+    Family("quire_limit_refusals_total", "counter", "What was refused for a limit of [limits].", _refused),
+    Family("quire_tls_failures_total", "counter", "Connections that could not agree on TLS.",
+           lambda service: [("", service.lobby.tls.failures)]),
+    Family("quire_tls_certificate_end_timestamp_seconds", "gauge",
+           "When the certificate of the broker ends, in seconds since the epoch.", _certificate_end),
 ]  # fmt: skip
 _FAMILIES: list[Family[Broker]] = [
     Family("quire_broker_info", "gauge", "The broker.",

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,12 +18,13 @@ class BackgroundThread:
     Args:
         name: what the thread is called.
         limit: how much work may wait.
+        niceness: how much the thread gives way to others (nice(2)), where the system knows that of a thread.
     """
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, niceness: int = 0) -> None:
         self._limit = limit
         self._pending = 0
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_give_way, initargs=(niceness,))
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -55,3 +59,9 @@ class BackgroundThread:
         while self._pending:
             await self._idle.wait()
         self._executor.shutdown()
+
+
+def _give_way(niceness: int) -> None:
+    """Lower the priority of this thread; on Linux threads have their own."""
+    if niceness and sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)

@@ -9,6 +9,7 @@ from typing import cast
 from quire.broker.broker import Broker
 from quire.errors import BrokerStopping, TooManyConnections
 from quire.server.connected_session import ConnectedSession
+from quire.server.entrance.visitor import Visitor
 from quire.server.protocol_doors import ProtocolDoors
 
 WRITE_HIGH_WATER = 512 * 1024
@@ -24,12 +25,15 @@ class ClientTransport(asyncio.Protocol):
     Args:
         doors: the protocol that is spoken.
         connections: all connections; this one enters itself.
+        visitor: the connection as it is counted.
     """
 
     def __init__(
-        self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, ConnectedSession]"
-    ) -> None:
+        self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, ConnectedSession]",
+        visitor: Visitor,
+    ) -> None:  # fmt: skip
         self.peer = ""
+        self.visitor = visitor
         self.is_writable = True
         self._doors = doors
         self._core = broker.core
@@ -45,9 +49,6 @@ class ClientTransport(asyncio.Protocol):
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        if peer is None:  # it was reset before it was accepted
-            self.close()
-            return
         self.peer = f"{peer[0]}:{peer[1]}"
         limit = self._doors.max_connections
         if len(self._doors.open) >= limit:
@@ -95,6 +96,7 @@ class ClientTransport(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         self._closing = True
+        self.visitor.left()
         self._connections.pop(self, None)
         self._doors.open.discard(self)
         if self._session:
@@ -139,7 +141,12 @@ class ClientTransport(asyncio.Protocol):
     def _commit_done(self) -> None:
         self.resume_reading("commit")
 
-    # The service calls this.
+    # The service and other transports call these.
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the client has shown who it is."""
+        return self._session is not None and self._session.is_logged_in
 
     def stop(self) -> None:
         """The broker is going down: say so and close. What was in flight comes back without a failure counted."""

@@ -1,6 +1,7 @@
 """What the sessions of all protocols have in common: when input is taken, and how output gathers."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from typing import Any, Protocol
@@ -9,7 +10,10 @@ from quire.broker.broker import Broker
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import LimitExceeded, QuireError, StoreError
+from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
+from quire.server.gate import Gate
+from quire.server.guard import Guard
 from quire.server.heart_beat import HeartBeat
 
 OUTPUT_LIMIT = 256 * 1024
@@ -18,6 +22,9 @@ OUTPUT_LIMIT = 256 * 1024
 INPUT_BUDGET = 0.01
 """How long the input of one connection is taken in one turn, in seconds. The time is looked at after each batch of the
 decoder, and after each piece of input that is more than a plain send or acknowledgement."""
+
+EARLY_LIMIT = 16 * 1024
+"""How many bytes a client may send before it is logged in: a login has a token of some kilobytes at most."""
 
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
@@ -42,15 +49,22 @@ class ConnectedSession(Session):
         connected_at: since when, in milliseconds since the epoch.
         client_id: the name it gave itself; None for none.
         held: whether its input waits, for room or for its turn.
+        is_logged_in: whether it has shown who it is.
+        guard: what it may do, once it is logged in.
+        user_id: the user whose name its messages get; empty if that is not asked for.
     """
+
+    guard: Guard
 
     batch: int  # so many pieces of input at once are a full batch: there may be more
 
-    def __init__(self, broker: Broker, connection: Connection, decoder: Decoder) -> None:
+    def __init__(self, broker: Broker, gate: Gate, connection: Connection, decoder: Decoder) -> None:
         self.name = connection.peer
         self.connected_at = broker.core.clock.now_ms()
         self.client_id: str | None = None
         self.held = False
+        self.is_logged_in = False
+        self.user_id = ""
         self.is_closed = False
         self._broker = broker
         self._core = broker.core
@@ -61,6 +75,10 @@ class ConnectedSession(Session):
         self._waiting: list[Any] = []
         self._partial = 0
         self._heart_beat: HeartBeat | None = None
+        self._gate = gate
+        self._early = 0  # so many bytes have come before the login
+        self._login: Access | QuireError | None = None
+        self._has_shown = False  # something to log in with
 
     @property
     @abstractmethod
@@ -99,6 +117,11 @@ class ConnectedSession(Session):
         self._input.receive(data)
         if not self.held:
             self._take_input()
+        if not self.is_logged_in:
+            self._early += len(data)
+            if self._early > EARLY_LIMIT and not self.is_closed:
+                text = f"more than {EARLY_LIMIT} bytes came before the login"
+                self.fail(LimitExceeded(text, limit=EARLY_LIMIT))
 
     def _take_input(self) -> None:
         """Do what the client says until nothing is left, it has to wait, or the time of this turn is over."""
@@ -168,6 +191,62 @@ class ConnectedSession(Session):
             pass
         self.resume()
         return False
+
+    # Its login.
+
+    def _must_log_in(self, login: str | None, passcode: str | None) -> bool:
+        """Log in; whether input has to wait until it is known who the client is.
+
+        Raises:
+            NotAuthenticated: the client has not shown who it is.
+            QuireError: it cannot be let in now.
+        """
+        visitor = self._connection.visitor
+        if not self._has_shown:
+            self._has_shown = True
+            credentials = Credentials(login or "", passcode or "", certificate=visitor.certificate)
+            self._gate.log_in(credentials, Origin(visitor.door, self.name), self._known)
+        if isinstance(self._login, QuireError):
+            raise self._login
+        if self._login is None:
+            return True
+        user = self._login.principal.name
+        visitor.logged_in(user)
+        self.user, self.guard, self.is_logged_in = user, Guard(self._gate, self._login), True
+        self.user_id = user if self._core.settings.security.user_id else ""
+        return False
+
+    def _known(self, outcome: Access | QuireError) -> None:
+        """It is known who the client is."""
+        self._login = outcome
+        if self.held and not self.is_closed:
+            self.resume()
+
+    def recheck(self) -> Iterator[None]:
+        """Users, rules or tokens have changed: end what the client may not have any more, a piece at a time."""
+        if not self.is_logged_in:
+            return
+        if (error := self.guard.access.ended) is not None:
+            self.fail(error)
+            return
+        self._forget_sends()
+        for subscription in list(self.subscriptions.values()):
+            if self.is_closed:
+                return
+            source = subscription.source
+            if not self._broker.routing.temporaries.has(source) and (error := self.guard.lost_read(source.destination)):
+                self.end_consumer(subscription, error)
+            yield
+        if not self.is_closed:
+            self._look_again()
+
+    @abstractmethod
+    def _forget_sends(self) -> None:
+        """Ask again what the client may send to."""
+
+    @abstractmethod
+    def _look_again(self) -> None:
+        """Consumers of wildcards may have other destinations now."""
 
     # Output.
 

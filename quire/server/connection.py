@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from quire.server.entrance.visitor import Visitor
+
 
 class Connection(Protocol):
     """Where a session writes to, and how it stops the input.
@@ -9,10 +11,12 @@ class Connection(Protocol):
     Attributes:
         peer: the other side's address, for operators.
         is_writable: whether more output is welcome now.
+        visitor: the connection as it is counted.
     """
 
     peer: str
     is_writable: bool
+    visitor: Visitor
 
     @property
     def unread(self) -> int:

@@ -71,7 +71,8 @@ def _announce(service: Service, file: Path, local_token: Path) -> None:
     _write_local_token(service, local_token)
     pid, stomp, openwire, http = os.getpid(), service.stomp_address, service.openwire_address, service.http_address
     try:
-        _write(file, json.dumps({"pid": pid, "stomp": stomp, "openwire": openwire, "http": http}))
+        facts = {"pid": pid, "stomp": stomp, "openwire": openwire, "http": http, "scheme": service.http_scheme}
+        _write(file, json.dumps(facts))
     except OSError as error:
         text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
         event("broker.unannounced", text, logging.WARNING, path=str(file))
@@ -82,7 +83,7 @@ def _announce(service: Service, file: Path, local_token: Path) -> None:
         f"Quire {__version__} is running.\n"
         f"  STOMP     {stomp}\n"
         f"  OpenWire  {openwire}\n"
-        f"  HTTP      http://{http}\n"
+        f"  HTTP      {service.http_scheme}://{http}\n"
         f"  store     {service.store_url} ({len(broker.queues)} queues, {messages} messages)\n"
         "Ctrl-C stops it.",
         version=__version__,

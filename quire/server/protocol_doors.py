@@ -11,12 +11,16 @@ class ProtocolDoors(ABC):
     """One protocol.
 
     Attributes:
+        name: as the audit log has it.
         max_connections: how many connections it may have.
+        patience: how many seconds a connection may be silent at first.
         open: those it has.
         opened: how many it has had.
     """
 
+    name: str
     max_connections: int
+    patience: float
 
     def __init__(self) -> None:
         self.open: set[Connection] = set()

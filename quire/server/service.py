@@ -8,6 +8,7 @@ import socket
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,7 +26,12 @@ from quire.server.background_thread import BackgroundThread
 from quire.server.backups import Backups
 from quire.server.client_transport import ClientTransport
 from quire.server.connected_session import ConnectedSession
+from quire.server.entrance.admission import Admission
+from quire.server.entrance.entrance import Door, Entrance, Lobby
+from quire.server.entrance.tls_contexts import TlsContexts
+from quire.server.entrance.visitor import Visitor
 from quire.server.garbage import GarbageCollection
+from quire.server.gate import Gate
 from quire.server.loop_lag import LoopLag
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.protocol_doors import ProtocolDoors
@@ -51,6 +57,9 @@ LOCK_INTERVAL = 1.0
 MOST_HASHES = 64
 """How many logins may wait until their passwords are checked: about two seconds."""
 
+HASHES_NICENESS = 10
+"""How much the thread gives way that checks passwords: those who guess may keep it busy."""
+
 MOST_WRITES = 1000
 """How many writes of files may wait."""
 
@@ -66,6 +75,10 @@ class HttpServer(Protocol):
 
     async def start(self, service: "Service", listener: socket.socket) -> None:
         """Serve the broker on a bound socket."""
+        ...
+
+    def reload(self, settings: Settings) -> None:
+        """The settings were read again."""
         ...
 
     async def stop(self) -> None:
@@ -95,6 +108,8 @@ class Service:
         self.lag = LoopLag()
         self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
         self._doors: list[ProtocolDoors] = []
+        tls = TlsContexts(settings.tls)
+        self.lobby = Lobby(Admission(settings.limits), tls, self.clock, self.scheduler)
         self._servers: list[asyncio.Server] = []
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
@@ -107,7 +122,7 @@ class Service:
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
         self._lock_checked = self._due = self.clock.monotonic()
-        hashing = BackgroundThread("quire-passwords", MOST_HASHES)
+        hashing = BackgroundThread("quire-passwords", MOST_HASHES, HASHES_NICENESS)
         files, network = BackgroundThread("quire-files", MOST_WRITES), BackgroundThread("quire-keys", MOST_WRITES)
         self._threads = (hashing, files, network)
         self._is_dead_letter = dead_letter_names(settings.policies)
@@ -152,6 +167,8 @@ class Service:
         self.broker.turns.writer = self._writer
         self.broker.disks.watch(self._disks)
         self._writer.start()
+        self.gate = Gate(self.broker, self.security, self.connections.values)
+        self._stomp = StompDoors(self.broker, self.gate)
         http_listener = _listen(self.settings.http.address) if self._http else None
         stomp, openwire = _listen(self.settings.stomp.address), _listen(self.settings.openwire.address)
         self.stomp_address, self.openwire_address = _address(stomp), _address(openwire)
@@ -165,16 +182,27 @@ class Service:
             self.http_address = _address(http_listener)
             await self._http.start(self, http_listener)
         opened()
-        self._doors = [StompDoors(self.broker), OpenWireDoors(self.broker)]
+        self._doors = [self._stomp, OpenWireDoors(self.broker, self.gate)]
         listeners = zip(self._doors, (stomp, openwire), strict=True)
         self._servers = [await self._serve(doors, listener) for doors, listener in listeners]
         if self._reload_at_start:
             self.reload()
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
-        return await self._loop.create_server(
-            lambda: ClientTransport(self.broker, doors, self.connections), sock=listener, backlog=BACKLOG
+        door = Door(
+            doors.name, doors.patience, partial(ClientTransport, self.broker, doors, self.connections), doors.refusal
         )
+        return await self._loop.create_server(partial(Entrance, self.lobby, door), sock=listener, backlog=BACKLOG)
+
+    @property
+    def http_scheme(self) -> str:
+        """How the HTTP API is reached on this machine: ``https`` if clients must speak TLS here too."""
+        tls = self.lobby.tls
+        return "https" if tls.current is not None and tls.settings.plain == "nowhere" else "http"
+
+    def stomp_client(self, visitor: Visitor) -> ClientTransport:
+        """A client that speaks STOMP over another protocol."""
+        return ClientTransport(self.broker, self._stomp, self.connections, visitor)
 
     def _turn_soon(self) -> None:
         self._loop.call_soon(self._turn)
@@ -276,11 +304,20 @@ class Service:
             event("settings.refused", f"the settings stay as they are: {error}", logging.ERROR, code=error.code)
             return
         self.broker.reload(settings)
+        self.lobby.tls.reload(settings.tls)
+        if self._http:
+            self._http.reload(settings)
         self._is_dead_letter = dead_letter_names(settings.policies)
         self.security.reload(settings)
         ours = self.settings
         others = ours != replace(
-            settings, policies=ours.policies, users=ours.users, rules=ours.rules, security=ours.security, jwt=ours.jwt
+            settings,
+            policies=ours.policies,
+            users=ours.users,
+            rules=ours.rules,
+            security=ours.security,
+            jwt=ours.jwt,
+            tls=ours.tls,
         )
         text = "the policies, users and rules were read again" + (
             "; other settings that changed wait for the next start" * others

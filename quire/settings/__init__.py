@@ -7,7 +7,9 @@ from quire.settings.keys import (
     BackupSettings,
     HttpSettings,
     JwtSettings,
+    LimitSettings,
     Settings,
+    TlsSettings,
     audit_file,
     broker_file,
     local_token_file,
@@ -23,6 +25,7 @@ from quire.settings.users import ROLES, User
 
 __all__ = [
     "KEYS", "ROLES", "Action", "BackupSettings", "Composite", "Forward", "HttpSettings", "JwtSettings", "Key",
-    "Policies", "Policy", "Rule", "Setting", "Settings", "User", "audit_file", "broker_file", "commented_file",
-    "explain", "load", "local_token_file", "security_file", "split_address", "store_url",
+    "LimitSettings", "Policies", "Policy", "Rule", "Setting", "Settings", "TlsSettings", "User", "audit_file",
+    "broker_file", "commented_file", "explain", "load", "local_token_file", "security_file", "split_address",
+    "store_url",
 ]  # fmt: skip

@@ -120,6 +120,11 @@ class HttpSettings:
 
     address: str = _key("127.0.0.1:8161", ADDRESS, "The address of the HTTP API and the metrics.")
     max_connections: int = _key(1000, count(1), "How many HTTP connections may be open at once.")
+    websocket_origins: str = _key(
+        "", TEXT,
+        "The other sites whose pages may speak STOMP over WebSocket, separated by spaces: `https://app.example.com`. "
+        "Pages of the broker's own address always may.",
+    )  # fmt: skip
     header_timeout: float = _key(20.0, duration(0.001), "How long the head of an HTTP request may take to arrive.")
     body_timeout: float = _key(
         30.0,
@@ -140,6 +145,46 @@ class BulkSettings:
     idle_limit: float = _key(
         300.0, duration(1), "How long the bulk server may be idle before it ends; the broker starts it again on demand."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Section ``tls``."""
+
+    certificate: str = _key(
+        "", TEXT,
+        "The file with the certificate of the broker, PEM, followed by those that signed it. With it all ports take "
+        "TLS. Empty: no TLS. SIGHUP reads the files of this section again.",
+    )  # fmt: skip
+    key: str = _key(
+        "", TEXT, "The file with the key of the certificate, PEM, without a password. Empty: the same file."
+    )
+    client_ca: str = _key("", TEXT, "The file with the authorities whose client certificates are accepted, PEM.")
+    client_certificates: Literal["none", "optional", "required"] = _key(
+        "none", choice("none", "optional", "required"), "Whether the broker requests certificates of clients."
+    )
+    plain: Literal["nowhere", "loopback", "everywhere"] = _key(
+        "loopback",
+        choice("nowhere", "loopback", "everywhere"),
+        "From where clients may connect without TLS once there is a certificate.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Section ``limits``."""
+
+    connections: int = _key(20_000, count(1), "The maximum number of connections of all protocols together.")
+    connections_per_address: int = _key(0, count(0), "The maximum number of connections from one address. 0: no limit.")
+    connections_per_user: int = _key(0, count(0), "The maximum number of connections of one user. 0: no limit.")
+    destinations_per_user: int = _key(
+        0, count(0), "How many destinations of those that a user has created may be there at once. 0: no limit."
+    )
+    unauthenticated: int = _key(
+        500, count(1),
+        "How many connections may be agreeing on TLS or logging in at once. Further ones wait.",
+    )  # fmt: skip
+    unauthenticated_per_address: int = _key(100, count(1), "How many of them may come from one address.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +239,9 @@ class SecuritySettings:
     )
     file: str = _key(
         "", TEXT, "The file of the users, rules and tokens made at run time. Empty: `security.json` in `store.data`."
+    )
+    user_id: bool = _key(
+        False, SWITCH, "Whether messages over STOMP and OpenWire get the user who sends them in `JMSXUserID`."
     )
     audit_data: Literal["none", "refused", "all"] = _key(
         "refused",
@@ -280,6 +328,8 @@ class Settings:
     openwire: OpenWireSettings = field(default_factory=OpenWireSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     bulk: BulkSettings = field(default_factory=BulkSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     transaction: TransactionSettings = field(default_factory=TransactionSettings)
     virtual: VirtualSettings = field(default_factory=VirtualSettings)
@@ -304,6 +354,8 @@ SECTIONS: dict[str, Any] = {
     "openwire": OpenWireSettings,
     "http": HttpSettings,
     "bulk": BulkSettings,
+    "tls": TlsSettings,
+    "limits": LimitSettings,
     "producer": ProducerSettings,
     "transaction": TransactionSettings,
     "virtual": VirtualSettings,

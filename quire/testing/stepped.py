@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from quire.broker.broker import Broker
 from quire.broker.core.commit import Announcement, Commit
 from quire.broker.core.tracing import Tracer
+from quire.broker.dead_letter import dead_letter_names
 from quire.broker.queues.queue import Queue
 from quire.broker.turns import Turns
 from quire.clock import ManualClock
@@ -27,10 +28,16 @@ from quire.protocols.stomp.encoder import encode_frame
 from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.protocols.stomp.versions import Version
 from quire.scheduler import Scheduler
+from quire.security import Security
+from quire.server.connected_session import ConnectedSession
+from quire.server.entrance.admission import Admission
+from quire.server.entrance.visitor import Visitor
+from quire.server.gate import Gate
 from quire.server.stomp.stomp_session import StompSession
-from quire.settings import Settings
+from quire.settings import LimitSettings, Settings
 from quire.store.base import Store, WriteBatch
 from quire.store.memory import MemoryStore
+from quire.testing.inline import Inline
 from quire.testing.store_on_top import StoreOnTop
 
 MAX_STEPS = 100_000
@@ -75,6 +82,7 @@ class RecordingConnection:
         self.closed = False
         self.paused: set[str] = set()  # the reasons not to read
         self.unread = 0
+        self.visitor = Visitor(Admission(LimitSettings()), "stomp", "127.0.0.1", lambda: None)
 
     def write(self, data: bytes) -> None:
         """Keep bytes; after ``close`` they are dropped, as a transport does."""
@@ -108,7 +116,8 @@ class SteppedClient:
 
     def __init__(self, stepped: "SteppedBroker", name: str) -> None:
         self.connection = RecordingConnection(name)  # the transport's half
-        self.session = StompSession(stepped.broker, self.connection)  # the broker's half
+        self.session = StompSession(stepped.broker, stepped.gate, self.connection)  # the broker's half
+        stepped.sessions[self] = self.session
         self.version = Version.V1_2  # the version it speaks, once it has connected
         self.beats = 0  # how many line ends came between frames
         self._decoder = Decoder(Limits(), SERVER_COMMANDS)
@@ -253,6 +262,9 @@ class SteppedBroker:
         spool: the spool, in memory.
         writer: what becomes of commits.
         clients: all clients, in the order they came.
+        security: who is who, without threads.
+        gate: what doors share.
+        sessions: the sessions that are looked at after a change of rules.
     """
 
     def __init__(
@@ -277,6 +289,11 @@ class SteppedBroker:
             self.scheduler, self._want_turn, None, tracer,
         )  # fmt: skip
         self.writer = self.broker.turns.writer = SteppedWriter(self.store)
+        self.sessions: dict[object, ConnectedSession] = {}
+        dead_letters = dead_letter_names(self.settings.policies)
+        inline = Inline()
+        self.security = Security(self.settings, self.clock, self.scheduler, inline, inline, inline, dead_letters)
+        self.gate = Gate(self.broker, self.security, self.sessions.values)
 
     def _want_turn(self) -> None:
         self._turn_wanted = True

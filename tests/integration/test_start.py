@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quire.server.service import Service
-from quire.settings import split_address
+from quire.settings import Settings, split_address
 from quire.store.base import Sync
 from quire.store.urls import store_for_url
 from tests.unit.broker.harness import settings
@@ -36,6 +36,9 @@ class SlowHttp:
                 self.log.append("connected")
             writer.close()
         listener.close()
+
+    def reload(self, settings: Settings) -> None:
+        """Nothing."""
 
     async def stop(self) -> None:
         """Nothing."""

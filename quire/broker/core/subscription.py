@@ -21,10 +21,12 @@ class Session(ABC):
 
     Attributes:
         name: who it is, for operators: the peer's address.
+        user: the user that it logged in as; empty while there are no users.
         writable: whether the connection takes more output now; nothing is dispatched to it while it does not.
     """
 
     name: str
+    user: str = ""
     writable: bool = True
 
     @abstractmethod

@@ -180,6 +180,10 @@ class Temporaries:
         """All temporary queues, or all temporary topics."""
         return [Destination(kind, name) for name in (self.queues if kind is DestinationKind.QUEUE else self.topics)]
 
+    def has(self, source: object) -> bool:
+        """Whether a source of messages is a temporary destination."""
+        return isinstance(source, TemporaryQueue | TemporaryTopic)
+
     def is_there(self, destination: TemporaryQueue | TemporaryTopic) -> bool:
         """Whether a temporary destination was not deleted."""
         name = destination.destination.name

@@ -33,6 +33,7 @@ class WildcardSubscription(SharedPrefetch):
     Args:
         addresses: the patterns; a name without wildcards is one destination, which is made if it is not there.
         fail: told of an error when a child cannot be made later.
+        allows: whether it may have a destination that a pattern matches.
 
     Attributes:
         children: by destination.
@@ -41,6 +42,7 @@ class WildcardSubscription(SharedPrefetch):
     def __init__(
         self, core: Core, destinations: Destinations, addresses: Sequence[Address], prefetch: int,
         make: "Callable[[Destination, WildcardSubscription], ChildSubscription]", fail: Callable[[QuireError], None],
+        allows: Callable[[Destination], bool],
     ) -> None:  # fmt: skip
         super().__init__(core, prefetch)
         self._destinations = destinations
@@ -49,6 +51,7 @@ class WildcardSubscription(SharedPrefetch):
         self._patterns = [(address.kind, Pattern(address.name)) for address in addresses]
         self._make = make
         self._fail = fail
+        self._allows = allows
         self._coming: Iterator[Destination | None] | None = None
         self._tell_started: Callable[[], None] = lambda: None
         self._leaving: dict[ChildSubscription, bool] = {}
@@ -77,6 +80,12 @@ class WildcardSubscription(SharedPrefetch):
         self._tell_started = call
         return self._coming is not None
 
+    def look_again(self) -> None:
+        """It may have other destinations now: subscribe to those that it has not."""
+        is_coming, self._coming = self._coming is not None, self._matching()
+        if not is_coming:
+            self._core.steps.add(self._come_on, "a subscription to many destinations", stores=False)
+
     def _topic_wildcards(self) -> list[Pattern]:
         return [pattern for kind, pattern in self._patterns if kind is DestinationKind.TOPIC and pattern.is_wildcard]
 
@@ -89,7 +98,8 @@ class WildcardSubscription(SharedPrefetch):
                 continue
             named: Mapping[str, object] = destinations.queues if kind is DestinationKind.QUEUE else destinations.topics
             for name in list(named):
-                yield Destination(kind, name) if pattern.matches(name) and name in named else None
+                there = pattern.matches(name) and name in named
+                yield found if there and self._allows(found := Destination(kind, name)) else None
 
     def _come(self) -> bool:
         """Take a step; whether there are more."""
@@ -113,11 +123,13 @@ class WildcardSubscription(SharedPrefetch):
         except QuireError as error:
             self._fail(error)
         else:
-            self._tell_started()
+            tell, self._tell_started = self._tell_started, lambda: None
+            tell()
         return False
 
     def _created(self, destination: Destination) -> None:
-        if any([kind is destination.kind and pattern.matches(destination.name) for kind, pattern in self._patterns]):
+        wanted = [kind is destination.kind and pattern.matches(destination.name) for kind, pattern in self._patterns]
+        if any(wanted) and self._allows(destination):
             try:
                 self._add(destination)
             except QuireError as error:  # it is this subscription's, not of the client that creates the destination

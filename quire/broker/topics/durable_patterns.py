@@ -45,6 +45,7 @@ class PatternDefinition(msgspec.Struct, array_like=True, frozen=True):
         no_local: whether it does not want what its own connection sends.
         removed_before: of one that is being removed the number of the first durable subscription that is not its own;
             0 while it is there.
+        owner: the user who made it; empty if there were no users.
     """
 
     client_id: str
@@ -53,6 +54,7 @@ class PatternDefinition(msgspec.Struct, array_like=True, frozen=True):
     selector: str | None
     no_local: bool
     removed_before: int = 0
+    owner: str = ""
 
 
 class DurablePatterns:
@@ -95,11 +97,14 @@ class DurablePatterns:
         self._by_key[key] = number, definition, Pattern(definition.pattern)
         self._watch(self, self._destination_created)
 
-    def is_there(self, client_id: str, name: str) -> bool:
-        """Whether a client has such a subscription of a name."""
-        return (client_id, name) in self._by_key
+    def find(self, client_id: str, name: str) -> PatternDefinition | None:
+        """Such a subscription of a client and a name, or None."""
+        known = self._by_key.get((client_id, name))
+        return None if known is None else known[1]
 
-    def keep(self, client_id: str, name: str, pattern: str, *, selector: str | None, no_local: bool) -> None:
+    def keep(
+        self, client_id: str, name: str, pattern: str, *, selector: str | None, no_local: bool, owner: str = ""
+    ) -> None:
         """A consumer of such a subscription comes: it is made, or made anew if it wants something else.
 
         Raises:
@@ -107,9 +112,9 @@ class DurablePatterns:
             InvalidArgument: a new one's name is too long.
             TooManySubscriptions: a new one is one too many.
         """
-        definition = PatternDefinition(client_id, name, pattern, selector, no_local)
+        definition = PatternDefinition(client_id, name, pattern, selector, no_local, owner=owner)
         known = self._by_key.get((client_id, name))
-        if known is not None and known[1] == definition:
+        if known is not None and msgspec.structs.replace(known[1], owner=owner) == definition:
             return
         if known is not None:
             self.remove(client_id, name)
@@ -143,7 +148,7 @@ class DurablePatterns:
         wanted = None if definition.selector is None else selector(definition.selector)
         self._durables.create(
             definition.client_id, self.child(definition.name, topic), self._topic(topic), selector=wanted,
-            no_local=definition.no_local,
+            no_local=definition.no_local, owner=definition.owner,
         )  # fmt: skip
 
     def remove(self, client_id: str, name: str) -> None:

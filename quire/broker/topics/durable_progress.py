@@ -25,6 +25,7 @@ class Definition(msgspec.Struct, array_like=True, frozen=True):
         appended: how many records the topic had had up to there; -1 while that is not known.
         appended_bytes: their sizes.
         is_removed: whether it is being removed.
+        owner: the user who made it; empty if there were no users.
     """
 
     client_id: str
@@ -36,6 +37,7 @@ class Definition(msgspec.Struct, array_like=True, frozen=True):
     appended: int = -1
     appended_bytes: int = 0
     is_removed: bool = False
+    owner: str = ""
 
 
 class Progress(msgspec.Struct, array_like=True, frozen=True):

@@ -100,7 +100,7 @@ class Durables:
 
     def create(
         self, client_id: str, name: str, topic: Topic, *, selector: Selector | None = None, no_local: bool = False,
-        retroactive: bool = False,
+        retroactive: bool = False, owner: str = "",
     ) -> DurableSubscription:  # fmt: skip
         """The subscription of a client and a name; made anew if it is to another topic or wants something else.
 
@@ -111,6 +111,7 @@ class Durables:
             selector: which messages it wants; None for all.
             no_local: whether it does not want what its own connection sends.
             retroactive: whether a new one begins with what the topic keeps.
+            owner: the user who makes it.
 
         Raises:
             InvalidArgument: a new one's name is too long.
@@ -127,7 +128,7 @@ class Durables:
         else:
             check_name(name.removesuffix(f":{topic.destination.name}"))  # a pattern's subscription ends like that
             self._core.limits.check_subscriptions()
-        wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to)
+        wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to, owner=owner)
         if retroactive or topic.policy.always_retroactive:
             wanted = _with_kept(wanted, topic)
         if known is not None:
@@ -153,7 +154,7 @@ class Durables:
             retroactive: whether a new subscription begins with what the topic keeps.
         """
         durable = self.create(
-            client_id, name, topic, selector=selector, no_local=no_local, retroactive=retroactive
+            client_id, name, topic, selector=selector, no_local=no_local, retroactive=retroactive, owner=session.user
         )  # fmt: skip
         subscription = kind(session, durable, id=id, number=number, ack=ack, prefetch=prefetch, priority=priority)
         durable.add(subscription)

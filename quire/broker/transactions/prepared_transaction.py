@@ -41,6 +41,7 @@ class _Mark(msgspec.Struct, array_like=True):
     outcome: str
     sends: list[HeldSend] = []
     acknowledged: list[_Acknowledged] = []
+    owner: str = ""
 
 
 _decoder = msgspec.msgpack.Decoder(_Mark)
@@ -51,6 +52,7 @@ class PreparedTransaction:
 
     Args:
         prepared_at: when it was prepared, in milliseconds since the epoch.
+        owner: the user whose it is; empty if there were no users.
 
     Attributes:
         outcome: what an operator has decided, ``commit`` or ``rollback``; empty until then.
@@ -59,8 +61,9 @@ class PreparedTransaction:
         bytes: the sizes of the messages that it sends.
     """
 
-    def __init__(self, services: TransactionServices, key: str, prepared_at: int) -> None:
+    def __init__(self, services: TransactionServices, key: str, prepared_at: int, owner: str) -> None:
         self.prepared_at = prepared_at
+        self.owner = owner
         self.outcome = ""
         self.messages = self.acknowledgements = self.bytes = 0
         self._services = services
@@ -71,14 +74,14 @@ class PreparedTransaction:
         self._kept: list[tuple[Source, list[Message]]] = []
 
     @classmethod
-    def prepare(cls, services: TransactionServices, key: str, transaction: Transaction) -> Self:
+    def prepare(cls, services: TransactionServices, key: str, transaction: Transaction, owner: str) -> Self:
         """Prepare a transaction with the open commit. What it has rejected comes back now.
 
         Raises:
             StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
         """
         core = services.core
-        prepared = cls(services, key, core.clock.now_ms())
+        prepared = cls(services, key, core.clock.now_ms(), owner)
         transaction.gather_all()
         for source, messages in transaction.take_acknowledged():
             prepared._hide(source, messages)
@@ -89,7 +92,7 @@ class PreparedTransaction:
         prepared.messages, prepared.bytes = len(sends), transaction.size
         transaction.close()
         prepared._unstored = msgspec.msgpack.encode(
-            _Mark(prepared.prepared_at, "", sends, [_acknowledged(hidden) for hidden in prepared._hidden])
+            _Mark(prepared.prepared_at, "", sends, [_acknowledged(hidden) for hidden in prepared._hidden], owner)
         )
         core.charge_open(len(prepared._unstored))
         core.set_mark(key, prepared._unstored)
@@ -125,7 +128,7 @@ class PreparedTransaction:
             StoreCorrupt: the mark cannot be read.
         """
         mark = _decode(key, value)
-        prepared = cls(services, key, mark.prepared_at)
+        prepared = cls(services, key, mark.prepared_at, mark.owner)
         prepared.outcome = mark.outcome
         prepared.messages, prepared.bytes = len(mark.sends), sum([len(send.content) for send in mark.sends])
         for acknowledged in mark.acknowledged:
@@ -190,7 +193,7 @@ class PreparedTransaction:
 
     def _end(self, outcome: str) -> None:
         self.outcome = outcome
-        value = msgspec.msgpack.encode(_Mark(self.prepared_at, outcome)) if outcome else None
+        value = msgspec.msgpack.encode(_Mark(self.prepared_at, outcome, owner=self.owner)) if outcome else None
         self._core.set_mark(self._key, value)
 
 

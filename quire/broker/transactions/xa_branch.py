@@ -55,6 +55,7 @@ class XaBranch:
         prepared: what was prepared before a restart; None for a new branch.
 
     Attributes:
+        owner: the user whose it is; empty if there were no users.
         state: as the enumeration says.
     """
 
@@ -64,6 +65,7 @@ class XaBranch:
     ) -> None:  # fmt: skip
         self.xid = xid
         self.session = session
+        self.owner = "" if session is None else session.user
         self._services = services
         self._registry = registry
         self._prepared = prepared
@@ -72,6 +74,7 @@ class XaBranch:
             self.state = XaState.ACTIVE
             self._transaction = Transaction(services)
         else:
+            self.owner = prepared.owner
             self.state = XaState.DECIDED if prepared.outcome else XaState.PREPARED
 
     @property
@@ -125,7 +128,8 @@ class XaBranch:
             transaction.close()
             self._registry.remove(self)
             return False
-        self._prepared = PreparedTransaction.prepare(self._services, self._registry.key(self.xid), transaction)
+        key = self._registry.key(self.xid)
+        self._prepared = PreparedTransaction.prepare(self._services, key, transaction, self.owner)
         self._registry.release(self)
         self._transaction = self.session = None
         self._change(XaState.PREPARED)

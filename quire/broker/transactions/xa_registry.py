@@ -124,6 +124,10 @@ class XaRegistry:
         except KeyError:
             raise UnknownXid(f"the XA transaction {xid} does not exist", xid=str(xid)) from None
 
+    def find(self, xid: Xid) -> XaBranch | None:
+        """The branch of a name, or None."""
+        return self._branches.get(xid)
+
     def recover(self) -> list[Xid]:
         """The branches whose transaction manager still has something to say: prepared, or decided by an operator."""
         return [xid for xid, branch in self._branches.items() if branch.is_prepared]

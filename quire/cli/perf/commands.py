@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from quire.cli.api import Api, broker_verb, queue_path
+from quire.cli.api import Api, broker_verb, login_at, queue_path, speaks_tls
 from quire.cli.output import Output, output_option
 from quire.cli.perf.crew import Counts, Tick
 from quire.cli.perf.live import LiveFigures
@@ -60,11 +60,9 @@ def perf() -> None:
 )
 @click.option(
     "--stomp",
-    metavar="HOST:PORT",
+    metavar="[ssl://]HOST:PORT",
     help="The STOMP address, of any broker. Without it, the HTTP API of the broker tells it.",
 )
-@click.option("--login", default="", metavar="NAME", help="The user.")
-@click.option("--passcode", default="", metavar="TEXT", envvar="QUIRE_PASSCODE", show_envvar=True, help="The password.")
 @broker_verb
 def run(
     api: Api,
@@ -73,8 +71,6 @@ def run(
     scenario: str,
     messages: int | None,
     stomp: str | None,
-    login: str,
-    passcode: str,
     **changes: Any,
 ) -> None:
     """Send and receive messages through a queue of its own, and show rates and latencies.
@@ -82,7 +78,7 @@ def run(
     A run lasts from the first SEND until the last acknowledgement and the last receipt. The latency is
     that of every hundredth message.
     """
-    target = _target(api, stomp, login, passcode)
+    target = _target(api, stomp)
     load = _load(scenario, messages, changes)
     try:
         with LiveFigures(output, SystemClock()) as live:
@@ -93,13 +89,14 @@ def run(
     output.record({"scenario": scenario, "size": load.size, **figures.record()})
 
 
-def _target(api: Api, stomp: str | None, login: str, passcode: str) -> Target:
+def _target(api: Api, stomp: str | None) -> Target:
     text = stomp or str(api.call("GET", "/broker").get("stomp", DEFAULT_STOMP))
+    login = login_at(api, stomp)
     try:
-        host, port = split_address(text)
+        host, port = split_address(text.removeprefix("ssl://"))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--stomp") from error
-    return Target(host, port, login, passcode)
+    return Target(host, port, login.user, login.passcode, speaks_tls(api, stomp))
 
 
 def _load(scenario: str, messages: int | None, changes: Mapping[str, Any]) -> Load:

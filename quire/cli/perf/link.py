@@ -2,9 +2,11 @@
 
 import select
 import socket
+import ssl
 
 from quire.cli.perf.load import Target
 from quire.client.remote_error import remote_error
+from quire.client.tls_trust import client_context
 from quire.errors import BrokerUnreachable, QuireError
 
 ANSWER_LIMIT = 60.0
@@ -19,11 +21,13 @@ class Link:
     def __init__(self, target: Target) -> None:
         try:
             self._socket = socket.create_connection((target.host, target.port), ANSWER_LIMIT)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if target.tls:
+                self._socket = client_context().wrap_socket(self._socket, server_hostname=target.host)
         except OSError as error:
             raise BrokerUnreachable(f"no broker answers at {target.host}:{target.port}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._rest = b""
-        login = f"login:{target.login}\npasscode:{target.passcode}\n" if target.login else ""
+        login = f"login:{target.login}\npasscode:{target.passcode}\n" if target.passcode else ""
         self.send(f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\0".encode())
         self.receive_until(b"CONNECTED\n")
 
@@ -38,7 +42,8 @@ class Link:
 
     def receive(self, seconds: float) -> bytes | None:
         """Take the whole frames that have come: none if the first is not whole yet; None if no bytes came in time."""
-        if not select.select([self._socket], [], [], seconds)[0]:
+        is_there = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
+        if not is_there and not select.select([self._socket], [], [], seconds)[0]:
             return None
         try:
             chunk = self._socket.recv(_CHUNK)

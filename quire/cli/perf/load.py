@@ -21,6 +21,10 @@ class Target(NamedTuple):
     port: int
     login: str = ""
     passcode: str = ""
+    tls: bool = False
+
+    def __repr__(self) -> str:
+        return f"Target({self.host!r}, {self.port}, {self.login!r}, tls={self.tls})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,13 @@ from quire.arrow.failure import Failure
 from quire.clock import SystemClock
 from quire.errors import AddressInUse, QuireError, UnsupportedEnvironment
 from quire.http.bulk.handshake import Announcement, Instructions
-from quire.http.http_connection import HttpConnection
+from quire.http.http_connection import entrance_of
 from quire.logs import configure
 from quire.scheduler import Scheduler
-from quire.settings import HttpSettings, split_address
+from quire.server.entrance.admission import Admission
+from quire.server.entrance.entrance import Lobby
+from quire.server.entrance.tls_contexts import TlsContexts
+from quire.settings import HttpSettings, LimitSettings, TlsSettings, split_address
 from quire.store.maintenance.open_store import open_for_reading
 
 if TYPE_CHECKING:
@@ -61,21 +64,23 @@ def _serve(instructions: Instructions) -> None:
         clock = SystemClock()
         app = BulkServer(store, instructions.token, clock)
         scheduler = Scheduler(clock)
-        connection: Any = partial(HttpConnection, HttpSettings(), scheduler)
+        tls, limits = TlsContexts(TlsSettings(**instructions.tls)), LimitSettings(**instructions.limits)  # type: ignore[arg-type]
+        connection: Any = partial(entrance_of, Lobby(Admission(limits), tls, clock, scheduler), HttpSettings())
         config = uvicorn.Config(
             app, http=connection, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
             server_header=False, proxy_headers=False,
         )  # fmt: skip
         host, port = listener.getsockname()[:2]
         _announce(Announcement(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
-        asyncio.run(_run(app, uvicorn.Server(config), listener, scheduler, instructions.idle_limit))
+        asyncio.run(_run(app, uvicorn.Server(config), listener, scheduler, instructions.idle_limit, tls))
 
 
 async def _run(
-    app: "BulkServer", server: uvicorn.Server, listener: socket.socket, scheduler: Scheduler, idle_limit: float
-) -> None:
+    app: "BulkServer", server: uvicorn.Server, listener: socket.socket, scheduler: Scheduler, idle_limit: float,
+    tls: TlsContexts,
+) -> None:  # fmt: skip
     """Serve until the broker is gone, or there was nothing to do for the time that was given."""
-    broker = asyncio.create_task(_end_of_input())
+    broker = asyncio.create_task(_end_of_input(tls))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not broker.done() and not serving.done() and app.idle_seconds < idle_limit:
         await asyncio.wait([broker, serving], timeout=CHECK_PERIOD, return_when=asyncio.FIRST_COMPLETED)
@@ -86,10 +91,12 @@ async def _run(
     await serving
 
 
-async def _end_of_input() -> None:
+async def _end_of_input(tls: TlsContexts) -> None:
+    """Until the broker is gone; each line that it writes has the settings of TLS, read again."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await reader.read()
+    while line := await reader.readline():
+        tls.reload(TlsSettings(**msgspec.json.decode(line)))
 
 
 def _listen(address: str) -> socket.socket:

@@ -14,6 +14,8 @@ class Instructions(msgspec.Struct, frozen=True):
     idle_limit: float  # how long to wait for a request before ending, in seconds
     log_format: str  # as the setting
     log_level: str  # as the setting
+    tls: dict[str, str] = {}  # the settings of the section
+    limits: dict[str, int] = {}  # the same
 
 
 class Announcement(msgspec.Struct, frozen=True):

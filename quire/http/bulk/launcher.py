@@ -5,6 +5,7 @@ import contextlib
 import secrets
 import sys
 from asyncio.subprocess import PIPE, Process
+from dataclasses import asdict, replace
 
 import msgspec
 
@@ -47,7 +48,7 @@ class Launcher:
         settings = self._settings
         instructions = Instructions(
             self._store, settings.bulk.address, self.token, settings.bulk.idle_limit, settings.log.format,
-            settings.log.level,
+            settings.log.level, asdict(settings.tls), asdict(settings.limits),
         )  # fmt: skip
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "quire.http.bulk", stdin=PIPE, stdout=PIPE, env=child_environment()
@@ -67,6 +68,13 @@ class Launcher:
             raise QuireError("the bulk server did not start: see the broker's log")
         self._process, self.address = process, answer.address
         event("bulk.started", f"the bulk server listens on {answer.address}", pid=process.pid, address=answer.address)
+
+    def reload(self, settings: Settings) -> None:
+        """The settings were read again: so are the certificates."""
+        self._settings = replace(self._settings, tls=settings.tls)
+        process = self._process
+        if process is not None and process.returncode is None and process.stdin is not None:
+            process.stdin.write(msgspec.json.encode(asdict(settings.tls)) + b"\n")
 
     async def stop(self) -> None:
         """The broker goes down, and it does too."""

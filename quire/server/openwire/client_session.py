@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 
+from quire.destination import DestinationKind
 from quire.errors import QuireError
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
@@ -17,9 +18,11 @@ class ClientSession(ConnectedSession):
         is_fault_tolerant: whether it connects again by itself and repeats what was not answered.
         package: the package in which it has the classes of JMS.
         format: how frames look.
+        temporaries: the temporary destinations that it has made, by name.
     """
 
     format: WireFormat
+    temporaries: dict[str, DestinationKind]
 
     connection_id: str = ""
     is_fault_tolerant: bool = False

@@ -35,7 +35,7 @@ from quire.protocols.openwire.structures import ActiveMQTopic, ConnectionId, Con
 from quire.protocols.openwire.throwable import Throwable
 from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.client_session import ClientSession
-from quire.server.openwire.openwire_consumers import OpenWireConsumers
+from quire.server.openwire.openwire_consumers import OpenWireConsumers, check_own_durable
 from quire.server.openwire.openwire_destinations import STREAM, addresses_of, stream_option
 
 MAX_OBJECTS = 10_000
@@ -69,7 +69,7 @@ class ConnectionCommands:
         self._consumers = consumers
         self._producers: dict[ProducerId, Producer] = {}
         self._sessions: set[SessionId] = set()
-        self._temporaries: dict[str, DestinationKind] = {}
+        self._temporaries = session.temporaries = {}
         self.handlers: dict[type, Callable[[Any], Structure | None]] = {
             ConnectionInfo: self._connect, ConnectionControl: self._control, SessionInfo: self._add_session,
             ProducerInfo: self._add_producer, ConsumerInfo: consumers.add, ConsumerControl: self._control_consumer,
@@ -119,13 +119,14 @@ class ConnectionCommands:
             addresses = addresses_of(info.destination)
             if len(addresses) == 1:
                 destination = Destination(addresses[0].kind, addresses[0].name)
+                self._session.guard.check_send(addresses)
                 self._make_known(addresses[0].scope, destination)
                 id = str(info.producer_id)
                 self._broker.advisories.producer_started(self._session, id, destination)
         self._producers[info.producer_id] = Producer(destination, info.window_size)
 
     def _make_known(self, scope: Scope, destination: Destination) -> None:
-        """A destination that is sent to is there before the first message comes."""
+        """A destination is there before the first message comes."""
         if scope is Scope.COMMON and not Pattern(destination.name).is_wildcard:
             self._broker.routing.target(f"/{destination.kind}/{destination.name}")
 
@@ -150,7 +151,9 @@ class ConnectionCommands:
         name = info.subscription_name or ""
         if name.startswith(STREAM):
             self._remove_group(name)
-        elif self._broker.durable_patterns.is_there(client, name):
+            return
+        check_own_durable(self._broker, self._session.guard, client, name)
+        if self._broker.durable_patterns.find(client, name) is not None:
             self._broker.durable_patterns.remove(client, name)
         else:
             self._remove_durable(client, name)
@@ -159,7 +162,9 @@ class ConnectionCommands:
         try:
             self._broker.durables.remove(client, name)
         except UnknownSubscription:
-            of = [group.stream.destination.name for group in self._broker.groups.all() if group.name == name]
+            guard = self._session.guard
+            streams = [group.stream.destination for group in self._broker.groups.all() if group.name == name]
+            of = [stream.name for stream in streams if guard.sees(stream)]
             if not of:
                 raise
             exact = f"{STREAM}{of[0]}?group={name[:60]}"
@@ -172,6 +177,7 @@ class ConnectionCommands:
         if group is None or len(addresses) > 1:
             text = f"{written[:100]!r} is no group of a stream: write {STREAM}NAME?group=GROUP"
             raise InvalidArgument(text, argument="subscription_name")
+        self._session.guard.check_manage(addresses[0])
         self._broker.groups.delete(self._broker.groups.existing(addresses[0].name, group))
 
     # Destinations.
@@ -184,8 +190,10 @@ class ConnectionCommands:
             if scope is Scope.REMOTE:
                 (self._add_temporary if is_new else self._remove_temporary)(kind, name)
             elif is_new:
+                self._session.guard.check_create(Address(kind, name))
                 self._make_known(scope, Destination(kind, name))
             else:
+                self._session.guard.check_manage(Address(kind, name))
                 self._delete(kind, name)
 
     def _add_temporary(self, kind: DestinationKind, name: str) -> None:

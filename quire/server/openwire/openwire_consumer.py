@@ -108,7 +108,7 @@ class OpenWireConsumer:
 
     def _of_temporary(self, address: Address) -> Subscription:
         temporaries = self._broker.routing.temporaries
-        if not address.name.startswith(f"{self._session.connection_id}:"):
+        if address.name not in self._session.temporaries:
             text = f"{str(address)[:100]!r} belongs to another connection: only that one may consume it"
             raise InvalidDestination(text, destination=str(address)[:100])
         source = temporaries.find(address)

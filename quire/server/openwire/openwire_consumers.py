@@ -7,12 +7,13 @@ from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import is_dead_letter_queue
 from quire.broker.routing.addresses import Address
-from quire.destination import DestinationKind
+from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidHeader, LimitExceeded, ProtocolViolation
 from quire.logs import event
 from quire.protocols.openwire.commands import ConsumerInfo, MessagePull
 from quire.protocols.openwire.structures import ConsumerId, SessionId
+from quire.server.guard import Guard
 from quire.server.openwire.advisory_replay import AdvisoryReplay
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.openwire_browser import OpenWireBrowser
@@ -28,6 +29,19 @@ MAX_SELECTORS = 100_000
 
 MAX_CONSUMERS = 10_000
 """How many consumers a connection may have."""
+
+
+def check_own_durable(broker: Broker, guard: Guard, client_id: str, name: str) -> None:
+    """See that a durable subscription, if it is there, is the client's own.
+
+    Raises:
+        UnknownSubscription: it is another user's.
+    """
+    durable, pattern = broker.durables.find(client_id, name), broker.durable_patterns.find(client_id, name)
+    if durable is not None:
+        guard.check_durable(durable.definition.owner, durable.topic.destination, name)
+    if pattern is not None:
+        guard.check_durable(pattern.owner, Destination(DestinationKind.TOPIC, pattern.pattern), name)
 
 
 class OpenWireConsumers:
@@ -70,6 +84,7 @@ class OpenWireConsumers:
             raise LimitExceeded(text, limit=MAX_SELECTORS)
         addresses = addresses_of(info.destination)
         check_single(info, addresses)
+        self._check_allowed(info, addresses)
         consumer = self._kind(info, addresses)(self._broker, self._session, self.table, info, addresses)
         self._by_id[info.consumer_id] = self._of_subscription[consumer.id] = consumer
         self._selectors += length
@@ -85,6 +100,19 @@ class OpenWireConsumers:
         if len(addresses) > 1 or Pattern(addresses[0].name).is_wildcard:
             return OpenWireWildcard
         return OpenWireBrowser if info.browser else OpenWireConsumer
+
+    def _check_allowed(self, info: ConsumerInfo, addresses: tuple[Address, ...]) -> None:
+        """See that the client may have what it asks for."""
+        guard, name, client_id = self._session.guard, info.subscription_name, self._session.client_id or ""
+        guard.check_subscribe(addresses)
+        if name is not None and addresses[0].kind is DestinationKind.TOPIC:
+            check_own_durable(self._broker, guard, client_id, name)
+
+    def look_again(self) -> None:
+        """Consumers of wildcards may have other destinations now."""
+        for consumer in self._by_id.values():
+            if isinstance(consumer, OpenWireWildcard):
+                consumer.look_again()
 
     def when_started(self, info: ConsumerInfo, call: Callable[[], None]) -> bool:
         """Make a call when a consumer that was added is subscribed to everything; False if it is already."""

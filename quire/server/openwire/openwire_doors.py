@@ -8,6 +8,7 @@ from quire.protocols.openwire.commands import ConnectionErrorCommand
 from quire.protocols.openwire.negotiation import info_of
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connection import Connection
+from quire.server.gate import Gate
 from quire.server.openwire.openwire_errors import JAVAX, throwable
 from quire.server.openwire.openwire_session import OpenWireSession
 from quire.server.protocol_doors import ProtocolDoors
@@ -16,12 +17,15 @@ from quire.server.protocol_doors import ProtocolDoors
 class OpenWireDoors(ProtocolDoors):
     """The OpenWire clients of a broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    name = "openwire"
+
+    def __init__(self, broker: Broker, gate: Gate) -> None:
         super().__init__()
-        self.max_connections = broker.core.settings.openwire.max_connections
-        self._broker = broker
-        self._by_id: dict[str, OpenWireSession] = {}
         settings = broker.core.settings.openwire
+        self.max_connections, self.patience = settings.max_connections, settings.connect_timeout
+        self._broker = broker
+        self._gate = gate
+        self._by_id: dict[str, OpenWireSession] = {}
         self._format = WireFormat(
             max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
         )
@@ -30,7 +34,7 @@ class OpenWireDoors(ProtocolDoors):
 
     def session(self, connection: Connection) -> OpenWireSession:
         """The session of a new connection."""
-        return OpenWireSession(self._broker, connection, self._format, self._greeting, self._by_id)
+        return OpenWireSession(self._broker, self._gate, connection, self._format, self._greeting, self._by_id)
 
     def refusal(self, error: QuireError) -> bytes:
         """What a connection is told that is refused."""

@@ -11,6 +11,7 @@ from quire.broker.streams.stream import PARTITION, Stream
 from quire.destination import DestinationKind
 from quire.errors import InvalidHeader, ProtocolViolation, TransactionTooLarge
 from quire.message import Message as Stored
+from quire.message import with_headers
 from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, ProducerId
@@ -62,6 +63,12 @@ class OpenWireSends:
         self._transactions = transactions
         self._plans: dict[ActiveMQDestination, Plan] = {}
         self._producers: dict[ProducerId, str] = {}
+        self.version = broker.destinations.version  # of the destinations, when the first of the plans was made
+
+    def forget(self) -> None:
+        """Plan anew: destinations have come or gone, which the client may have to be allowed to create, or rules."""
+        self._plans.clear()
+        self.version = self._broker.destinations.version
 
     @property
     def destinations(self) -> list[str]:
@@ -90,6 +97,8 @@ class OpenWireSends:
         if plan.has_stream:
             message.timestamp = broker.core.clock.now_ms()
         content = plain_content(message) if isinstance(message, PlainMessage) else content_of(message)
+        if user := self._session.user_id:
+            content = with_headers(content, {"JMSXUserID": user})
         target = self._target(plan.text, message, content)
         priority = min(max(message.priority, 0), 9)
         producer = self._numbered(producer_id) if persistent and self._session.is_fault_tolerant else None
@@ -107,6 +116,7 @@ class OpenWireSends:
         if len(self._plans) >= PLANS:
             self._plans.clear()
         addresses = addresses_of(destination)
+        self._session.guard.check_send(addresses)
         has_stream = any([address.kind is DestinationKind.STREAM for address in addresses])
         persistent = _persistence(addresses[0]) if len(addresses) == 1 else None
         plan = Plan(text_of(destination), persistent, has_stream)

@@ -11,7 +11,7 @@ from typing import Any
 
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
-from quire.errors import ConnectionTimeout, ProtocolViolation, QuireError
+from quire.errors import AccessRefused, ConnectionTimeout, ProtocolViolation, QuireError
 from quire.message import Message as Stored
 from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
 from quire.protocols.openwire.commands import (
@@ -41,6 +41,7 @@ from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connected_session import OUTPUT_LIMIT
 from quire.server.connection import Connection
+from quire.server.gate import Gate
 from quire.server.heart_beat import HeartBeat
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.connection_commands import ConnectionCommands
@@ -83,12 +84,12 @@ class OpenWireSession(ClientSession):
     batch = BATCH
 
     def __init__(
-        self, broker: Broker, connection: Connection, format: WireFormat, greeting: bytes,
+        self, broker: Broker, gate: Gate, connection: Connection, format: WireFormat, greeting: bytes,
         by_id: "dict[str, OpenWireSession]",
     ) -> None:  # fmt: skip
         settings = broker.core.settings.openwire
         self._decoder = Decoder(settings.max_frame_size, plain=True)
-        super().__init__(broker, connection, self._decoder)
+        super().__init__(broker, gate, connection, self._decoder)
         self.format = format
         self.consumers = OpenWireConsumers(broker, self)
         self._encoder = Encoder()
@@ -132,6 +133,8 @@ class OpenWireSession(ClientSession):
         core, acknowledgements = self._core, self._acknowledgements
         core.takes_sends_of(self)
         self._is_restricted = core.is_restricted
+        if self._sends.version != self._broker.destinations.version:
+            self._sends.forget()
         try:
             for index, command in enumerate(pieces):
                 if type(command) is PlainAck and acknowledgements.gather(command):
@@ -201,13 +204,19 @@ class OpenWireSession(ClientSession):
             elif isinstance(command, MessageAck):
                 self._acknowledgements.take(command)
                 self._respond(command, None)
-            elif isinstance(command, TransactionInfo) and self._transactions.must_gather(command):
+            elif self._must_wait(command):
                 return False
             else:
                 self._other(command)
         except QuireError as error:
             self._failed(command, error)
         return True
+
+    def _must_wait(self, command: Command) -> bool:
+        """Whether input waits: for a login, or until it is found what a transaction is about."""
+        if isinstance(command, ConnectionInfo):
+            return not self.is_logged_in and self._must_log_in(command.user_name, command.password)
+        return isinstance(command, TransactionInfo) and self._transactions.must_gather(command)
 
     def _check_early(self, command: Command) -> None:
         """See that a command may come from a client that is not connected yet, or was refused."""
@@ -249,6 +258,8 @@ class OpenWireSession(ClientSession):
 
     def _failed(self, command: Any, error: QuireError) -> None:
         """A command failed: the client is told, and the transaction it is part of fails with it."""
+        if isinstance(command, ConnectionInfo) and not self.is_logged_in:
+            self.end_soon()
         thrown = throwable(error, self.package, xa=is_xa(command))
         if getattr(command, "response_required", False):
             self.send_command(ExceptionResponse(correlation_id=command.command_id, exception=thrown))
@@ -321,10 +332,20 @@ class OpenWireSession(ClientSession):
         seconds = self._core.settings.openwire.connect_timeout
         self.fail(ConnectionTimeout(f"no ConnectionInfo within {seconds:g} s", seconds=seconds))
 
+    def _forget_sends(self) -> None:
+        """Ask again what the client may send to."""
+        self._sends.forget()
+
+    def _look_again(self) -> None:
+        """Consumers of wildcards may have other destinations now."""
+        self.consumers.look_again()
+
     def identified(self, connection_id: str) -> None:
         """The client has said who it is. Another socket with the same id is its old one, and goes."""
         self._connect_timer.cancel()
         if (old := self._by_id.get(connection_id)) is not None and old is not self:
+            if not self.guard.owns(old.user):
+                raise AccessRefused("another user has a connection of this id", connection=connection_id[:60])
             old.replaced()
         self.connection_id = connection_id
         self._by_id[connection_id] = self

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from quire.broker.broker import Broker
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_services import check_room
+from quire.broker.transactions.xa_branch import XaBranch
 from quire.broker.transactions.xid import Xid
-from quire.errors import ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction
+from quire.errors import ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction, UnknownXid
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
     IntegerResponse,
@@ -48,7 +49,7 @@ class OpenWireTransactions:
             UnknownXid: no branch has it.
         """
         if isinstance(id, XATransactionId):
-            return self._broker.xa.branch(_xid(id)).transaction
+            return self._branch(_xid(id)).transaction
         return self._open(id).transaction
 
     def failed(self, id: TransactionId, error: QuireError) -> None:
@@ -62,7 +63,7 @@ class OpenWireTransactions:
     def _may_fail(self, id: XATransactionId) -> bool:
         """Whether there is a branch that is not prepared yet: once it is, its commit must not fail."""
         try:
-            return not self._broker.xa.branch(_xid(id)).is_prepared
+            return not self._branch(_xid(id)).is_prepared
         except QuireError:
             return False
 
@@ -79,7 +80,7 @@ class OpenWireTransactions:
         if info.type not in (TransactionType.COMMIT_ONE_PHASE, TransactionType.PREPARE):
             return False
         if isinstance(info.transaction_id, XATransactionId):
-            branch = self._broker.xa.branch(_xid(info.transaction_id))
+            branch = self._branch(_xid(info.transaction_id))
             return branch.unprepared is not None and self._session.must_gather(branch.unprepared)
         return self._session.must_gather(self._open(info.transaction_id).transaction)
 
@@ -93,7 +94,9 @@ class OpenWireTransactions:
             QuireError: the step is not possible.
         """
         if info.type == TransactionType.RECOVER:
-            return DataArrayResponse(data=[_transaction_id(xid) for xid in self._broker.xa.recover()])
+            return DataArrayResponse(
+                data=[_transaction_id(xid) for xid in self._broker.xa.recover() if self._owns(xid)]
+            )
         try:
             type = TransactionType(info.type)
         except ValueError:
@@ -141,9 +144,11 @@ class OpenWireTransactions:
     def _xa_step(self, type: TransactionType, id: XATransactionId) -> Structure | None:
         xa, session, xid = self._broker.xa, self._session, _xid(id)
         if type is TransactionType.BEGIN:
+            if xa.find(xid) is not None:
+                self._branch(xid)
             xa.start(xid, session)
             return None
-        branch = xa.branch(xid)
+        branch = self._branch(xid)
         if type is TransactionType.END:
             branch.end()
         elif type is TransactionType.PREPARE:
@@ -161,6 +166,17 @@ class OpenWireTransactions:
         elif type is TransactionType.FORGET:
             branch.forget()
         return None
+
+    def _owns(self, xid: Xid) -> bool:
+        """Whether a branch is of the client's own user, or the client operates the broker."""
+        return self._session.guard.owns(self._broker.xa.branch(xid).owner)
+
+    def _branch(self, xid: Xid) -> XaBranch:
+        """A branch that the client may work with; another user's is answered as one that is not there."""
+        branch = self._broker.xa.branch(xid)
+        if not self._session.guard.owns(branch.owner):
+            raise UnknownXid(f"the XA transaction {xid} does not exist", xid=str(xid))
+        return branch
 
     def _check_branch(self, id: XATransactionId) -> None:
         """See that nothing in a branch has failed; else it is rolled back."""

@@ -39,10 +39,11 @@ class OpenWireWildcard(OpenWireConsumer):
             self._broker.durable_patterns.keep(
                 self._session.client_id or "", self.info.subscription_name, self._addresses[0].name,
                 selector=None if self._selector is None else self._selector.text, no_local=self.info.no_local,
+                owner=self._session.user,
             )  # fmt: skip
         self._whole = WildcardSubscription(
             self._broker.core, self._broker.destinations, self._addresses, self.prefetch, self._made,
-            self._failed,
+            self._failed, self._session.guard.may_read,
         )  # fmt: skip
         try:
             self._whole.start()
@@ -118,6 +119,10 @@ class OpenWireWildcard(OpenWireConsumer):
     def wake(self) -> None:
         """It may be given messages."""
         self._whole.wake()
+
+    def look_again(self) -> None:
+        """The client may read other destinations now."""
+        self._whole.look_again()
 
     def pull(self, timeout_ms: int) -> None:
         """It asks for a message."""

@@ -7,7 +7,6 @@ from typing import Any
 from quire.broker.core.services import Target
 from quire.broker.routing.own_temporaries import REPLY_TO
 from quire.broker.routing.route import NOT_STORED, Route
-from quire.broker.routing.routing import Routing
 from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.scheduling.timing import CRON, DELAY, PERIOD
 from quire.broker.streams.partition import Partition
@@ -67,14 +66,14 @@ class RoutePattern:
         simple = route.transaction is None and route.producer is None
         return simple and not isinstance(route.target, ScheduledSend | Rotation | Partition)
 
-    def target(self, head: Head, routing: Routing) -> Target | None:
-        """What takes a message with a head that is like the pattern's; None if that is not known here."""
+    def target(self, head: Head, known: Callable[[str], Target | None]) -> Target | None:
+        """What takes a message with a head that is like the pattern's; None if that is not ``known``."""
         line = head.lines[self._destination]
         if line == self._destination_line:
             return self.route.target
         if not (self._is_common and line.startswith(_COMMON)) or b"," in line:
             return None
-        return routing.known(line[12:].decode())
+        return known(line[12:].decode())
 
     def lines(self, head: Head) -> bytes | None:
         """The header lines of a head that are stored, and the empty line; None if it may have another route."""

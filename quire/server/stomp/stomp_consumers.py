@@ -63,11 +63,21 @@ class StompConsumers:
         if sum(self._selectors.values()) + length > MAX_SELECTORS:
             text = f"the selectors of a connection may have {MAX_SELECTORS} characters together"
             raise LimitExceeded(text, limit=MAX_SELECTORS)
+        self._check_allowed(request)
         self._by_id[request.id] = self._made(request)
         if before is not None:
             self._namesakes.append(before)
         if length:
             self._selectors[request.id] = self._selectors.get(request.id, 0) + length
+
+    def _check_allowed(self, request: SubscribeRequest) -> None:
+        """See that the client may have what it asks for."""
+        guard = self._session.guard
+        guard.check_subscribe(request.addresses)
+        if request.durable is not None:
+            known = self._broker.durables.find(required_client_id(self._session), request.durable)
+            if known is not None:
+                guard.check_durable(known.definition.owner, known.topic.destination, request.durable)
 
     def _made(self, request: SubscribeRequest) -> StompConsumer:
         if request.membership is not None:
@@ -96,7 +106,10 @@ class StompConsumers:
         elif durable is None:
             raise UnknownSubscription(f"there is no subscription {id[:60]!r}", id=id[:60])
         if durable is not None:
-            self._broker.durables.remove(required_client_id(self._session), durable)
+            client_id = required_client_id(self._session)
+            known = self._broker.durables.existing(client_id, durable)
+            self._session.guard.check_durable(known.definition.owner, known.topic.destination, durable)
+            self._broker.durables.remove(client_id, durable)
 
     def leave(self, cause: str, *, lost: bool) -> None:
         """All consumers go; ``lost`` if they vanished without a word."""
@@ -111,6 +124,12 @@ class StompConsumers:
         """The connection takes output again: consumers may be given messages."""
         for consumer in self._all():
             consumer.wake()
+
+    def look_again(self) -> None:
+        """Consumers of wildcards may have other destinations now."""
+        for consumer in self._all():
+            if isinstance(consumer, WildcardConsumer):
+                consumer.look_again()
 
     def pull(self, head: Head) -> None:
         """A SEND frame to ``/pull/ID``: a consumer with prefetch 0 asks for messages."""

@@ -2,6 +2,8 @@
 
 from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
+from quire.broker.core.services import Target
+from quire.broker.routing.addresses import read_destination
 from quire.broker.routing.route import Route, route_of
 from quire.errors import TransactionTooLarge
 from quire.protocols.stomp.frames import Head
@@ -11,6 +13,13 @@ from quire.server.stomp.stomp_transactions import StompTransactions
 
 MAX_ROUTES = 128
 """How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
+
+
+USER_ID = "JMSXUserID"
+"""The header that says which user has sent a message."""
+
+MAX_ALLOWED = 10_000
+"""Of how many destinations it is kept that the client may send to them."""
 
 
 class StompSends:
@@ -23,18 +32,33 @@ class StompSends:
         self._session = session
         self._transactions = transactions
         self._patterns: dict[Head | None, RoutePattern | None] = {}
+        self._asks = False  # whether the client may not do everything
+        self._known = broker.routing.known  # where a message goes, if that need not be found
+        self._allowed: set[str] = set()
         self.version = broker.destinations.version  # of the destinations, when the first of the routes was found
+
+    def begin(self) -> None:
+        """The client has logged in."""
+        if not self._session.guard.is_open:
+            self._asks = True
+            self._known = self._known_and_allowed
 
     def forget(self) -> None:
         """Forget all routes: destinations have come or gone since they were found, or there are too many."""
         self.routes.clear()
         self._patterns.clear()
+        self._allowed.clear()
         self.version = self._broker.destinations.version
 
     def send(self, head: Head, body: bytes | bytearray) -> bool:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
         broker = self._broker
-        route = route_of(broker.routing, head.headers, self._session.temporaries)
+        headers = head.headers
+        if self._asks:
+            self._session.guard.check_send(read_destination(headers["destination"])[0])
+            if self._session.user_id:
+                headers = {**headers, USER_ID: self._session.user_id}
+        route = route_of(broker.routing, headers, self._session.temporaries)
         if len(self.destinations) >= MAX_ROUTES:
             self.destinations.clear()
         self.destinations[route.destination] = None
@@ -54,7 +78,7 @@ class StompSends:
                 self.forget()
             if head.base is None:
                 self.routes[head] = route
-            elif head.base not in self._patterns:
+            elif head.base not in self._patterns and headers is head.headers:
                 self._learn(head.base)
         return True
 
@@ -71,13 +95,23 @@ class StompSends:
         if pattern is None:
             return False
         route, broker = pattern.route, self._broker
-        target = pattern.target(head, broker.routing)
+        target = pattern.target(head, self._known)
         lines, expiration = pattern.lines(head), pattern.expiration(head)
         if target is None or lines is None or expiration is None:
             return False
         content = b"".join((broker.core.id_prefix, b"%d" % broker.core.next_message_id(), stamp, lines, body))
         target.send(content, expiration, route.priority, route.persistent)
         return True
+
+    def _known_and_allowed(self, destination: str) -> Target | None:
+        """Where a message goes, if that is known, and known to be allowed."""
+        target = self._broker.routing.known(destination)
+        if target is not None and destination not in self._allowed:
+            self._session.guard.check_send(read_destination(destination)[0])
+            if len(self._allowed) >= MAX_ALLOWED:
+                self._allowed.clear()
+            self._allowed.add(destination)
+        return target
 
     def must_wait(self, route: Route) -> bool:
         """Hold this producer if a limit it is subject to is exceeded; refuse it if the store takes no writes."""

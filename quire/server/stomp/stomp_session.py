@@ -20,6 +20,7 @@ from quire.protocols.stomp.states import State, check_required, next_state
 from quire.protocols.stomp.versions import Version, heart_beat, negotiate
 from quire.server.connected_session import OUTPUT_LIMIT
 from quire.server.connection import Connection
+from quire.server.gate import Gate
 from quire.server.heart_beat import HeartBeat
 from quire.server.stomp.acknowledgements import Acknowledgements
 from quire.server.stomp.client_session import ClientSession
@@ -41,10 +42,10 @@ class StompSession(ClientSession):
 
     batch = BATCH
 
-    def __init__(self, broker: Broker, connection: Connection) -> None:
+    def __init__(self, broker: Broker, gate: Gate, connection: Connection) -> None:
         settings = broker.core.settings.stomp
         self._decoder = Decoder(Limits(settings.max_headers, settings.max_line, settings.max_body))
-        super().__init__(broker, connection, self._decoder)
+        super().__init__(broker, gate, connection, self._decoder)
         self.version = Version.V1_2
         self.temporaries = OwnTemporaries(broker.routing.temporaries)
         self.consumers = StompConsumers(broker, self)
@@ -147,6 +148,8 @@ class StompSession(ClientSession):
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes | bytearray, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""
+        if not self.is_logged_in and self._must_wait_for_login(head):
+            return False
         self._state = next_state(self._state, head.command)
         check_required(head, self.version)
         written = len(self._output)
@@ -194,6 +197,20 @@ class StompSession(ClientSession):
 
     # A connection's life.
 
+    def _must_wait_for_login(self, head: Head) -> bool:
+        """Whether CONNECT has to wait until it is known who the client is. Nothing else may come before it."""
+        next_state(self._state, head.command)
+        self.version = negotiate(head)
+        return self._must_log_in(head.headers.get("login"), head.headers.get("passcode"))
+
+    def _forget_sends(self) -> None:
+        """Ask again what the client may send to."""
+        self._sends.forget()
+
+    def _look_again(self) -> None:
+        """Consumers of wildcards may have other destinations now."""
+        self.consumers.look_again()
+
     def _connect(self, head: Head) -> None:
         self.version = self._decoder.version = negotiate(head)
         if "client-id" in head.headers:
@@ -210,6 +227,7 @@ class StompSession(ClientSession):
         self.write(encode_frame(b"CONNECTED", headers, version=self.version))
         self._state = next_state(self._state, b"CONNECTED")
         self._has_connected = True
+        self._sends.begin()
         self._broker.advisories.connection_started(self, self.client_id)
         if can_send or wants:
             patience = can_send / 1000 * self._core.settings.stomp.heart_beat_grace

@@ -34,6 +34,7 @@ class WildcardConsumer(CommonConsumer):
             self._prefetch(),
             self._made,
             self._session.fail,
+            self._session.guard.may_read,
         )
         try:
             self._whole.start()
@@ -66,6 +67,10 @@ class WildcardConsumer(CommonConsumer):
     def when_started(self, call: Callable[[], None]) -> bool:
         """Make a call when it is subscribed to everything; False if it is already."""
         return self._whole.when_started(call)
+
+    def look_again(self) -> None:
+        """The client may read other destinations now."""
+        self._whole.look_again()
 
     def leave(self, cause: str, *, lost: bool) -> None:
         """It goes: its parts are entered no more, and go in steps."""

@@ -10,6 +10,7 @@ import msgspec
 
 from quire.arrow.failure import Failure
 from quire.client.remote_error import remote_error
+from quire.client.tls_trust import client_context
 from quire.errors import BrokerUnreachable
 
 T = TypeVar("T")
@@ -25,8 +26,10 @@ class ErrorAnswer(msgspec.Struct):
 def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPResponse]:
     """Send a request; yields its answer or raises its error. ``timeout`` is for each part of the answer."""
     parts = urlsplit(url)
-    connection_class = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = connection_class(parts.netloc, timeout=timeout)
+    if parts.scheme == "https":
+        connection: HTTPConnection = HTTPSConnection(parts.netloc, timeout=timeout, context=client_context())
+    else:
+        connection = HTTPConnection(parts.netloc, timeout=timeout)
     response = None
     try:
         target = parts.path + (f"?{parts.query}" if parts.query else "")

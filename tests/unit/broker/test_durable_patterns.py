@@ -65,7 +65,7 @@ def test_it_is_removed_with_all_that_waits() -> None:
     stepped = stepped.reopen()
     publish(stepped, "prices.asia")
     assert waiting(stepped) == {}
-    assert not stepped.broker.durable_patterns.is_there("client", "sub")
+    assert stepped.broker.durable_patterns.find("client", "sub") is None
 
 
 def many(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_crash_while_it_is_removed_leaves_nothing_behind(
     stepped.run()
     assert waiting(stepped) == {}
     assert stepped.store.marks("sub/") == []
-    assert not stepped.broker.durable_patterns.is_there("client", "sub")
+    assert stepped.broker.durable_patterns.find("client", "sub") is None
 
 
 def test_one_that_comes_again_while_it_is_removed_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_one_that_comes_again_while_it_is_removed_begins_anew(monkeypatch: pytes
     stepped = stepped.reopen()
     stepped.run()
     assert waiting(stepped) == {"prices.4": 0, "prices.0": 1}
-    assert stepped.broker.durable_patterns.is_there("client", "sub")
+    assert stepped.broker.durable_patterns.find("client", "sub") is not None
 
 
 def test_a_topic_that_is_deleted_while_it_is_removed_takes_its_part_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_patterns_count_against_the_limit_of_subscriptions() -> None:
     kept(stepped, "news.*")  # in place of the first
     with pytest.raises(TooManySubscriptions):
         stepped.broker.durable_patterns.keep("client", "other", "news.*", selector=None, no_local=False)
-    assert not stepped.broker.durable_patterns.is_there("client", "other")
+    assert stepped.broker.durable_patterns.find("client", "other") is None
 
 
 def test_its_name_is_as_long_as_a_destinations_may_be() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -49,10 +50,15 @@ def test_run_asks_the_broker_and_leaves_no_queue(measurement: FakeMeasurement, b
     assert (record["scenario"], record["size"], record["messages_per_s"]) == ("confirm", 1024, 5)
 
 
-def test_run_against_any_broker_asks_nobody(measurement: FakeMeasurement, broker: FakeBroker, run: Run) -> None:
-    result = run("perf", "run", "--stomp", "host:7", "--login", "guest", "--passcode", "secret")
+def test_run_against_any_broker_asks_nobody(
+    measurement: FakeMeasurement, broker: FakeBroker, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    result = run("perf", "run", "--stomp", "ssl://host:7", "--user", "guest", "--password-file", str(file))
     assert result.exit_code == 0
-    assert measurement.target == Target("host", 7, "guest", "secret")
+    assert measurement.target == Target("host", 7, "guest", "secret", tls=True)
+    assert "secret" not in repr(measurement.target)
     assert broker.calls == []
 
 

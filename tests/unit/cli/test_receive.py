@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -56,7 +57,10 @@ class FakeClient:
     done: list[object] = field(default_factory=list)
     refusal: Exception | None = None
 
-    def connect(self, url: str, client_id: str, on_error: Callable[[Exception], None]) -> Self:
+    def connect(
+        self, url: str, user: str, password: str, client_id: str, on_error: Callable[[Exception], None]
+    ) -> Self:
+        self.login = (user, password)
         self.done.append(("connect", url.partition("?")[0], client_id))
         self.on_error = on_error
         return self
@@ -120,6 +124,14 @@ def test_it_shows_a_message_and_leaves_it(client: FakeClient, run: Run) -> None:
     assert client.done == [
         ("connect", "tcp://127.0.0.1:5", ""), ("consumer", Queue("orders"), {"prefetch": 1}), ("receive", 5.0), "close",
     ]  # fmt: skip
+
+
+def test_it_logs_in_and_speaks_tls(client: FakeClient, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    run("receive", "orders", "--openwire", "ssl://there:7", "--user", "alice", "--password-file", str(file))
+    assert client.done[0] == ("connect", "ssl://there:7", "")
+    assert client.login == ("alice", "secret")
 
 
 def test_it_acknowledges_each_message_after_it_is_printed(client: FakeClient, run: Run) -> None:

@@ -17,9 +17,9 @@ from quire.security import Security
 from quire.server.service import Service
 from quire.store.disk import Disk
 from quire.store.memory import MemoryStore
+from quire.testing.inline import Inline
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
-from tests.unit.security.security_rig import Inline
 
 MAX_STEPS = 10_000
 
@@ -41,6 +41,7 @@ class Api:
             in_memory, stepped.clock, stepped.broker.core.scheduler, Inline(), Inline(), Inline(),
             dead_letter_names(stepped.settings.policies),
         )  # fmt: skip
+        self.service.gate = stepped.gate
         self.service.http_address = "127.0.0.1:8161"
         self.service.stomp_address = "127.0.0.1:61613"
         self.application = Application(self.service)

@@ -17,6 +17,7 @@ from quire.settings import Settings
 from quire.settings.keys import JwtSettings, SecuritySettings, StoreSettings
 from quire.settings.rules import read_rules
 from quire.settings.users import read_users
+from quire.testing.inline import Inline
 
 T = TypeVar("T")
 
@@ -55,19 +56,6 @@ def secured(
         security=SecuritySettings(**security),
         jwt=JwtSettings(**jwt or {}),
     )
-
-
-class Inline:
-    """Does all work at once."""
-
-    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
-        """Do it, and call."""
-        try:
-            result: Any = work()
-        except Exception as error:
-            result = error
-        done(result)
-        return True
 
 
 class Later:

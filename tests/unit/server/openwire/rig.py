@@ -62,6 +62,7 @@ class OpenWireClient:
         self.id = f"ID:{name}"
         self.connection = RecordingConnection(name)
         self.session = rig.doors.session(self.connection)
+        rig.sessions[self] = self.session
         self.format = WireFormat()
         self._rig = rig
         self._encoder = Encoder()
@@ -276,7 +277,7 @@ class Rig(SteppedBroker):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.doors = OpenWireDoors(self.broker)
+        self.doors = OpenWireDoors(self.broker, self.gate)
         self.by_id = self.doors._by_id
 
     def socket(self, name: str = "") -> OpenWireClient:

@@ -10,7 +10,8 @@ from tests.unit.server.openwire.rig import Rig, thrown
 
 
 def test_a_connection_that_is_refused_is_told_why_before_anything_is_agreed() -> None:
-    doors = OpenWireDoors(Rig(settings(openwire={"max_connections": 3})).broker)
+    rig = Rig(settings(openwire={"max_connections": 3}))
+    doors = OpenWireDoors(rig.broker, rig.gate)
     assert doors.max_connections == 3
     decoder = Decoder(10_000)
     decoder.receive(doors.refusal(TooManyConnections("3 clients are connected")))
@@ -21,7 +22,7 @@ def test_a_connection_that_is_refused_is_told_why_before_anything_is_agreed() ->
 
 def test_every_connection_has_a_session_that_begins_with_what_the_broker_can_do() -> None:
     rig = Rig()
-    doors = OpenWireDoors(rig.broker)
+    doors = OpenWireDoors(rig.broker, rig.gate)
     connections = [RecordingConnection("a"), RecordingConnection("b")]
     sessions = [doors.session(connection) for connection in connections]
     assert sessions[0] is not sessions[1]

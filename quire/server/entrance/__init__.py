@@ -1,0 +1,1 @@
+"""How a connection comes in: how many there may be, TLS if the client begins it, and then its protocol."""
