@@ -37,7 +37,7 @@ class StompWebSocket(LayeredTransport):
         self._protocol = self._inside = inside
         self._core = core
         self._partial = 0  # so many bytes of an unfinished frame count
-        self._frames = ServerProtocol(subprotocols=SUBPROTOCOLS, max_size=(None, EARLY_FRAGMENT))
+        self._frames = ServerProtocol(subprotocols=SUBPROTOCOLS, max_size=(None, FRAGMENT))
 
     def accept(self, request: h11.Request) -> None:
         """Answer the request that begins it.
@@ -67,7 +67,6 @@ class StompWebSocket(LayeredTransport):
 
     def _take_piece(self, piece: memoryview, content: list[bytes]) -> bool:
         """Take frames apart; false if the connection ends."""
-        self._frames.max_fragment_size = FRAGMENT if self._inside.is_logged_in else EARLY_FRAGMENT
         self._frames.receive_data(bytes(piece))
         events = self._frames.events_received()
         content += [bytes(event.data) for event in events if isinstance(event, Frame) and event.opcode in _DATA]
@@ -79,6 +78,9 @@ class StompWebSocket(LayeredTransport):
         """Unfinished frames of all connections together are bounded; false if there is no room for more."""
         buffered = len(self._frames.reader.buffer)
         grown, self._partial = buffered - self._partial, buffered
+        if buffered > EARLY_FRAGMENT and not self._inside.is_logged_in:
+            self._frames.fail(CloseCode.MESSAGE_TOO_BIG, f"more than {EARLY_FRAGMENT} bytes before the login")
+            return False
         if grown and self._core.charge_partial(grown):
             self._frames.fail(CloseCode.TRY_AGAIN_LATER, "unfinished frames take too much memory")
             return False

@@ -283,7 +283,7 @@ def test_no_label_is_of_a_connection_a_client_or_a_temporary_destination(api: Ap
     api.stepped.run()
     text = api.call("GET", "/metrics", base="").text
     labels = set(re.findall(r'(\w+)="', text))
-    assert labels <= {"queue", "topic", "stream", "group", "cause", "disk", "kind", "le", "name", "version"}
+    assert labels <= {"queue", "topic", "stream", "group", "cause", "disk", "kind", "le", "limit", "name", "version"}
     assert "client-of-books" not in text
     assert "secret" not in text
 
