@@ -109,7 +109,7 @@ def test_frames_are_small_before_the_login_and_larger_behind_it(api: Api) -> Non
     assert browser.wire.is_closed
     browser = Browser(api)
     browser.send(CONNECT)
-    browser.send(b"SEND\ndestination:/queue/q\ncontent-length:500000\n\n" + b"x" * 500_000 + b"\0")
+    browser.send(b"\n" * 500_000 + b"SEND\ndestination:/queue/q\n\nx\0")
     assert (browser.wire.is_closed, api.stepped.queue("q").depth) == (False, 1)
     browser.send(b"x" * (1 << 20) + b"y")
     assert browser.wire.is_closed
