@@ -1,5 +1,7 @@
 """What the SEND frames of one connection mean, by their heads: read once, and looked up from then on."""
 
+from collections.abc import Mapping
+
 from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
 from quire.broker.core.services import Target
@@ -53,11 +55,7 @@ class StompSends:
     def send(self, head: Head, body: bytes | bytearray) -> bool:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
         broker = self._broker
-        headers = head.headers
-        if self._asks:
-            self._session.guard.check_send(read_destination(headers["destination"])[0])
-            if self._session.user_id:
-                headers = {**headers, USER_ID: self._session.user_id}
+        headers = self._allowed_headers(head) if self._asks else head.headers
         route = route_of(broker.routing, headers, self._session.temporaries)
         if len(self.destinations) >= MAX_ROUTES:
             self.destinations.clear()
@@ -81,6 +79,12 @@ class StompSends:
             elif head.base not in self._patterns and headers is head.headers:
                 self._learn(head.base)
         return True
+
+    def _allowed_headers(self, head: Head) -> Mapping[str, str]:
+        """The headers of a SEND that the client may send, with its user if that is asked for."""
+        self._session.guard.check_send(read_destination(head.headers["destination"])[0])
+        user = self._session.user_id
+        return {**head.headers, USER_ID: user} if user else head.headers
 
     def _learn(self, base: Head) -> None:
         """Others may come that are like a head, as one just did."""
