@@ -61,12 +61,21 @@ class Resource(click.Group):
         self._place = place or (lambda *parts: path(plural, *parts))
         self._title = title or f"{{{arguments[0]}}}"
 
-    def ls(self, help: str, shown: Sequence[Column], key: str = "", *, paged: bool = False) -> None:
-        """Add the verb that lists all; ``key`` is what they are called in the answer, if not as in the path."""
+    def ls(
+        self, help: str, shown: Sequence[Column], key: str = "", *, paged: bool = False, whole: bool = False
+    ) -> None:
+        """Add the verb that lists all; ``key`` is what they are called in the answer, if not as in the path.
+
+        Args:
+            whole: whether the list comes in one piece.
+        """
 
         def verb(api: Api, output: Output, /) -> None:
             where, name = path(self._plural), key or self._plural
-            output.rows((pages if paged else numbered_pages)(api, where, name), shown)
+            if whole:
+                output.rows(api.call("GET", where)[name], shown)
+            else:
+                output.rows((pages if paged else numbered_pages)(api, where, name), shown)
 
         self.add("ls", help, verb, named=False)
 

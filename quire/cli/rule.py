@@ -15,7 +15,7 @@ rule = Resource(
     " for one kind only. What no rule allows is refused, and a deny wins over every allow.",
     "rules", "id",
 )  # fmt: skip
-rule.ls("List the rules.", columns("id:Rule", "effect", "subject", "actions", "destination", "origin"))
+rule.ls("List the rules.", columns("id:Rule", "effect", "subject", "actions", "destination", "origin"), whole=True)
 
 
 def _body(subject: str, effect: str, actions: str, destination: str) -> dict[str, object]:

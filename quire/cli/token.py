@@ -11,6 +11,7 @@ token = Resource("token", "List, create, revoke tokens.", "tokens", "id")
 token.ls(
     "List your tokens; an administrator sees those of all users.",
     columns("id:Token", "owner", "roles", "created", "until", "text"),
+    whole=True,
 )
 
 

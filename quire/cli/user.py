@@ -13,6 +13,7 @@ user = Resource(
 user.ls(
     "List the users with their roles.",
     columns("name:User", "roles", "certificates", "has_password:Password", "disabled", "in_file:In settings"),
+    whole=True,
 )
 
 _PASSWORD_FILE = click.option(
