@@ -15,6 +15,7 @@ from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, Li
 from quire.http.bulk.launcher import Launcher
 from quire.http.operations import Operation, Operations
 from quire.http.recent_events import RecentEvents
+from quire.http.console_launcher import ConsoleLauncher
 from quire.http.request_memory import RequestMemory
 from quire.http.rights import Right
 from quire.http.two_steps import Confirmations
@@ -103,6 +104,7 @@ class Doors:
         self.operations = Operations(service.broker)
         self.verification = StoreVerification(service.store.url, service.clock)
         self.events = RecentEvents()
+        self.console = ConsoleLauncher(service.settings)
 
 
 class Call:

@@ -58,11 +58,13 @@ class HttpApi:
         if not self._server.started:
             await self._task
         self._application.doors.management.sampler.start()
+        self._application.doors.console.start(service.http_address)
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""
         self._application.stop()
         await self._application.doors.operations.stop()
+        await self._application.doors.console.stop()
         await self._application.doors.bulk.stop()
         self._server.should_exit = True
         await self._task

@@ -143,6 +143,14 @@ class BulkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """Section ``console``."""
+
+    enabled: bool = _key(True, SWITCH, "Whether the broker starts the web console, if it is installed.")
+    address: str = _key("127.0.0.1:8162", ADDRESS, "The address of the web console.")
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """Section ``producer``."""
 
@@ -280,6 +288,7 @@ class Settings:
     openwire: OpenWireSettings = field(default_factory=OpenWireSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     bulk: BulkSettings = field(default_factory=BulkSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     transaction: TransactionSettings = field(default_factory=TransactionSettings)
     virtual: VirtualSettings = field(default_factory=VirtualSettings)
@@ -304,6 +313,7 @@ SECTIONS: dict[str, Any] = {
     "openwire": OpenWireSettings,
     "http": HttpSettings,
     "bulk": BulkSettings,
+    "console": ConsoleSettings,
     "producer": ProducerSettings,
     "transaction": TransactionSettings,
     "virtual": VirtualSettings,
