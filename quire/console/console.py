@@ -15,6 +15,7 @@ from quire.console.access import Access
 from quire.console.broker_api import BrokerApi
 from quire.console.download import download
 from quire.console.guard import Guard, Visit
+from quire.console.login_page import ICON
 from quire.console.navigation import NEEDS
 from quire.console.page import Page
 from quire.console.pages import PAGES, Build
@@ -72,7 +73,7 @@ class Console:
     def application(self, host: str, *, allow_open: bool) -> ASGIApp:
         """The application for a server that listens on a host: the pages behind their guard."""
         inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-        ui.run_with(inner, title="Quire", dark=None, tailwind=False, show_welcome_message=False, prod_js=True)
+        ui.run_with(inner, title="Quire", favicon=ICON, dark=None, tailwind=False, show_welcome_message=False)
         version = nicegui.__version__
         folders = ("static", "libraries", "components", "resources", "dynamic_resources", "esm")
         static = tuple([f"/_nicegui/{version}/{folder}/" for folder in folders])

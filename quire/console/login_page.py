@@ -2,6 +2,14 @@
 
 from html import escape
 
+ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E"
+    "%3Crect width='32' height='32' rx='7' fill='%230b6b7d'/%3E"
+    "%3Cpath d='M9 8h10l4 4v12H9z' fill='%23fff'/%3E"
+    "%3Cpath d='M12 15h8M12 19h8' stroke='%230b6b7d' stroke-width='2'/%3E%3C/svg%3E"
+)
+"""The picture of the browser's tab: a page."""
+
 STYLE = """
 :root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --line: #dfe3e8; --text: #1c2430; --mute: #5c6878;
   --accent: #0b6b7d; --on: #fff; --bad: #b42318; }
@@ -50,6 +58,7 @@ def notice_page(title: str, text: str, reload_seconds: int | None = None) -> byt
 def _page(title: str, content: str, head: str = "") -> bytes:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · Quire</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{head}<style>{STYLE}</style></head>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{head}<link rel="icon" href="{ICON}">'
+        f"<style>{STYLE}</style></head>"
         f"<body><main>{content}</main></body></html>"
     ).encode()

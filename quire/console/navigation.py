@@ -61,7 +61,9 @@ class Frame:
         self._link = link
         self._caller = caller
         self._dark = ui.dark_mode(preferences.dark)
-        with ui.left_drawer(fixed=True).props('width=216 aria-label="Navigation"') as drawer:
+        with ui.left_drawer(value=False, fixed=True) as drawer:
+            # With no value NiceGUI asks each browser whether there is room; the browser knows it by itself.
+            drawer.props('show-if-above width=216 aria-label="Navigation"')
             self._navigation(here)
         with ui.header():
             TextElement(tag="a", text="Skip to the content").props('href="#content"').classes("skip")
@@ -118,7 +120,7 @@ class Frame:
         name = who.get("name") or who.get("user")
         if not name or self._caller.authorization is None:
             return
-        with ui.button(icon="account_circle").props('flat dense round color=grey-6 aria-label="User"'), ui.menu():
+        with ui.button(icon="account_circle").props('flat dense round color=grey-6 aria-label="Account"'), ui.menu():
             with block("").style("padding: 10px 14px"):
                 say(shown.text(name, 60), "div")
                 say(", ".join([shown.text(role) for role in who.get("roles", [])]) or "no role", "div", "mute small")
