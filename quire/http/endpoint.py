@@ -13,9 +13,9 @@ from quire.broker.bulk.row_reader import MAX_BYTES
 from quire.destination import Destination, DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
 from quire.http.bulk.launcher import Launcher
+from quire.http.console_launcher import ConsoleLauncher
 from quire.http.operations import Operation, Operations
 from quire.http.recent_events import RecentEvents
-from quire.http.console_launcher import ConsoleLauncher
 from quire.http.request_memory import RequestMemory
 from quire.http.rights import Right
 from quire.http.two_steps import Confirmations

@@ -1,6 +1,7 @@
 """The launcher of the console: what it tells those who ask for the console, and how it keeps its process."""
 
 import asyncio
+import importlib.util
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -47,7 +48,7 @@ def test_a_console_that_is_switched_off_is_not_started() -> None:
 
 
 def test_where_it_is_not_installed_the_one_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_launcher.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     async def scenario() -> None:
         keeper = launcher()
