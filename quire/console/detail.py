@@ -84,7 +84,8 @@ class Detail:
             self._chip = say("", classes="chip")
             self._why = say("", classes="mute")
         self._tiles = Tiles(list(look.tiles))
-        self._plots = Plots(page, look.of, name, PLOTS) if look.of else None
+        plots = PLOTS[:2] if look.of in ("topic", "stream") else PLOTS  # these have no oldest message that waits
+        self._plots = Plots(page, look.of, name, plots) if look.of else None
         self._parts: list[tuple[Part, LocalTable]] = []
         for part in look.parts:
             say(part.title, "h2", "bare")

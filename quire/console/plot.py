@@ -28,7 +28,7 @@ class Plot:
         self.lines = lines
         with block("card"):
             say(title, "h2")
-            self.chart = ui.echart(_options(lines)).classes("plot").props(f'role="img" aria-label="{title}"')
+            self.chart = ui.echart(_options(lines), renderer="svg").classes("plot").props(f'role="img" aria-label="{title}"')
 
     def show(self, history: dict[str, Any]) -> None:
         """Show the whole of a span."""

@@ -97,12 +97,13 @@ class _Overview:
                     block("dot").props(f'role="img" aria-label="{shown.words(entry["severity"])}"')
                     with block("say"):
                         link = subject_link(self._page, entry["kind"], entry["name"])
-                        text = shown.text(entry["text"], 400)
                         since = entry.get("since_seconds")
+                        name = shown.text(entry["name"], 80)
                         if link:
-                            ui.link(text, link)
+                            ui.link(f"{entry['kind']} {name}", link)
                         else:
-                            say(text)
+                            say(f"{entry['kind']} {name}")
+                        say(f": {shown.text(entry['text'], 400)}")
                         if since is not None:
                             say(f" for {shown.span(since)}", classes="mute small")
                     say(shown.text(entry["advice"], 400), "div", "do")

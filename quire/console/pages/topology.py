@@ -51,7 +51,7 @@ class _Topology:
             self._left_out = say("", classes="mute small")
         with block("card"):
             with block("scroll"):
-                self._chart = ui.echart({}, on_point_click=self._clicked).classes("topology")
+                self._chart = ui.echart({}, on_point_click=self._clicked, renderer="svg").classes("topology")
                 self._chart.props('role="img" aria-label="The topology as a diagram; the table below has the same"')
             self._empty = say("Nothing has been sent or consumed yet.", classes="mute")
             with block("line legend small mute"):

@@ -22,8 +22,8 @@ IMAGES = Path(__file__).parents[3] / "docs" / "images" / "console"
 WARM_UP = 40.0
 """For how many seconds the traffic flows before the first picture, so that plots have something to show."""
 
-QUALITY = 62
-WIDTHS = {"light": 1100, "dark": 1100, "phone": 390}
+QUALITY = 42
+WIDTHS = {"light": 900, "dark": 900, "phone": 320}
 
 
 def main() -> int:
