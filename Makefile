@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; see scripts/setup.sh. What follows `##` is what `make help` says of a target.
 .PHONY: help run test test-parallel test-alone test-core test-fast test-of test-simulation coverage fuzz operations \
-	scenario pipeline-demo check format setup setup-dev setup-tests clean
+	scenario pipeline-demo screenshots check format setup setup-dev setup-tests clean
 .NOTPARALLEL:
 # `make test PYTHON=python3.13` (a name or a path) does it with that Python, in an environment of its own.
 PYTHON :=
@@ -49,6 +49,9 @@ operations: setup-dev  ## Large operations: for how long the event loop is busy 
 # `make scenario NAME="groups --seed 2"`; without a name it says which there are.
 scenario: setup-dev  ## What a broker must pass, with a broker of its own: `make scenario NAME=groups`
 	$(BIN)/python -m benchmarks.scenarios $(or $(NAME),--help)
+
+screenshots: setup-tests  ## The pictures of the console in docs/images, made anew
+	$(BIN)/python -m tests.acceptance.console.screenshots
 
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh

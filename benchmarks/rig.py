@@ -61,7 +61,7 @@ class OwnBroker:
             given["store"] = STORES[given["store"]] % directory
         options = [part for name, value in given.items() for part in (f"--{name}", value)]
         self.command = [sys.executable, "-c", _PROGRAM, "broker", "start", *options]
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, "QUIRE_CONSOLE__ENABLED": "false", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

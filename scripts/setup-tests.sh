@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, a JDK and Maven for the Java
-# clients, Node and a STOMP client for it, curl for the examples of the pages, Prometheus and systemd's programs for the files
-# in deploy. Where one cannot be had, this says so and goes on: the tests that need it are skipped and say why, the examples
-# that need curl fail.
+# clients, Node and a STOMP client for it, curl for the examples of the pages, Chromium for the console,
+# Prometheus and systemd's programs for the files in deploy. Where one cannot be had, this says so and goes on: the tests
+# that need it are skipped and say why, the examples that need curl fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -19,6 +19,9 @@ command -v curl >/dev/null || apt_install curl || echo "Going on without curl: t
 
 command -v promtool >/dev/null || apt_install prometheus || echo "Going on without Prometheus: no alert rule is tested here."
 command -v systemd-analyze >/dev/null || apt_install systemd || echo "Going on without systemd: its unit is not tested here."
+if ! command -v chromium >/dev/null && ! apt_install chromium; then
+    echo "Going on without Chromium: the console is not tested in a browser here."
+fi
 
 scripts/setup-java.sh
 

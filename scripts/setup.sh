@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes an environment and installs Quire in it: `scripts/setup.sh run` with what it needs, `scripts/setup.sh dev` with what
+# Makes an environment and installs Quire in it: `scripts/setup.sh run` with what it and its console
+# need, `scripts/setup.sh dev` with what
 # its checks and tests need too. Does nothing when nothing has changed since the last time. The environment is .venv, with
 # the newest Python there is; `scripts/setup.sh dev .venv-python3.13 python3.13` makes another one.
 set -euo pipefail
@@ -78,7 +79,7 @@ kind=${1:-run}
 environment=${2:-.venv}
 python=${3:-}
 case "$kind" in
-    run) what=. stamps="run dev" ;;
+    run) what='.[console]' stamps="run dev" ;;
     dev) what='.[dev]' stamps=dev ;;
     *) fail "say 'run' or 'dev', not '$kind'" ;;
 esac

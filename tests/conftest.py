@@ -1,6 +1,7 @@
 """Fixtures that tests of several directories share: a private PostgreSQL server."""
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from tests.postgresql_server import NoServer, PostgresqlServer, run_server
 
 pytest.register_assert_rewrite("quire.testing")
+
+# Hundreds of tests start a broker. Those that are about its console say that it is to have one.
+os.environ["QUIRE_CONSOLE__ENABLED"] = "false"
 
 
 def pytest_collection_finish() -> None:

@@ -22,6 +22,7 @@ NOUNS = {
     "broker": Noun("quire.cli.broker", "Start, inspect and stop a broker."),
     "check": Noun("quire.cli.check", "Check a broker, for Nagios and for probes of Kubernetes."),
     "config": Noun("quire.cli.config", "Write, check and explain settings."),
+    "console": Noun("quire.cli.console", "Run the web console in the foreground."),
     "doctor": Noun("quire.cli.doctor", "Examine settings, machine and broker, and say what to mend."),
     "durable": Noun("quire.cli.durable", "List, create, delete, purge durable subscriptions."),
     "group": Noun("quire.cli.group", "List consumer groups of streams, show their lag, reset them."),

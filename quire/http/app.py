@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -82,6 +82,7 @@ class Application:
             Route("/metrics/detailed", self._detailed_metrics, methods=["GET"]),
             Route("/health", self._health, methods=["GET"]),
             Route("/ready", self._ready, methods=["GET"]),
+            Route("/", self._to_console, methods=["GET"]),
             *[Route(BASE + row.path, partial(self._answer, row), methods=[row.method]) for row in ENDPOINTS],
         ]
         self._app = Starlette(
@@ -162,6 +163,10 @@ class Application:
     async def _openapi(self, request: Request) -> Response:
         await access_of(request, self._service.security)
         return _held(request, Answer(self._document, media_type=JSON))
+
+    async def _to_console(self, request: Request) -> Response:
+        check_origin(request.headers, request.url.scheme, self._service.http_address)
+        return RedirectResponse(self.doors.console.url(request.url.hostname or "127.0.0.1"), 307)
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service.http_address)

@@ -13,6 +13,7 @@ from quire.broker.bulk.row_reader import MAX_BYTES
 from quire.destination import Destination, DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
 from quire.http.bulk.launcher import Launcher
+from quire.http.console_launcher import ConsoleLauncher
 from quire.http.operations import Operation, Operations
 from quire.http.recent_events import RecentEvents
 from quire.http.request_memory import RequestMemory
@@ -103,6 +104,7 @@ class Doors:
         self.operations = Operations(service.broker)
         self.verification = StoreVerification(service.store.url, service.clock)
         self.events = RecentEvents()
+        self.console = ConsoleLauncher(service.settings)
 
 
 class Call:

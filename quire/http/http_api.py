@@ -60,6 +60,7 @@ class HttpApi:
         if not self._server.started:
             await self._task
         self._application.doors.management.sampler.start()
+        self._application.doors.console.start(service.http_address)
 
     def reload(self, settings: Settings) -> None:
         """The settings were read again: the bulk server has certificates too."""
@@ -69,6 +70,7 @@ class HttpApi:
         """Take no more requests, finish those under way, and close."""
         self._application.stop()
         await self._application.doors.operations.stop()
+        await self._application.doors.console.stop()
         await self._application.doors.bulk.stop()
         self._server.should_exit = True
         await self._task

@@ -6,12 +6,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from quire.destination import DestinationKind, written
 from quire.errors import AccessRefused, BrokerBusy, QuireError
 from quire.http.endpoint import Call, Endpoint, Fields, listing
 from quire.http.rights import ADMINISTER, USER
-from quire.security import Permission, Proof
+from quire.security import Action, Permission, Principal, Proof
 from quire.security.account_changes import Changed, user_of
 from quire.security.passwords import hashed
+from quire.security.rule_book import BUILT_IN
 from quire.settings import User
 
 T = TypeVar("T")
@@ -53,14 +55,26 @@ class NewPassword(Fields, frozen=True):
     password: str
 
 
+class WhoQuery(Fields, frozen=True):
+    """With a ``destination`` (``queue://orders``) the answer has what the caller may do with it."""
+
+    destination: str | None = None
+
+
 class WhoAmI(msgspec.Struct, frozen=True):
-    """The caller, until when its proof is valid (milliseconds since the epoch), and whether clients must log in."""
+    """The caller, until when its proof is valid (milliseconds since the epoch), and whether clients must log in.
+
+    ``permissions`` are about the broker as a whole. ``may`` are the actions that the rules allow: on the destination of
+    the request, or without one on any.
+    """
 
     name: str
     roles: list[str]
     proof: str
     until: int | None
     secured: bool
+    permissions: list[str]
+    may: list[str]
 
 
 async def done_of(change: Callable[Concatenate[Changed[T], P], None], *arguments: P.args, **_named: P.kwargs) -> T:
@@ -137,7 +151,22 @@ async def _remove(call: Call) -> UserStatus:
 def _who(call: Call) -> WhoAmI:
     principal = call.access.principal
     secured = call.service.security.is_enabled
-    return WhoAmI(principal.name, sorted(principal.roles), principal.proof, principal.expires_at, secured)
+    permissions = sorted([str(permission) for permission in Permission if call.access.may(permission)])
+    return WhoAmI(
+        principal.name, sorted(principal.roles), principal.proof, principal.expires_at, secured, permissions,
+        sorted(_actions(call, principal, secured)),
+    )  # fmt: skip
+
+
+def _actions(call: Call, principal: Principal, secured: bool) -> list[str]:
+    """What the rules allow the caller to do with the destination of the query, or with some destination."""
+    if call.query.destination is None:
+        subjects = {"*", f"user:{principal.name}", *[f"role:{role}" for role in principal.roles]}
+        rules = [rule for rule in (*BUILT_IN, *call.service.security.accounts.rules) if rule.subject in subjects]
+        allowed = {action for rule in rules if rule.allow for action in rule.actions}
+        return [str(action) for action in Action if action in allowed or not secured]
+    destination = written(call.query.destination, DestinationKind.QUEUE)
+    return [str(action) for action in Action if call.access.allows(action, destination.kind, destination.name)]
 
 
 ENDPOINTS = [
@@ -152,5 +181,5 @@ ENDPOINTS = [
         _set_password, UserStatus, body=NewPassword,
     ),
     Endpoint("DELETE", "/users/{user}", ADMINISTER, "Remove a user with its tokens.", _remove, UserStatus),
-    Endpoint("GET", "/whoami", USER, "Tell who the caller is.", _who, WhoAmI),
+    Endpoint("GET", "/whoami", USER, "Tell who the caller is, and what it may do.", _who, WhoAmI, WhoQuery),
 ]  # fmt: skip

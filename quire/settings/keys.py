@@ -188,6 +188,14 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """Section ``console``."""
+
+    enabled: bool = _key(True, SWITCH, "Whether the broker starts the web console, if it is installed.")
+    address: str = _key("127.0.0.1:8162", ADDRESS, "The address of the web console.")
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """Section ``producer``."""
 
@@ -330,6 +338,7 @@ class Settings:
     bulk: BulkSettings = field(default_factory=BulkSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     producer: ProducerSettings = field(default_factory=ProducerSettings)
     transaction: TransactionSettings = field(default_factory=TransactionSettings)
     virtual: VirtualSettings = field(default_factory=VirtualSettings)
@@ -356,6 +365,7 @@ SECTIONS: dict[str, Any] = {
     "bulk": BulkSettings,
     "tls": TlsSettings,
     "limits": LimitSettings,
+    "console": ConsoleSettings,
     "producer": ProducerSettings,
     "transaction": TransactionSettings,
     "virtual": VirtualSettings,

@@ -14,6 +14,7 @@ START_SECONDS = 30.0
 
 _QUIRE = [sys.executable, "-c", "from quire.cli.main import main; main()"]
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
+_ENVIRONMENT["QUIRE_CONSOLE__ENABLED"] = "false"
 
 
 def quire(*arguments: str) -> subprocess.CompletedProcess[str]:

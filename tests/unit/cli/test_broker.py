@@ -44,7 +44,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     return fake
 
 
-def test_start_without_options_has_the_defaults(service: FakeService, run: Run) -> None:
+def test_start_without_options_has_the_defaults(
+    service: FakeService, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QUIRE_CONSOLE__ENABLED")
     assert run("broker", "start").exit_code == 0
     assert service.started == [(Settings(), False)]
 

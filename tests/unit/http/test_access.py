@@ -327,6 +327,27 @@ def test_a_header_that_is_no_login_is_refused(api: Api) -> None:
         api.stepped.advance(5)
 
 
+def test_one_is_told_what_one_may_do(api: Api) -> None:
+    everything, all_permissions = ["create", "manage", "read", "write"], ["administer", "monitor", "operate"]
+    who = api.call("GET", "/whoami").json()
+    assert (who["secured"], who["permissions"], who["may"]) == (False, all_permissions, everything)
+    secrets = secured(api)
+
+    def asked(user: str, query: str = "") -> tuple[list[str], list[str]]:
+        header = {"authorization": f"Bearer {secrets[user]}"}
+        who = api.call("GET", f"/whoami{query}", headers=header).json()
+        return who["permissions"], who["may"]
+
+    assert asked("administrator") == (all_permissions, everything)
+    assert asked("operator") == (["monitor", "operate"], ["manage"])
+    assert asked("monitor") == (["monitor"], [])
+    assert asked("none") == ([], [])
+    assert asked("read") == ([], ["read"])
+    assert asked("operator", "?destination=topic://any") == (["monitor", "operate"], ["manage"])
+    assert asked("read", "?destination=queue://q") == ([], ["read"])
+    assert asked("read", "?destination=queue://elsewhere") == ([], [])
+
+
 def test_an_error_of_too_many_logins_says_when_to_come_again(api: Api) -> None:
     secured(api)
     for _ in range(8):

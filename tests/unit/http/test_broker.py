@@ -151,7 +151,7 @@ def routes(api: Api) -> set[tuple[str, str]]:
     return {(method, route.path) for route in api.application.routes for method in (route.methods or set()) - {"HEAD"}}
 
 
-UNDOCUMENTED = ("/metrics", "/metrics/detailed", "/health", "/ready", "/api/v1/openapi.json")
+UNDOCUMENTED = ("/", "/metrics", "/metrics/detailed", "/health", "/ready", "/api/v1/openapi.json")
 
 
 def test_document_has_every_route(api: Api) -> None:

@@ -1,0 +1,161 @@
+"""The consumer groups of streams, and one of them: lag, partitions, members, retries."""
+
+from typing import Any
+
+from nicegui import ui
+
+from quire.console import shown
+from quire.console.action import Action, FormDialog
+from quire.console.broker_api import path_of
+from quire.console.detail import Detail, Look, Part, action_menu, counted, link_button
+from quire.console.elements import Tone
+from quire.console.form import Field, Form
+from quire.console.page import Page
+from quire.console.pages.group_progress import ResetDialog
+from quire.console.row_table import Column, Entry, count_column, rate_column, text_column
+from quire.console.server_table import ServerTable
+
+
+async def build_list(page: Page) -> None:
+    """Build the list."""
+    columns = [
+        Column("name", "Group", lambda group: shown.text(group["name"]), is_text=True,
+               link=lambda group: page.link("/group", stream=group["stream"], name=group["name"])),
+        Column("stream", "Stream", lambda group: shown.text(group["stream"]), is_text=True,
+               link=lambda group: page.link("/stream", name=group["stream"])),
+        Column("state", "State", lambda group: _state(group)[0], sorts=False, is_text=True,
+               tone=lambda group: _state(group)[1]),
+        count_column("lag", "Lag"),
+        count_column("in_flight", "In flight"),
+        count_column("retries", "Retries"),
+        count_column("members", "Members"),
+        rate_column("in_rate", "In"),
+        rate_column("out_rate", "Out"),
+        Column("oldest", "Oldest", lambda group: shown.span(group["oldest_message_age_seconds"])),
+        text_column("order", "Order", sorts=False, shown_at_first=False),
+        text_column("strategy", "Strategy", sorts=False, shown_at_first=False),
+    ]  # fmt: skip
+    with page.frame("Consumer groups", "groups"):
+        table = ServerTable(
+            page, "groups", columns, "/groups", "groups", search="Search groups",
+            filters={"attention": "Needs attention", "lagging": "Lagging", "memberless": "Without members"},
+            empty="No consumer group. A member that joins makes one.",
+        )  # fmt: skip
+        await table.load()
+
+
+async def build(page: Page) -> None:
+    """Build the page of one group."""
+    stream, name = page.query.get("stream", ""), page.query.get("name", "")
+    path = path_of("groups", stream, name)
+    group, may = await page.get(path), await page.rights("stream", stream)
+    subject = f"group {shown.text(name, 60)} of stream {shown.text(stream, 60)}"
+    delete = Action("Delete", subject, "DELETE", path, "unfinished messages are given up, and the group ends",
+                    query={"force": True})  # fmt: skip
+    with page.frame(name, "groups", crumbs=[("Consumer groups", page.link("/groups"))]) as head:
+        detail = Detail(page, _look(), path, f"{stream}/{name}")
+        with head:
+            link_button(page, "Stream", "waves", "/stream", name=stream)
+            if "manage" in may:
+                ui.button("Move", icon="swap_horiz", on_click=lambda: ResetDialog(page, path, subject, detail)).props(
+                    "dense outline"
+                ).classes("act")
+                _clone_button(page, path, stream)
+                action_menu(page, [(delete, lambda: page.go("/groups"))])
+        await detail.open(group)
+
+
+def _clone_button(page: Page, path: str, stream: str) -> None:
+    field = Field("to", "Name of the new group", is_required=True)
+
+    async def send(form: Form) -> dict[str, Any]:
+        await page.caller.call("POST", path + "/clone", form.body())
+        return form.body()
+
+    def opened() -> None:
+        FormDialog(page, "Clone the group", "Clone", [field], send,
+                   lambda made: page.go("/group", stream=stream, name=made["to"]))  # fmt: skip
+
+    ui.button("Clone", icon="content_copy", on_click=opened).props("dense outline").classes("act")
+
+
+def _state(group: Entry) -> tuple[str, Tone]:
+    if group["blocked"]:
+        return f"waits: {shown.words(group['blocked']['cause'])}", "warn"
+    if not group["connected"]:
+        return "no member", "warn" if group["lag"] else ""
+    return ("lags", "") if group["lag"] else ("up to date", "good")
+
+
+def _wait(entry: Entry) -> str:
+    return shown.words(entry["blocked"]["cause"]) if entry["blocked"] else ""
+
+
+def _look() -> Look:
+    partitions = [
+        count_column("partition", "Partition"),
+        count_column("lag", "Lag"),
+        count_column("in_flight", "In flight"),
+        Column("owners", "Owners", lambda part: shown.text(", ".join(part["owners"]) or shown.UNKNOWN), is_text=True),
+        count_column("base", "Finished up to"),
+        count_column("end", "End"),
+        count_column("holes", "Holes"),
+        count_column("waiting_retries", "Waiting retries"),
+        count_column("lost", "Lost"),
+        Column("oldest", "Oldest", lambda part: shown.span(part["oldest_message_age_seconds"])),
+        Column("blocked", "Waits", _wait, is_text=True, tone=lambda part: "warn"),
+    ]
+    members = [
+        text_column("id", "Member"),
+        Column("connection", "Connection", lambda one: shown.text(one["connection"] or "awaited"), is_text=True,
+               tone=lambda one: "" if one["connected"] else "warn"),
+        Column("partitions", "Partitions", lambda one: ", ".join(map(str, one["partitions"])), is_text=True),
+        Column("revoking", "Drains", lambda one: ", ".join(map(str, one["revoking"])), is_text=True),
+        count_column("in_flight", "In flight"),
+        count_column("prefetch", "Prefetch"),
+        Column("timeout", "Consume timeout", lambda one: shown.span(one["consume_timeout_seconds"])),
+        Column("lease", "First lease ends in", lambda one: shown.span(one["lease_ends_seconds"])),
+        Column("since", "Since, UTC", lambda one: shown.time(one["since"])),
+    ]  # fmt: skip
+    retries = [
+        count_column("depth", "Messages"),
+        count_column("in_flight", "In flight"),
+        count_column("delayed", "Wait for their time"),
+        Column("next_due", "Next due, UTC", lambda lane: shown.time(lane["next_due"])),
+        Column("oldest", "Oldest", lambda lane: shown.span(lane["oldest_message_age_seconds"])),
+        Column("blocked", "Waits", _wait, is_text=True, tone=lambda lane: "warn"),
+    ]
+    counters = (
+        "delivered",
+        "acknowledged",
+        "redelivered",
+        "timed_out",
+        "late",
+        "stale",
+        "fenced",
+        "dead_lettered",
+        "lost",
+    )
+    return Look(
+        of="group", state=_state,
+        tiles={
+            "Lag": counted("lag", shown.number), "In flight": counted("in_flight", shown.number),
+            "Retries": counted("retries", shown.number), "Members": counted("connected", shown.number),
+            "Oldest message": counted("oldest_message_age_seconds", shown.span),
+        },
+        facts={
+            "Mode": counted("mode", shown.text), "Order": counted("order", shown.text),
+            "Strategy": counted("strategy", shown.text), "Epoch": counted("epoch", shown.number),
+            "Selector": counted("selector", shown.text), "Started at": counted("start", shown.text),
+            "Created, UTC": counted("created", shown.time),
+        } | {
+            shown.words(key).capitalize(): lambda group, key=key: shown.number(group["counters"][key])
+            for key in counters
+        },
+        parts=[
+            Part("Partitions", partitions, lambda group: group["partition_states"]),
+            Part("Members", members, lambda group: group["group_members"], "No member."),
+            Part("Retries", retries, lambda group: [group["retry_lane"]] if group["retry_lane"] else [],
+                 "Failed messages wait in place."),
+        ],
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""The overview: what the broker does now, and what needs attention."""
+
+from typing import Any
+
+from nicegui import ui
+
+from quire.console import shown
+from quire.console.elements import Facts, Tiles, Tone, block, say
+from quire.console.links import subject_link
+from quire.console.page import Page
+from quire.console.plot import Line, Plots
+from quire.console.row_table import Column, LocalTable
+from quire.console.theme import AGE, DEPTH, IN, OUT
+
+REFRESH = 2.0
+"""How often the numbers are asked for, in seconds."""
+
+NEAR = 0.9
+"""From this part of a limit on, its use is shown as a trouble."""
+
+PLOTS = [
+    ("Messages per second", [Line("in", "in", IN), Line("out", "out", OUT)]),
+    ("Messages waiting", [Line("depth", "messages", DEPTH)]),
+    ("Age of the oldest message, seconds", [Line("oldest", "seconds", AGE)]),
+]
+
+HELD = [
+    Column("connection", "Connection", lambda held: shown.text(held["connection"]), is_text=True),
+    Column("destination", "Destination", lambda held: shown.text(held["destination"]), is_text=True),
+    Column("cause", "Cause", lambda held: shown.words(held["cause"]), is_text=True),
+    Column("age", "Held for", lambda held: shown.span(held["age_seconds"])),
+    Column("limit", "At most", lambda held: shown.span(held["limit_seconds"])),
+]
+
+
+async def build(page: Page) -> None:
+    """Build it. Who may not see the broker as a whole begins with the queues."""
+    if not page.may("monitor"):
+        page.go("/queues")
+        return
+    overview = await page.get("/overview")
+    with page.frame(overview["name"], "overview"):
+        view = _Overview(page)
+        view.show(overview)
+        await view.plots.load()
+    page.watch("/overview", REFRESH, view.show)
+
+
+class _Overview:
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._told: list[dict[str, Any]] | None = None
+        self.tiles = Tiles(["Rate in", "Rate out", "Messages", "Oldest message", "Connections", "Memory", "Store"])
+        with block("card").props('aria-live="polite"'):
+            say("Attention", "h2")
+            self.attention = block("")
+        self.plots = Plots(page, "broker", None, PLOTS)
+        self.held_title = say("Producers held", "h2", "bare")
+        self.held = LocalTable(HELD, "None.")
+        with block("card"):
+            say("Broker", "h2")
+            self.facts = Facts(
+                ["State", "Version", "Up for", "In flight", "Consumers", "Queues", "Topics", "Streams",
+                 "Durable subscriptions", "Consumer groups", "Scheduled messages", "Prepared transactions",
+                 "Temporary destinations", "Spool", "Disk free"]
+            )  # fmt: skip
+
+    def show(self, now: dict[str, Any]) -> None:
+        """Show the numbers of now."""
+        tiles, oldest = self.tiles, now["oldest"]
+        tiles.show("Rate in", shown.rate(now["in_rate"]))
+        tiles.show("Rate out", shown.rate(now["out_rate"]))
+        tiles.show("Messages", shown.number(now["depth"]), f"{shown.number(now['in_flight'])} in flight")
+        age = shown.span(oldest["age_seconds"]) if oldest else shown.UNKNOWN
+        tiles.show("Oldest message", age, f"{oldest['kind']} {shown.text(oldest['name'], 40)}" if oldest else "")
+        held = now["held"]
+        note = f"{held} held" if held else f"{shown.number(now['consumers'])} consumers"
+        tiles.show("Connections", shown.number(now["connections"]), note, "bad" if held else "")
+        for name, use in (("Memory", now["memory"]), ("Store", now["store"])):
+            tiles.show(name, shown.size(use["used"]), f"of {shown.size(use['limit'])}", _tone(use))
+        self._show_attention(now["attention"], now["attention_left_out"])
+        self.held_title.set_visibility(bool(held))
+        self.held.card.set_visibility(bool(held))
+        self.held.show(now["producers_held"])
+        self.facts.show(_facts(now))
+
+    def _show_attention(self, entries: list[dict[str, Any]], left_out: int) -> None:
+        if entries == self._told:
+            return
+        self._told = entries
+        self.attention.clear()
+        with self.attention:
+            if not entries:
+                say("Nothing needs attention.", classes="mute")
+            for entry in entries:
+                with block(f"attention {entry['severity']}"):
+                    block("dot").props(f'role="img" aria-label="{shown.words(entry["severity"])}"')
+                    with block("say"):
+                        link = subject_link(self._page, entry["kind"], entry["name"])
+                        since = entry.get("since_seconds")
+                        name = shown.text(entry["name"], 80)
+                        if link:
+                            ui.link(f"{entry['kind']} {name}", link)
+                        else:
+                            say(f"{entry['kind']} {name}")
+                        say(f": {shown.text(entry['text'], 400)}")
+                        if since is not None:
+                            say(f" for {shown.span(since)}", classes="mute small")
+                    say(shown.text(entry["advice"], 400), "div", "do")
+            if left_out:
+                say(f"and {shown.number(left_out)} more", classes="mute small")
+
+
+def _tone(use: dict[str, Any]) -> Tone:
+    return "bad" if use["limit"] and use["used"] >= NEAR * use["limit"] else ""
+
+
+def _facts(now: dict[str, Any]) -> dict[str, tuple[str, Tone] | str]:
+    counts = now["counts"]
+    running: Tone = "good" if now["state"] == "running" else "bad"
+    free = [shown.size(disk["free"]) for disk in now["disks"]]
+    return {
+        "State": (now["state"], running),
+        "Version": now["version"],
+        "Up for": shown.span(now["uptime_seconds"]),
+        "In flight": shown.number(now["in_flight"]),
+        "Consumers": shown.number(now["consumers"]),
+        "Queues": shown.number(counts["queues"]),
+        "Topics": shown.number(counts["topics"]),
+        "Streams": shown.number(counts["streams"]),
+        "Durable subscriptions": shown.number(counts["durables"]),
+        "Consumer groups": shown.number(counts["groups"]),
+        "Scheduled messages": shown.number(counts["scheduled"]),
+        "Prepared transactions": shown.number(counts["prepared"]),
+        "Temporary destinations": shown.number(counts["temporaries"]),
+        "Spool": f"{shown.size(now['spool']['used'])} of {shown.size(now['spool']['limit'])}",
+        "Disk free": ", ".join(free) or shown.UNKNOWN,
+    }

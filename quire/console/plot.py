@@ -1,0 +1,134 @@
+"""A plot of the last minutes or hours: its past comes once, then each new point by itself."""
+
+from typing import Any, NamedTuple
+
+from nicegui import ui
+
+from quire.console.elements import block, say
+from quire.console.page import Page
+from quire.console.poller import Watch
+from quire.console.theme import GROUND, LINES
+
+SPANS = {"5m": ("5 min", 5 * 60_000), "1h": ("1 h", 3600_000), "24h": ("24 h", 24 * 3600_000)}
+"""How far back plots go: what the API calls it, what users read, milliseconds."""
+
+
+class Line(NamedTuple):
+    """One line of a plot."""
+
+    key: str  # where the API has its values
+    label: str
+    colour: str
+
+
+class Plot:
+    """Lines over time."""
+
+    def __init__(self, title: str, lines: list[Line]) -> None:
+        self.lines = lines
+        with block("card"):
+            say(title, "h2")
+            self.chart = (
+                ui.echart(_options(lines), renderer="svg").classes("plot").props(f'role="img" aria-label="{title}"')
+            )
+
+    def show(self, history: dict[str, Any]) -> None:
+        """Show the whole of a span."""
+        at = history["at"]
+        for line, series in zip(self.lines, self.chart.options["series"], strict=True):
+            series["data"] = [[time, value] for time, value in zip(at, history[line.key], strict=True)]
+        self.chart.update()
+
+
+class Plots:
+    """The plots of one object, over a span that the user chooses.
+
+    Args:
+        page: where they are.
+        of: the kind of object in the API: ``broker``, ``queue``.
+        name: its name.
+        plots: titles and lines.
+    """
+
+    def __init__(self, page: Page, of: str, name: str | None, plots: list[tuple[str, list[Line]]]) -> None:
+        self._page = page
+        self._query: dict[str, object] = {"of": of, "name": name}
+        self._span = "5m"
+        self._last = 0
+        self._watch: Watch | None = None
+        with block("line"):
+            say("Last", classes="mute small")
+            choices = {span: text for span, (text, _) in SPANS.items()}
+            toggle = ui.toggle(choices, value=self._span, on_change=self._chosen)
+            toggle.props('dense no-caps unelevated toggle-color=primary aria-label="Time span"')
+        with block("grid"):
+            self._plots = [Plot(title, lines) for title, lines in plots]
+
+    async def load(self) -> None:
+        """Show the past, and from now on what comes."""
+        history = await self._page.get("/history", span=self._span, **self._query)
+        for plot in self._plots:
+            plot.show(history)
+        self._last = history["at"][-1] if history["at"] else 0
+        if self._watch is not None:
+            self._page.unwatch(self._watch)
+        seconds = max(2.0, min(60.0, history.get("step_seconds") or 5.0))
+        self._watch = self._page.watch("/history", seconds, self._push, span=self._span, **self._query)
+
+    def _push(self, history: dict[str, Any]) -> None:
+        """Send the points that are new."""
+        keep = SPANS[self._span][1]
+        points = [
+            [plot.chart.id, at, [history[line.key][place] for line in plot.lines], keep]
+            for place, at in enumerate(history["at"]) if at > self._last
+            for plot in self._plots
+        ]  # fmt: skip
+        if points:
+            self._last = history["at"][-1]
+            self._page.client.run_javascript(f"quirePush({_numbers(points)})")
+
+    async def _chosen(self, event: Any) -> None:
+        self._span = event.value
+        await self._page.attempt(self._loaded())
+
+    async def _loaded(self) -> dict[str, Any]:
+        await self.load()
+        return {}
+
+
+def _numbers(points: list[list[Any]]) -> str:
+    """Points as JavaScript; they have numbers only."""
+    parts = []
+    for chart, at, values, keep in points:
+        given = ",".join(["null" if value is None else repr(float(value)) for value in values])
+        parts.append(f"[{int(chart)},{int(at)},[{given}],{int(keep)}]")
+    return f"[{','.join(parts)}]"
+
+
+def _options(lines: list[Line]) -> dict[str, Any]:
+    label = {"color": GROUND, "fontSize": 11}
+    return {
+        "animation": False,
+        "useUTC": True,
+        "grid": {"left": 8, "right": 12, "top": 30 if len(lines) > 1 else 12, "bottom": 4, "containLabel": True},
+        "legend": {
+            "show": len(lines) > 1, "top": 0, "left": 0, "icon": "roundRect", "itemWidth": 10, "itemHeight": 3,
+            "textStyle": {"color": GROUND, "fontSize": 12},
+        },
+        "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
+        "xAxis": {
+            "type": "time", "axisLine": {"lineStyle": {"color": LINES}}, "axisTick": {"show": False},
+            "axisLabel": label | {"hideOverlap": True}, "splitLine": {"show": False},
+        },
+        "yAxis": {
+            "type": "value", "min": 0, "splitNumber": 3, "minInterval": 0, "axisLabel": label,
+            "splitLine": {"lineStyle": {"color": LINES}},
+        },
+        "series": [
+            {
+                "type": "line", "name": line.label, "data": [], "showSymbol": False, "color": line.colour,
+                "lineStyle": {"width": 1.75}, "areaStyle": {"opacity": 0.08},
+            }
+            for line in lines
+        ],
+    }  # fmt: skip

@@ -1,0 +1,113 @@
+"""The launcher of the console: what it tells those who ask for the console, and how it keeps its process."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from quire.errors import BrokerBusy, IllegalState, UnsupportedEnvironment
+from quire.http import console_launcher
+from quire.http.console_launcher import ConsoleLauncher
+from quire.settings import Settings
+from tests.unit.http.conftest import Api
+
+GOOD = "tests.unit.http.small_console"
+
+
+def launcher(module: str = GOOD, **console: object) -> ConsoleLauncher:
+    settings = Settings()
+    given = replace(settings.console, **{"enabled": True, "address": "127.0.0.1:1", **console})  # type: ignore[arg-type]
+    return ConsoleLauncher(replace(settings, console=given), module)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+async def until_there(keeper: ConsoleLauncher) -> str:
+    while True:
+        try:
+            return keeper.url("localhost")
+        except BrokerBusy:
+            await asyncio.sleep(0.02)
+
+
+def test_a_console_that_is_switched_off_is_not_started() -> None:
+    async def scenario() -> None:
+        keeper = launcher(enabled=False)
+        keeper.start("127.0.0.1:8161")
+        with pytest.raises(IllegalState, match=r"console\.enabled"):
+            keeper.url("localhost")
+        await keeper.stop()
+
+    run(scenario)
+
+
+def test_where_it_is_not_installed_the_one_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    async def scenario() -> None:
+        keeper = launcher()
+        keeper.start("127.0.0.1:8161")
+        with pytest.raises(UnsupportedEnvironment, match=r"pip install quire\[console\]"):
+            keeper.url("localhost")
+        await keeper.stop()
+
+    run(scenario)
+
+
+@pytest.mark.slow
+def test_it_is_there_comes_back_after_its_death_and_ends_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_launcher, "FIRST_PAUSE", 0.01)
+
+    async def scenario() -> None:
+        keeper = launcher()
+        keeper.start("0.0.0.0:8161")
+        first = await until_there(keeper)
+        assert first.startswith("http://127.0.0.1:")
+        os.kill(int(first.rpartition(":")[2].strip("/")), signal.SIGKILL)  # it says its process id for its port
+        while keeper_url(keeper) == first:
+            await asyncio.sleep(0.02)
+        second = await until_there(keeper)
+        process = int(second.rpartition(":")[2].strip("/"))
+        await keeper.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+    run(scenario)
+
+
+def keeper_url(keeper: ConsoleLauncher) -> str:
+    try:
+        return keeper.url("localhost")
+    except BrokerBusy:
+        return ""
+
+
+@pytest.mark.slow
+def test_one_that_cannot_start_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_launcher, "FIRST_PAUSE", 0.01)
+
+    async def scenario() -> None:
+        keeper = launcher("quire.there_is_no_such_module")
+        keeper.start("127.0.0.1:8161")
+        while not caplog.records:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)
+        await keeper.stop()
+
+    run(scenario)
+    assert len(caplog.records) == 1
+    assert "the broker starts it again" in caplog.text
+
+
+def test_the_root_of_the_api_leads_to_the_console_or_says_why_not(api: Api) -> None:
+    api.application.doors.console.url = lambda host: f"http://{host}:8162/"  # type: ignore[method-assign]
+    answer = api.call("GET", "/", base="")
+    assert (answer.status_code, answer.headers["location"]) == (307, "http://127.0.0.1:8162/")
+    api.application.doors.console = launcher(enabled=False)
+    assert api.error("GET", "/", base="") == (409, "illegal-state")
