@@ -15,7 +15,6 @@ async def build(page: Page) -> None:
         Column("address", "Address", lambda one: shown.text(one["address"]), is_text=True,
                link=lambda one: page.link("/consumers", search=one["address"])),
         text_column("client_id", "Client id"),
-        text_column("user", "User", sorts=False),
         text_column("protocol", "Protocol"),
         Column("state", "State", lambda one: _state(one)[0], sorts=False, is_text=True,
                tone=lambda one: _state(one)[1]),

@@ -46,7 +46,7 @@ class _Log:
             Column("level", "Level", lambda event: event["level"], is_text=True,
                    tone=lambda event: _TONES.get(event["level"], "")),
             text_column("event", "Event"),
-            Column("text", "Text", lambda event: shown.text(event["text"], 1000), is_text=True, wraps=True),
+            Column("text", "Text", lambda event: shown.body(event["text"][:1000]), is_text=True, wraps=True),
         ]  # fmt: skip
         self._table = LocalTable(columns, "No event.", "number")
 

@@ -22,8 +22,8 @@ IMAGES = Path(__file__).parents[3] / "docs" / "images" / "console"
 WARM_UP = 40.0
 """For how many seconds the traffic flows before the first picture, so that plots have something to show."""
 
-QUALITY = 42
-WIDTHS = {"light": 900, "dark": 900, "phone": 320}
+QUALITY = 40
+WIDTHS = {"light": 760, "dark": 760, "phone": 300}
 
 
 def main() -> int:
