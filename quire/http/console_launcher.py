@@ -118,16 +118,16 @@ class ConsoleLauncher:
         )
         self._process = process
         assert process.stdout is not None
-        line = b""
-        with contextlib.suppress(TimeoutError):
+        try:
             line = await asyncio.wait_for(process.stdout.readline(), START_LIMIT)
+        except TimeoutError:
+            process.kill()
+            line = b""
         announcement = _read(line)
         self._address = announcement.address
         if not announcement.address:
             self._tell(announcement.error or "see its lines above in the log")
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await process.wait()  # it ends by itself when it cannot start
             return
         text = f"the console is at http://{announcement.address}/"
         event("console.started", text, pid=process.pid, address=announcement.address)
