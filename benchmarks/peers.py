@@ -188,7 +188,7 @@ PEERS: dict[str, type[Peer]] = {"rabbitmq": RabbitMq, "activemq": ActiveMq}
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
+    """A port of the loopback address that no process listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

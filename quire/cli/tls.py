@@ -69,7 +69,7 @@ def make(output: Output, directory: Path, hosts: tuple[str, ...], client: str | 
 def show(output: Output, source: str) -> None:
     """Show a certificate: whose it is, who signed it, until when it is good.
 
-    SOURCE is a file, or the address HOST:PORT of a broker, whose certificate is shown whoever signed it.
+    SOURCE is a file, or the address HOST:PORT of a broker, whose certificate is shown whichever authority signed it.
     """
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
     content = _read(Path(source)) if Path(source).exists() else _fetched(source)

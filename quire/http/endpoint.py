@@ -172,7 +172,7 @@ class Call:
         return self._request.url.scheme
 
     async def is_gone(self) -> bool:
-        """Whether the caller went away meanwhile; nobody waits for what is done in the background."""
+        """Whether the caller went away meanwhile; no caller waits for what is done in the background."""
         return self.operation is None and await self._request.is_disconnected()
 
     def audit(self, event_name: str, text: str, **data: Any) -> None:

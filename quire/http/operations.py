@@ -88,7 +88,7 @@ class Operations:
         return operation
 
     def end(self, operation: Operation, error: BaseException | None = None) -> None:
-        """Note its end; short ones that somebody waited for are not remembered."""
+        """Note its end; short ones that a caller waited for are not remembered."""
         operation.end(self._broker.core.clock.now_ms(), error)
         self._running.pop(operation.status.id, None)
         if operation.status.background or operation.is_cancelled or error is not None:

@@ -41,7 +41,7 @@ class Attention(Status, frozen=True):
 ADVICE = {
     "paused": "Resume it when its consumers may go on.",
     "dead-letters": "Look at their causes, mend the consumer, then redrive or purge them.",
-    "no-consumer": "Start a consumer; or purge or delete the queue if nobody needs its messages.",
+    "no-consumer": "Start a consumer; or purge or delete the queue if its messages are not needed any more.",
     "durable-offline": "Start its client; or delete the durable subscription if it is not needed any more.",
     "consumers-idle": "Look at its consumers: each one says why it is given nothing.",
     "old-message": "Look at the first message and at the consumer that has it; add consumers if they are busy.",

@@ -1,4 +1,4 @@
-"""What settling a message means to a subscription: it joins an ack set. Its record goes when nobody needs it."""
+"""What settling a message means to a subscription: it joins an ack set. Its record goes when it is not needed."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -31,7 +31,7 @@ class RecordHolder(Protocol):
     """Whose records they are."""
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
-        """Those of some sequences that nobody needs any more: their records are removed."""
+        """Those of some sequences that neither their owner nor a subscription needs: their records are removed."""
 
 
 class AckSetSettlement:

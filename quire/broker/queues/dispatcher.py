@@ -103,7 +103,7 @@ class Dispatcher:
                 lane.rewind(out)
 
     def rest(self) -> None:
-        """Everything begins at the head with the next dispatch: nobody consumes any more, as a rule."""
+        """Everything begins at the head with the next dispatch: as a rule, the last consumer has gone."""
         if not self._queue.subscriptions:
             self.gate.all_gone()
         for lane in self._queue.lanes:

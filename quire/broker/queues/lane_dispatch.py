@@ -410,7 +410,7 @@ class LaneDispatch:
             self.core.dispatch.idle(self)
 
     def give_up_memory(self) -> bool:
-        """Others need memory: put what only memory has into the spool, if nobody consumes here.
+        """Others need memory: put what only memory has into the spool, if there is no consumer here.
 
         Returns:
             Whether any memory was released.

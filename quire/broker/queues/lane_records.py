@@ -92,7 +92,7 @@ class LaneRecords(LaneReader):
         """Read what is not finished, in order.
 
         Of ten lanes one may have many finished records between two that are not, though the subscription as a whole has
-        not. Of a page of these the last one is given, and whoever gets it passes over it and goes on from there.
+        not. Of a page of these the last one is given, and the cursor passes over it and goes on from there.
         """
         start = self._next(start)
         page = self._page(lane, start, byte_budget, limit)
@@ -117,7 +117,7 @@ class LaneRecords(LaneReader):
         return self._finished.next_unfinished(last) if first <= start <= last else start
 
     def _note_nothing(self, first: int, last: int) -> None:
-        """Remember that all records of a part of the lane are finished, so that nobody reads them again."""
+        """Remember that all records of a part of the lane are finished, so that the broker does not read them again."""
         before, end = self._nothing
         joins = before <= first <= self._finished.next_unfinished(end)
         self._nothing = (before, last) if joins else (first, last)

@@ -1,4 +1,4 @@
-"""A subscription to lanes that somebody else owns: a durable subscription's topic, a consumer group's partition.
+"""A subscription to lanes that it does not own: those of a durable subscription's topic, a consumer group's partition.
 
 There is one lane, or one for each priority of a topic; sequences are those of all lanes together, and so is what is
 finished. It is dispatched as a queue is. What it has finished stands in an ack set instead of being removed. Ack set,
@@ -54,7 +54,7 @@ class LaneOwner(Protocol):
         """The destination's node of the memory tree."""
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
-        """Those of some sequences that nobody needs any more: their records are removed."""
+        """Those of some sequences that neither their owner nor a subscription needs: their records are removed."""
 
 
 class LaneSubscription(LaneDispatch):

@@ -41,7 +41,7 @@ class Group:
         owner: the consumer that has it.
         in_flight: how many of its messages are in flight.
         given_up: whether it is closed when nothing of it is in flight any more.
-        lent: whether its owner is given nothing now, so that somebody else may have its next message.
+        lent: whether its owner is given nothing now, so that another consumer may have its next message.
         is_new: whether its owner has not been given a message of it yet.
     """
 
@@ -82,7 +82,7 @@ class MessageGroups:
         return len(self.groups) >= GROUP_LIMIT
 
     def owner(self, name: str) -> Subscription | None:
-        """Who has a group; None if nobody."""
+        """The consumer that has a group; None if it has no owner."""
         group = self.groups.get(name)
         return None if group is None else group.owner
 
@@ -92,7 +92,7 @@ class MessageGroups:
         return group is not None and group.moving and group.in_flight > 0
 
     def bound_to(self, name: str) -> Subscription | None:
-        """Whom the next message of a group is for, or has to wait for; None if it is for whoever is free."""
+        """The consumer that the next message of a group has to go to or wait for; None if any free one may have it."""
         group = self.groups.get(name)
         return None if group is None or (group.lent and not self.is_moving(name)) else group.owner
 
@@ -135,7 +135,7 @@ class MessageGroups:
     def take(self, name: str, owner: Subscription, message: Message) -> bool:
         """A consumer is given a message of a group, and has the group from now on.
 
-        A negative JMSXGroupSeq closes the group: the next message of that name goes to whoever is free.
+        A negative JMSXGroupSeq closes the group: the next message of that name goes to any free consumer.
 
         Returns:
             Whether it is the first one of the group for this consumer.
@@ -175,7 +175,7 @@ class MessageGroups:
     def lend(self, barred: set[Subscription]) -> None:
         """Some consumers are given nothing now: others may have the next messages of their groups, and the groups.
 
-        What nobody had of them until their owners are given messages again is the owners' still.
+        Groups of which no other consumer took a message meanwhile remain with their owners.
 
         Args:
             barred: the present consumers that are given nothing.
@@ -188,7 +188,7 @@ class MessageGroups:
                     self._changed(group.name, self.bound_to(group.name))
 
     def rebalance(self, present: list[Subscription]) -> None:
-        """Take groups from those that have more than their share: there is somebody new.
+        """Take groups from those that have more than their share: there is a new consumer.
 
         Groups without messages in flight change hands at once, and rather than others.
         """

@@ -10,7 +10,7 @@ Takers = Subscription | tuple[str, ...]
 """Who may take what is parked: the owner of its group, or consumers with one of these selectors (``ANYBODY``)."""
 
 ANYBODY: Takers = ()
-"""Nobody in particular: nobody has looked yet."""
+"""Not known yet: the dispatch has not looked at the first message."""
 
 _COMPACT = 4096
 

@@ -97,7 +97,7 @@ class Parking:
             self.full_since = self.full_since or self._clock.monotonic()
 
     def note_unwanted(self, sequence: int) -> None:
-        """Nobody that is there wants a message."""
+        """No present consumer wants a message."""
         if not self.unwanted:
             self.unwanted_since = self._clock.monotonic()
         self.unwanted = min(self.unwanted or sequence, sequence)
@@ -115,7 +115,7 @@ class Parking:
         return fifo
 
     def wait_for(self, fifo: Fifo, takers: Takers) -> None:
-        """Somebody else may take what is in a fifo: its first message was looked at, or its group changed hands."""
+        """Other consumers may take what is in a fifo: its first message was looked at, or its group changed hands."""
         fifo.takers = takers
         if fifo:
             self._restarts.discard(fifo.first)
@@ -151,7 +151,7 @@ class Parking:
         """Take out the first messages that some consumers may take, in the order of the lane.
 
         Args:
-            is_held: whether a message of a group has to wait, whoever owns it; asked with its sequence.
+            is_held: whether a message of a group has to wait, whichever consumer owns it; asked with its sequence.
             below: messages from this sequence on are not taken.
 
         Returns:
@@ -216,7 +216,7 @@ class Parking:
                 self.matched.pop(fifo.takers, None)
 
     def leave(self, subscription: Subscription) -> None:
-        """A consumer went; its groups were given to nobody."""
+        """A consumer went; its groups have no owner any more."""
         self._heaps.pop(subscription, None)
 
     def discard(self, sequences: set[int]) -> list[Message]:

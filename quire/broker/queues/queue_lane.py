@@ -199,14 +199,14 @@ class QueueLane:
         return messages, count
 
     def set_aside_again(self, messages: list[Message]) -> None:
-        """Parked messages that were recalled found nobody: they are put back into the parking."""
+        """Parked messages that were recalled found no consumer: they are put back into the parking."""
         for message in messages:
             self.cursor.set_aside(message)
             if not message.stored:
                 self.parking.kept[message.sequence] = message
 
     def set_aside_unwanted(self, messages: list[Message]) -> None:
-        """Park messages of the window, in order, that nobody wants."""
+        """Park messages of the window, in order, that no present consumer wants."""
         if messages:
             self.cursor.set_all_aside(messages)
             self.parking.kept.update([(message.sequence, message) for message in messages if not message.stored])
@@ -240,14 +240,14 @@ class QueueLane:
         return {message.sequence for message in self.returned} | self.delayed.sequences()
 
     def rest(self) -> None:
-        """Nobody consumes any more: give the memory back, and begin at the head with the next consumer."""
+        """The last consumer has gone: give the memory back, and begin at the head with the next consumer."""
         back = self._take_up([*self.parking.clear(), *self.delayed.clear()])
         back = sorted([*self.returned, *back], key=_sequence)
         self.returned = deque()
         self.cursor.reset(back)
 
     def discard(self, sequences: set[int]) -> None:
-        """Drop messages that somebody else than a consumer removes."""
+        """Drop messages that the queue removes or hides without giving them to a consumer."""
         gone = take_from(self.returned, sequences)
         gone += self._take_up([*self.parking.discard(sequences), *self.delayed.discard(sequences)])
         self.cursor.release(gone)

@@ -21,7 +21,7 @@ class QueuePart:
         deliveries: messages that came back and their delivery states, by sequence.
         marks: new dispatch marks, by lane.
         excluded: sequences that the cursors may not admit until this commit is done.
-        owned: of a subscription to somebody else's lanes, what the batch has of those that it removes records of.
+        owned: of a subscription to shared lanes, what the batch has of those that it removes records of.
         listed: whether the broker knows that there is something here.
     """
 

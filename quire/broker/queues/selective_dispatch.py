@@ -1,6 +1,6 @@
 """Dispatch of a queue with selectors or message groups: who may have this message?
 
-What nobody present can take now is parked, and the scan goes on (rule 9): a full consumer, or one that wants other
+What no present consumer can take now is parked, and the scan goes on (rule 9): a full consumer, or one that wants other
 messages, keeps nothing from the rest. A consumer gets what is parked for it before anything later, so its order holds.
 Within a group, nothing that a present consumer wants is overtaken.
 """
@@ -34,7 +34,7 @@ ALL = ""
 
 
 Held = dict[str, int]
-"""By group, the first message that came back and found nobody: later ones of the group wait for it."""
+"""By group, the first message that came back and found no consumer: later ones of the group wait for it."""
 
 
 class _Choice(NamedTuple):
@@ -42,7 +42,7 @@ class _Choice(NamedTuple):
 
     Attributes:
         taker: who gets it now; None if it has to wait.
-        group: the message group it is of; None if of none, or if nobody wants it.
+        group: the message group it is of; None if of none, or if no present consumer wants it.
         takers: who may take it later.
     """
 
@@ -156,7 +156,7 @@ class SelectiveDispatch:
         return bool(self._credit) and not self._has_more
 
     def _offer_run(self, lane: QueueLane, held: Held, run: list[Message]) -> int:
-        """Give or park messages of the window, until nobody has credit or the mark ends."""
+        """Give or park messages of the window, until no consumer has credit or the mark ends."""
         unwanted = self._unwanted_first(run)
         lane.set_aside_unwanted(run[:unwanted])
         for index, message in enumerate(run[unwanted:], unwanted):
@@ -172,7 +172,7 @@ class SelectiveDispatch:
         return len(run)
 
     def _unwanted_first(self, run: list[Message]) -> int:
-        """How many of the first messages nobody wants: a consumer with a selector may be far from its next one."""
+        """How many of the first messages no consumer wants: one with a selector may be far from its next message."""
         if ALL in self._selectors:
             return 0
         wants = [selector.matches for selector in self._selectors.values() if selector is not None]
@@ -183,7 +183,7 @@ class SelectiveDispatch:
         return len(run)
 
     def _offer_returned(self, lane: QueueLane, held: Held) -> bool:
-        """Offer what came back, delayed or not. What nobody takes is parked when the store knows that it came back.
+        """Offer what came back, delayed or not. What no consumer takes is parked when the store knows it.
 
         Returns:
             Whether it was all offered.
@@ -248,12 +248,12 @@ class SelectiveDispatch:
         return not self._has_more
 
     def _is_held(self, lane: QueueLane, held: Held) -> Callable[[str, int], bool]:
-        """Whether a parked message of a group has to wait, whoever owns it."""
+        """Whether a parked message of a group has to wait, whichever consumer owns it."""
         delayed, groups = lane.delayed, self._groups
         return lambda name, first: held.get(name, first) < first or delayed.holds(name, first) or groups.is_moving(name)
 
     def _offer_recalled(self, lane: QueueLane, held: Held, entries: list[Entry], messages: list[Message]) -> bool:
-        """Offer messages that were parked; those that find nobody stay so. False if they wait for the mark."""
+        """Offer messages that were parked; those that find no consumer stay so. False if they wait for the mark."""
         there = {message.sequence: message for message in self._next.without_late_ones(lane, messages)}
         stuck: dict[Fifo, Takers] = {}
         back: list[Entry] = []
@@ -306,7 +306,7 @@ class SelectiveDispatch:
         return self._new_owner(group, texts)
 
     def _new_owner(self, group: str, texts: tuple[str, ...]) -> _Choice:
-        """Find a group an owner: somebody who has credit; if groups are shared out evenly, whoever has the fewest."""
+        """Find a group an owner: a consumer with credit; if groups are shared out evenly, the one with the fewest."""
         policy, groups = self._queue.policy, self._groups
         if not policy.rebalance_message_groups:
             return _Choice(self._next_owner(texts), group, texts)

@@ -17,7 +17,7 @@ class StartGate:
         opened: called when the time is up.
 
     Attributes:
-        since: when the first consumer came, on the monotonic clock; None while nobody waits.
+        since: when the first consumer came, on the monotonic clock; None while no consumer waits.
     """
 
     __slots__ = ("_clock", "_is_open", "_opened", "_scheduler", "_timer", "since")

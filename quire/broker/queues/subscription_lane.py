@@ -1,4 +1,4 @@
-"""The lane of a subscription: somebody else's, without what the subscription has finished or does not want."""
+"""A topic's or partition's lane for one subscription: without what the subscription has finished or does not want."""
 
 from typing import Protocol
 

@@ -51,7 +51,7 @@ class Withdrawal:
         """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
 
         Args:
-            by_operator: whether somebody wanted them to go; otherwise the caller says what became of them.
+            by_operator: whether an operator or the retention removes them; if not, the caller says what became of them.
         """
         if by_operator and self._queue.ledger is not None:
             self._queue.ledger.removed(messages)

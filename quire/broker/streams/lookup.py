@@ -1,7 +1,7 @@
 """Finding messages of a stream: by message id, by application key, by time, by offset.
 
 A search is a sequence of steps. Each reads a bounded number of records and yields what it found, perhaps nothing, so
-that whoever drives it can let others have their turn in between. It sees what is committed when it comes there.
+that its caller can let others have their turn in between. It sees what is committed when it comes there.
 """
 
 import re

@@ -132,7 +132,7 @@ class Partition:
         return self.next_sequence - 1
 
     def start_after(self, sequence: int) -> None:
-        """Give no message a sequence up to this one: somebody has it among those that have no record."""
+        """Give no message a sequence up to this one: a message whose record is gone had it."""
         if sequence >= self.next_sequence:
             self.next_sequence = sequence + 1
             self.announced = max(self.announced, sequence)
@@ -207,7 +207,7 @@ class Partition:
 
     def commit_failed(self, part: PartitionPart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused, the rest is put into the next commit."""
-        if part.appends:  # nobody ever gets these sequences: no group is to wait for them
+        if part.appends:  # no message ever has these sequences: no group is to wait for them
             first, last = part.appends[0].sequence, part.appends[-1].sequence
             self.gone.add_range(first, last)
             self.announced = max(self.announced, last)
@@ -234,7 +234,7 @@ class Partition:
         self.core.list_part(self._open)
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
-        """None: a stream keeps its records, whoever has finished them."""
+        """None: a stream keeps its records, whichever groups have finished them."""
         return []
 
     def forget_marks(self) -> None:

@@ -1,4 +1,4 @@
-"""Pins: somebody who reads a stream without a group has its records kept while he is away, for a limited time.
+"""Pins: a reader of a stream without a group has its records kept while it is away, for a limited time.
 
 A pin names an offset for each partition it is about: what is there or behind it stays, whatever the policy says. It
 ends at its time, unless it is set again before. A batch job that reads ranges (``range_reads``) sets one.

@@ -1,4 +1,4 @@
-"""Removes what a durable subscription leaves behind: records that nobody else needs, its marks, at last its definition.
+"""Removes what a durable subscription leaves behind: records that only it needed, its marks, at last its definition.
 
 It is done in steps, and the definition, which says that it is being removed, goes last: so a crash on the way leaves
 nothing behind that the next start would not remove.

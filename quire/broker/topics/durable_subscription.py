@@ -1,6 +1,6 @@
 """A durable subscription: it gets everything that is sent to its topic, whether its consumer is there or not.
 
-A record of the topic's lane goes when everybody is done with it.
+A record of the topic's lane goes when the topic and all its subscriptions are done with it.
 """
 
 from collections.abc import Callable

@@ -166,7 +166,7 @@ class KeptMessages:
                 return True
 
     def expired(self, messages: list[Message]) -> None:
-        """Messages that nobody else needs have expired and are removed with the open commit."""
+        """Messages that no subscription needs have expired and are removed with the open commit."""
         kept = self.share(messages)
         self.count -= len(kept)
         self.bytes -= sum([message.size for message in kept])

@@ -1,6 +1,6 @@
-"""Removes records of a topic that nobody needs any more, a step after the other.
+"""Removes records that neither their topic nor a subscription needs any more, a step after the other.
 
-It is for those moments when many records lose somebody who needed them at once: a durable subscription is removed, a
+It is for those moments when many records lose a holder at once: a durable subscription is removed, a
 retroactive consumer leaves early, the broker starts after a crash. No body is read.
 """
 

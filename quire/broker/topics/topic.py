@@ -1,6 +1,6 @@
-"""A topic: what is sent to it goes to everybody who is subscribed.
+"""A topic: what is sent to it goes to all its subscriptions.
 
-A message is stored only if somebody needs it stored: a durable subscription, or the topic keeps messages for
+A message is stored only if a durable subscription needs it, or if the topic keeps messages for
 retroactive consumers. It is stored once, however many need it, in the topic's lane, or in that of its priority if the
 topic is prioritized, and is removed when the last of them is done with it. Stored or not, it is given out when its
 commit is done, in the order of sending.
@@ -191,7 +191,7 @@ class Topic:
             commit.batch.marks[self.key] = msgspec.msgpack.encode(self._counts(part))
 
     def _first_needed(self) -> int:
-        """From which sequence on somebody needs new messages stored; above all if nobody does."""
+        """From which sequence on new messages have to be stored; above all of them if none has to be."""
         starts = [durable.start + 1 for durable in self.durables]
         if self.kept.is_keeping:
             starts.append(self.kept.first)
@@ -206,7 +206,7 @@ class Topic:
         )  # fmt: skip
 
     def committed(self, part: TopicPart) -> None:
-        """A commit is done: what it brought goes to everybody."""
+        """A commit is done: what it brought goes to all subscriptions."""
         self.recount(part.lanes)
         self.enqueued += len(part.appends)
         if part.appends:
@@ -234,7 +234,7 @@ class Topic:
 
     def commit_failed(self, part: TopicPart, restored: set[int]) -> None:
         """A commit failed: what was sent in it is refused, the rest is put into the next commit."""
-        if part.appends:  # nobody ever gets these sequences: no ack set is to wait for them
+        if part.appends:  # no message ever has these sequences: no ack set is to wait for them
             for durable in self.durables:
                 durable.skip(part.appends[0].sequence, part.appends[-1].sequence)
         self._open.removals.update(part.removals)
@@ -247,16 +247,16 @@ class Topic:
     # Records are done with.
 
     def remove_records(self, lanes: dict[int, int]) -> None:
-        """Somebody needs some records no more: those that nobody needs are removed with the open commit."""
+        """A holder needs some records no more: those that no other holder needs are removed with the open commit."""
         if done := self.done_by_all(list(lanes)):
             self._open.removals.update([(sequence, lanes[sequence]) for sequence in done])
             self.core.list_part(self._open)
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
-        """Those of some sequences that nobody needs.
+        """Those of some sequences that no holder needs.
 
-        Who needed one last time is asked first. So a record costs little as long as somebody needs it, and one question
-        to everybody when it goes.
+        The holder that needed a record last time is asked first. So a record costs little as long as one holder needs
+        it, and one question to every holder when it goes.
         """
         for index, holder in enumerate(self._holders):
             sequences = holder.done_of(sequences)
@@ -275,7 +275,7 @@ class Topic:
         LaneSweep(self, first, last, done)
 
     def expire(self, records: list[Message]) -> None:
-        """Records have expired that nobody has in flight: those that it keeps, and that nobody else needs, are removed.
+        """Records have expired that no consumer has in flight: those that only the topic itself keeps are removed.
 
         Args:
             records: which, in order, with their priorities; their contents are not looked at.

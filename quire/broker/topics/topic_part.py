@@ -8,7 +8,7 @@ from quire.message import Message
 from quire.store.base import LaneBatch, StoredDestination, StoreReader, WriteBatch
 
 Senders = dict[int, Session | None]
-"""Who sent messages, by sequence; empty if nobody wants to know."""
+"""Who sent messages, by sequence; empty if no subscription excludes its own connection's messages."""
 
 
 class TopicPart:
@@ -18,9 +18,9 @@ class TopicPart:
         owner: the topic.
         appends: what was sent, in order.
         stored: those of them that are stored.
-        senders: who sent them, if somebody wants to know.
+        senders: who sent them, if a subscription excludes its own connection's messages.
         transferred: those of them that another destination gives up in this commit.
-        removals: sequences of records that nobody needs any more, each with its lane.
+        removals: sequences of records that it removes, each with its lane.
         lanes: what the batch has of the lanes that it changes.
         listed: whether the broker knows that there is something here.
     """

@@ -64,7 +64,7 @@ class RecordOwner(Protocol):
         """The id of the lane that messages of a priority are in."""
 
     def remove_records(self, lanes: dict[int, int]) -> None:
-        """Somebody needs some records no more; their lanes, by their sequences."""
+        """A holder needs some records no more; their lanes, by their sequences."""
 
     def write_counts(self) -> None:
         """What its mark says has changed: store it with the open commit."""

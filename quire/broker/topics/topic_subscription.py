@@ -1,7 +1,7 @@
 """A plain subscription of a topic: it gets what is sent while it is there.
 
 What it cannot take at once waits in memory, up to a limit; beyond it messages are discarded and counted. So a slow
-subscription keeps nobody waiting, neither the publisher nor the others.
+subscription keeps neither the publisher nor the other subscriptions waiting.
 """
 
 import logging
@@ -156,7 +156,7 @@ class TopicSubscription:
         return self._recovery is None and not (self.pending or self._returned)
 
     def _pass_on(self, messages: list[Message]) -> list[Message]:
-        """Deliver what the consumer has credit for at once: what nobody acknowledges takes no memory."""
+        """Deliver what the consumer has credit for at once: what no consumer acknowledges takes no memory."""
         given = 0
         while given < len(messages) and (credit := self.subscription.credit) > 0:
             share = messages[given : given + min(credit, SLICE)]

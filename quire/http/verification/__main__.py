@@ -15,7 +15,7 @@ NICENESS = 10
 
 
 def main() -> None:
-    """Check the store. It ends when nobody reads what it writes."""
+    """Check the store. It ends when the broker does not read its output any more."""
     os.nice(NICENESS)
     records = 0
 

@@ -16,7 +16,7 @@ VIRTUAL_NODES = 64
 """How many places a member has on the ring of ``consistent-hash``."""
 
 LOAD_LIMIT = 1.25
-"""With ``consistent-hash`` nobody gets more than so many times the average, rounded up."""
+"""With ``consistent-hash`` no member gets more than so many times the average, rounded up."""
 
 
 class Strategy(StrEnum):
@@ -105,10 +105,10 @@ def _by_room(partitions: int, members: list[Candidate], rooms: Sequence[str]) ->
     for partition in range(partitions):
         room = rooms[partition % len(rooms)] if rooms else ""
         by_room.setdefault(room if room in ids_by_room else "", []).append(partition)
-    everybody = [member.id for member in members]
+    all_ids = [member.id for member in members]
     owners: dict[int, str] = {}
     for room, own in by_room.items():
-        owners |= _blocks(own, ids_by_room.get(room, everybody))
+        owners |= _blocks(own, ids_by_room.get(room, all_ids))
     return owners
 
 
@@ -136,7 +136,7 @@ def _hash(text: str) -> int:
 
 
 def _sticky(partitions: int, ids: list[str], previous: Mapping[int, str]) -> dict[int, str]:
-    """Everybody keeps what is no more than its share; what is left fills the others up.
+    """Each member keeps what is no more than its share; what is left fills the others up.
 
     Where shares differ by one, those who have most get the larger ones: no other choice moves less.
     """

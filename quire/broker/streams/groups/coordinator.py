@@ -137,7 +137,7 @@ class Coordinator:
         return all((id in ids) == (id in self._holds[partition]) for partition, ids in self._target.items())
 
     def _claim(self, id: str, held: Iterable[int]) -> bool:
-        """Make a member the owner of partitions that it has messages of, where that takes them from nobody.
+        """Make a member the owner of partitions that it has messages of, where that takes them from no other member.
 
         Returns:
             Whether there were any.
@@ -219,7 +219,7 @@ class Coordinator:
     def _request(self) -> None:
         """There was a change: it counts at the end of the debounce, which others before it may have started.
 
-        While members are awaited after a restart, the first of them starts the clock, and nobody else.
+        While members are awaited after a restart, only the first of them to come starts the clock.
         """
         if self._timer is None and not self._awaited:
             self._timer = self._scheduler.call_later(self._settings.debounce, self._time_is_up)
@@ -335,7 +335,7 @@ class Coordinator:
 
     @property
     def members(self) -> list[MemberStatus]:
-        """Everybody, by id: connected or awaited."""
+        """All members, by id: connected or awaited."""
         served = self._served()
         return [
             MemberStatus(

@@ -95,7 +95,7 @@ class Group:
         members: its members, by id; those that are awaited have a session that takes nothing.
         coordinator: who owns which partition.
         late: how many acknowledgements came late and counted.
-        stale: how many did not count: the message was done, or somebody else's.
+        stale: how many did not count: the message was done, or another member had it.
         fenced: how many were of an assignment that had ended.
     """
 
@@ -166,7 +166,7 @@ class Group:
         self.coordinator.set_partitions(len(self.partitions))
 
     def _retry_settled(self, lane: int, offset: int) -> None:
-        """A retry is done for good: its origin may go, if nobody else needs it."""
+        """A retry is done for good: the stream's retention may let its origin go."""
         self.stream.finished(self.stream.stored.lanes.index(lane))
 
     @property

@@ -25,7 +25,7 @@ class MemberGroup(Protocol):
         policy: what applies to it.
         partitions: what it has of each partition, by number.
         members: its members, by id.
-        stale: how many acknowledgements did not count: the message was done, or somebody else's.
+        stale: how many acknowledgements did not count: the message was done, or another member had it.
         fenced: how many were of an assignment that had ended.
     """
 

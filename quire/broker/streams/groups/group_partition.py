@@ -156,7 +156,7 @@ class GroupPartition(LaneSubscription):
         """What is there to finish if a member acknowledges a message that it does not have any more.
 
         Returns:
-            The message, or its retries, if it came back and nobody has it; for ``finish_late``.
+            The message, or its retries, if it came back and no member has it; for ``finish_late``.
 
         Raises:
             StoreError: the store cannot be read.
@@ -167,7 +167,7 @@ class GroupPartition(LaneSubscription):
         return self._records.load(self.partition.lane, [sequence]) if self._came_back(sequence) else []
 
     def finish_late(self, found: list[Message]) -> bool:
-        """Finish what was found: it is not delivered again. Whether there was anything, and nobody has it."""
+        """Finish what was found: it is not delivered again. Whether there was anything that no member has."""
         retries = self.group.retries
         if retries is not None and retries.finish_late(found):
             return True
@@ -199,10 +199,10 @@ class GroupPartition(LaneSubscription):
     # Leases.
 
     def hold(self, consumer: Subscription, sequences: list[int]) -> list[Message]:
-        """A member that comes back says what it still has: that is in its hands, and goes to nobody else.
+        """A member that comes back says what it still has: it keeps that, and no other member gets it.
 
         Returns:
-            The messages of them that are not finished and that nobody else has.
+            The messages of them that are not finished and that no other member has.
         """
         return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
 
@@ -259,7 +259,7 @@ class GroupPartition(LaneSubscription):
         self.wake()
 
     def go_to(self, offset: int) -> None:
-        """Everything before an offset is finished, and nothing else; nobody is a member of the group."""
+        """Everything before an offset is finished, and nothing else; the group has no members."""
         own = self.finished
         if own.highest >= offset:
             self._settled.unfinish(offset, own.highest)

@@ -1,4 +1,4 @@
-"""The progress of somebody who reads a stream himself, shown as a group: a job on Spark says how far it has come."""
+"""The progress of a reader without a group, shown as a group: a job on Spark says how far it has come."""
 
 from collections.abc import Mapping
 

@@ -242,7 +242,7 @@ class Groups:
         self.drop(group)
 
     def drop(self, group: Group) -> None:
-        """Remove a group: nobody is a member of it any more."""
+        """Remove a group: it has no members any more."""
         del group.stream.groups[group.name]
         self._forget(group)
         removed = msgspec.structs.replace(group.definition, is_removed=True)

@@ -33,7 +33,7 @@ class Member:
         return self.grace is None
 
     def end_grace(self) -> None:
-        """Nobody waits for it any more: it came back, or it is gone for good."""
+        """The group waits for it no more: it came back, or it is gone for good."""
         if self.grace is not None:
             self.grace.cancel()
             self.grace = None

@@ -304,7 +304,7 @@ class RetryQueue(LaneDispatch):
     # It goes out again, and fails again.
 
     def hold(self, consumer: "Subscription", sequences: list[int]) -> list[Message]:
-        """A member that comes back says which retries it still has: they are in its hands, and go to nobody else."""
+        """A member that comes back says which retries it still has: it keeps them, and no other member gets them."""
         if self._purge:
             return []
         return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)

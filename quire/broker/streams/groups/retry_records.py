@@ -1,6 +1,6 @@
 """The records of a group's retry lane. Each is a link: it names a message of the stream and has no body of its own.
 
-A link's content has the form of every message's content, so that whoever walks a store can read it: the message id of
+A link's content has the form of every message's content, so that every walk of a store can read it: the message id of
 its origin, the time of the attempt that failed as its ``timestamp``, and the origin's lane, offset and size.
 """
 

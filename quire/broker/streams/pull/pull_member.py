@@ -83,7 +83,7 @@ class PullMember(Session):
     # Requests.
 
     def ask(self, poll: PullRequest) -> None:
-        """A request waits from now on; one that waits already was made under the same name by somebody else."""
+        """A request waits from now on; one that waits already was made by another client under the same name."""
         if self._poll is not None:
             self._poll.end(another_came(self.member.id))
         self._poll = poll

@@ -37,7 +37,7 @@ class Puller(Protocol):
 
 
 class PullRequest:
-    """One request. Whoever made it calls ``begin``, and ``abandon`` if nobody is there any more to take the answer.
+    """One request. Its caller calls ``begin``, and ``abandon`` if the client is not there any more to take the answer.
 
     Args:
         wait: how long it waits for the first one, in seconds; 0 for not at all.
@@ -103,7 +103,7 @@ class PullRequest:
             done()
 
     def abandon(self) -> None:
-        """Nobody takes the answer: what it got goes to others, or to this member's next request."""
+        """The client is gone: what the request got goes to others, or to this member's next request."""
         self._stop()
         self._give_back()
 

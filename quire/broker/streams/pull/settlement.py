@@ -1,7 +1,7 @@
 """What becomes of handles that a member gives back: each is told, and those that come too late change nothing wrongly.
 
-The cases are those of a lease: the member has it; it has ended and nobody else has the message; somebody else has it;
-the message is done; the partition was given out anew.
+The cases are those of a lease: the member has it; it has ended and no other member has the message; another member
+has it; the message is done; the partition was given out anew.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     DONE = "done"
     """What was asked for, or it was so already."""
     LATE = "late"
-    """The lease had ended, and nobody else had the message: an acknowledgement counts, a rejection is not needed."""
+    """The lease had ended, and no other member had the message: an acknowledgement counts, a rejection is needless."""
     STALE = "stale"
     """The member has the message no more; an acknowledgement does not count."""
     FENCED = "fenced"
@@ -41,8 +41,8 @@ Outcomes = dict[str, Outcome]
 class _Standing(Enum):
     """How it stands with a message that the member does not have."""
 
-    WAITING = "nobody has it"
-    LEASED = "somebody else has it"
+    WAITING = "no member has it"
+    LEASED = "another member has it"
     SETTLED = "it is done"
 
 
