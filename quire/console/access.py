@@ -35,7 +35,7 @@ class Access:
         return Caller(api, bearer, await api.call("GET", "/whoami", bearer), made["token"]["id"])
 
     def leave(self, callers: list[Caller]) -> None:
-        """Have the brokers forget the tokens; nobody waits for it."""
+        """Have the brokers forget the tokens; the caller does not wait for it."""
         for caller in callers:
             if caller.authorization is not None:
                 task = asyncio.create_task(_revoke(caller))

@@ -1,4 +1,4 @@
-"""Pages without NiceGUI: they cost the server nothing, whoever asks for them."""
+"""Pages without NiceGUI: they cost the server nothing, whichever client asks for them."""
 
 from html import escape
 

@@ -28,7 +28,7 @@ async def build(page: Page) -> None:
         with head:
             link_button(page, "Consumers", "hearing", "/consumers")
         table = ServerTable(
-            page, "connections", columns, "/connections", "connections", sort="address", empty="Nobody is connected.",
+            page, "connections", columns, "/connections", "connections", sort="address", empty="No connection.",
             filters={"held": "Held", "blocked": "Not reading", "consuming": "Consuming"},
             search="Search addresses and client ids",
         )  # fmt: skip
