@@ -18,11 +18,16 @@ DEFAULT_ADDRESS = "127.0.0.1:8162"
     help=f"A broker's HTTP API; again for each further broker.  [env: QUIRE_URL; default: {DEFAULT_URL}]",
 )  # fmt: skip
 @click.option("--address", metavar="HOST:PORT", help=f"Where to listen.  [default: {DEFAULT_ADDRESS}]")
+@click.option("--certificate", metavar="FILE", default="", help="Its certificate, PEM: browsers use https:// then.")
+@click.option("--key", metavar="FILE", default="", help="The key of the certificate.  [default: the same file]")
 @click.option("--insecure", is_flag=True, help="Show brokers without users although others reach the address.")
 @output_option
 @click.pass_obj
-def console(output: Output, urls: tuple[str, ...], address: str | None, insecure: bool) -> None:
+def console(
+    output: Output, urls: tuple[str, ...], address: str | None, certificate: str, key: str, insecure: bool
+) -> None:
     """Run the web console in the foreground. SIGINT or SIGTERM stops it."""
+    from quire.console.console_tls import ConsoleTls
     from quire.console.process import run  # what the console needs may not be installed
 
     place = address or DEFAULT_ADDRESS
@@ -31,7 +36,9 @@ def console(output: Output, urls: tuple[str, ...], address: str | None, insecure
     except ValueError as error:
         raise InvalidArgument(str(error), argument="address") from error
 
-    def started(at: str) -> None:
-        output.done(f"the console is at http://{at}/", {"address": at})
+    tls = ConsoleTls(certificate, key)
 
-    run(place, urls or (os.environ.get("QUIRE_URL") or DEFAULT_URL,), insecure=insecure, started=started)
+    def started(at: str) -> None:
+        output.done(f"the console is at {tls.scheme}://{at}/", {"address": at})
+
+    run(place, urls or (os.environ.get("QUIRE_URL") or DEFAULT_URL,), tls, insecure=insecure, started=started)

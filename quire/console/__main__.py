@@ -11,6 +11,7 @@ import sys
 
 import msgspec
 
+from quire.console.console_tls import ConsoleTls
 from quire.console.process import run
 from quire.errors import QuireError
 from quire.logs import configure
@@ -25,14 +26,18 @@ def main() -> int:
     parser.add_argument("--address", required=True)
     parser.add_argument("--url", action="append", required=True)
     parser.add_argument("--insecure", action="store_true")
+    parser.add_argument("--certificate", default="")
+    parser.add_argument("--key", default="")
+    parser.add_argument("--pinned", default="")
     parser.add_argument("--log-format", default="auto")
     parser.add_argument("--log-level", default="info")
     arguments = parser.parse_args()
     configure(arguments.log_format, arguments.log_level)
     os.setpgid(0, 0)
     os.nice(NICENESS)
+    tls = ConsoleTls(arguments.certificate, arguments.key, arguments.pinned)
     try:
-        run(arguments.address, arguments.url, insecure=arguments.insecure, started=_started, with_parent=True)
+        run(arguments.address, arguments.url, tls, insecure=arguments.insecure, started=_started, with_parent=True)
     except QuireError as error:
         _announce({"error": str(error), "code": error.code})
         return error.entry.exit

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from quire.client.remote_error import remote_error
+from quire.console.console_tls import ConsoleTls
 from quire.errors import AccessRefused, BrokerUnreachable, InvalidArgument
 
 CONNECT_LIMIT = 5.0
@@ -29,9 +30,12 @@ class BrokerApi:
     Args:
         url: where the API is, ``http://host:port``.
         transport: what carries the requests; tests give their own.
+        tls: what calls of an ``https://`` API are made with.
     """
 
-    def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, transport: httpx.AsyncBaseTransport | None = None, tls: ConsoleTls | None = None
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidArgument(f"{url!r} is not the URL of a broker: write http://127.0.0.1:8161", url=url)
@@ -40,6 +44,7 @@ class BrokerApi:
         self._client = httpx.AsyncClient(
             base_url=self.url + "/api/v1",
             transport=transport,
+            verify=(tls or ConsoleTls()).trust() if parts.scheme == "https" else False,
             timeout=httpx.Timeout(ANSWER_LIMIT, connect=CONNECT_LIMIT),
             limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
             trust_env=False,  # no proxy of the environment stands between a console and its broker

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from quire.clock import Clock
 from quire.console.access import Access
 from quire.console.broker_api import BrokerApi
+from quire.console.console_tls import ConsoleTls
 from quire.console.download import download
 from quire.console.guard import Guard, Visit
 from quire.console.login_page import ICON
@@ -38,10 +39,14 @@ class Console:
         urls: where the APIs are; the first one is shown at first.
         clock: the time.
         transport: what carries the requests to the brokers; tests give their own.
+        tls: what calls of ``https://`` APIs are made with.
     """
 
-    def __init__(self, urls: Sequence[str], clock: Clock, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self.brokers = {api.key: api for api in [BrokerApi(url, transport) for url in urls]}
+    def __init__(
+        self, urls: Sequence[str], clock: Clock, transport: httpx.AsyncBaseTransport | None = None,
+        tls: ConsoleTls | None = None,
+    ) -> None:  # fmt: skip
+        self.brokers = {api.key: api for api in [BrokerApi(url, transport, tls) for url in urls]}
         if not self.brokers:
             raise InvalidArgument("a console needs the URL of at least one broker")
         self.sessions = Sessions(clock, self._ended)

@@ -1,6 +1,5 @@
 """Stands in front of NiceGUI: what has no session or is no page of the console makes no client there."""
 
-import ipaddress
 import logging
 from collections.abc import Callable, Collection
 from http.cookies import CookieError, SimpleCookie
@@ -18,6 +17,7 @@ from quire.console.login_page import login_page, notice_page
 from quire.console.session import Session, Sessions
 from quire.errors import BrokerUnreachable, QuireError
 from quire.logs import event
+from quire.settings import is_loopback
 
 COOKIE = "quire_console"
 MAX_FORM = 8 * 1024
@@ -202,14 +202,6 @@ class Guard:
 
     def _broker(self, key: str | None) -> BrokerApi | None:
         return self._brokers.get(key) if key else next(iter(self._brokers.values()))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _cookie(headers: Headers) -> str | None:

@@ -9,7 +9,8 @@ from contextlib import suppress
 import uvicorn
 
 from quire.clock import SystemClock
-from quire.errors import AddressInUse, UnsupportedEnvironment
+from quire.console.console_tls import ConsoleTls
+from quire.errors import AddressInUse, InvalidArgument, UnsupportedEnvironment
 from quire.settings import split_address
 
 STOP_LIMIT = 2
@@ -20,13 +21,15 @@ MAX_CONNECTIONS = 512
 
 
 def run(
-    address: str, urls: Sequence[str], *, insecure: bool, started: Callable[[str], None], with_parent: bool = False
-) -> None:
+    address: str, urls: Sequence[str], tls: ConsoleTls, *, insecure: bool, started: Callable[[str], None],
+    with_parent: bool = False,
+) -> None:  # fmt: skip
     """Serve a console until SIGINT or SIGTERM.
 
     Args:
         address: where to listen, ``host:port``; port 0 for a free one.
         urls: the HTTP APIs of the brokers.
+        tls: with a certificate browsers must use ``https://``.
         insecure: whether a broker without users is shown although the address is not loopback.
         started: told where it listens.
         with_parent: whether it ends when its standard input does.
@@ -36,7 +39,7 @@ def run(
     except ModuleNotFoundError as error:
         text = f"the console needs {error.name}, which is not installed: pip install 'quire[console]'"
         raise UnsupportedEnvironment(text) from error
-    console = Console(urls, SystemClock())
+    console = Console(urls, SystemClock(), tls=tls)
     host, _ = split_address(address)
     listener = _listen(address)
     console.mount()
@@ -44,7 +47,13 @@ def run(
         console.application(host, allow_open=insecure), lifespan="on", log_config=None, log_level="error",
         access_log=False, server_header=False, proxy_headers=False, limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=STOP_LIMIT, ws_max_size=1 << 20,
+        ssl_certfile=tls.certificate or None, ssl_keyfile=tls.key or None,
     )  # fmt: skip
+    try:
+        config.load()
+    except OSError as error:  # an SSLError is one
+        text = f"the certificate {tls.certificate} cannot be used: {error}"
+        raise InvalidArgument(text, argument="certificate") from error
     bound, port = listener.getsockname()[:2]
     started(f"[{bound}]:{port}" if ":" in bound else f"{bound}:{port}")
     asyncio.run(_serve(uvicorn.Server(config), listener, console.close, with_parent=with_parent))

@@ -1,7 +1,6 @@
 """The web application: finds the endpoint of a request, and makes an answer of what it says or raises."""
 
 import asyncio
-import ipaddress
 from functools import partial
 from inspect import isawaitable
 from typing import Any
@@ -55,7 +54,7 @@ from quire.http.stomp_web_socket import StompWebSocket
 from quire.security import Access, Permission
 from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
-from quire.settings import split_address
+from quire.settings import is_loopback, split_address
 
 MODULES = (
     broker, overview, connections, producers, queues, messages, message_views, transfers, topics, durables, streams,
@@ -216,7 +215,6 @@ def check_origin(headers: Headers, scheme: str, address: str) -> None:
 
 def _is_loopback(address: str) -> bool:
     try:
-        name = split_address(address if address.rpartition(":")[2].isdecimal() else f"{address}:80")[0]
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:  # a name, or nothing that makes sense
+        return is_loopback(split_address(address if address.rpartition(":")[2].isdecimal() else f"{address}:80")[0])
+    except ValueError:  # nothing that makes sense
         return False

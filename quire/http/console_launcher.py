@@ -12,7 +12,7 @@ import msgspec
 from quire.errors import BrokerBusy, IllegalState, UnsupportedEnvironment
 from quire.logs import event
 from quire.server.child_environment import child_environment
-from quire.settings import Settings, split_address
+from quire.settings import Settings, is_loopback, split_address
 
 START_LIMIT = 60.0
 """How long the start of the console may take, in seconds: it is at a low priority."""
@@ -63,7 +63,14 @@ class ConsoleLauncher:
             return
         host, port = split_address(http_address)
         reached = "127.0.0.1" if host in ANYWHERE else f"[{host}]" if ":" in host else host
-        self._keeping = asyncio.create_task(self._keep(f"http://{reached}:{port}"))
+        scheme = "http" if self._takes_plain(host) else "https"
+        self._keeping = asyncio.create_task(self._keep(f"{scheme}://{reached}:{port}"))
+
+    def _takes_plain(self, host: str) -> bool:
+        """Whether an address on this machine takes connections without TLS from this machine."""
+        tls = self._settings.tls
+        near = tls.plain == "loopback" and (host in ANYWHERE or is_loopback(host))
+        return not tls.certificate or tls.plain == "everywhere" or near
 
     def url(self, host: str) -> str:
         """Where the console is, for one who reached the broker under a host name.
@@ -79,7 +86,14 @@ class ConsoleLauncher:
             raise BrokerBusy("the console is not there yet: try again in a moment")
         bound, port = split_address(self._address)
         name = host if bound in ANYWHERE else bound
-        return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
+        return f"{self._scheme}://[{name}]:{port}/" if ":" in name else f"{self._scheme}://{name}:{port}/"
+
+    @property
+    def _scheme(self) -> str:
+        """How browsers reach the console: with TLS where clients must come with TLS too."""
+        tls, host = self._settings.tls, split_address(self._settings.console.address)[0]
+        is_plain = tls.plain == "everywhere" or (tls.plain == "loopback" and is_loopback(host))
+        return "http" if is_plain or not tls.certificate else "https"
 
     async def stop(self) -> None:
         """The broker goes down, and it does too."""
@@ -113,6 +127,9 @@ class ConsoleLauncher:
         settings = self._settings
         arguments = ["--address", settings.console.address, "--url", url, "--log-format", settings.log.format]
         arguments += ["--log-level", settings.log.level] + ["--insecure"] * settings.insecure
+        arguments += ["--pinned", settings.tls.certificate]
+        if self._scheme == "https":
+            arguments += ["--certificate", settings.tls.certificate, "--key", settings.tls.key]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", self._module, *arguments, stdin=PIPE, stdout=PIPE, env=child_environment()
         )
@@ -129,7 +146,7 @@ class ConsoleLauncher:
             self._tell(announcement.error or "see its lines above in the log")
             await process.wait()  # it ends by itself when it cannot start
             return
-        text = f"the console is at http://{announcement.address}/"
+        text = f"the console is at {self._scheme}://{announcement.address}/"
         event("console.started", text, pid=process.pid, address=announcement.address)
         self._told = ""
         status = await process.wait()

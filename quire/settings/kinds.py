@@ -1,5 +1,6 @@
 """What a setting's value may be: how it is read, checked and written back as TOML."""
 
+import ipaddress
 import json
 import math
 import re
@@ -30,6 +31,14 @@ class Kind(NamedTuple):
     allowed: str  # what may be written, for people
     parse: Callable[[object], Any]  # reads a value from a file, a variable or a flag; raises ValueError
     write: Callable[[Any], str] = _literal  # writes a value as TOML
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, for this machine only."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def split_address(text: str) -> tuple[str, int]:

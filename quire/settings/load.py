@@ -1,6 +1,5 @@
 """Where values come from: the file, the environment, the flags."""
 
-import ipaddress
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from quire.errors import InsecureAddress, InvalidSettings
 from quire.settings.composites import read_composites
 from quire.settings.key import Setting, unknown
 from quire.settings.keys import KEYS, SECTIONS, Settings
-from quire.settings.kinds import split_address
+from quire.settings.kinds import is_loopback, split_address
 from quire.settings.policies import Policies, read_policies
 from quire.settings.rules import read_rules
 from quire.settings.users import read_users
@@ -73,7 +72,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     users = read_users(document.get("users", []), f"file {file}")
     protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"] or users or _has_users(values)
     for key in ("stomp.address", "openwire.address", "http.address", "bulk.address", "console.address"):
-        if not protected and not _is_loopback(values[key]):
+        if not protected and not is_loopback(split_address(values[key])[0]):
             raise InsecureAddress(
                 f"{key} = {values[key]} is not loopback, and no users are configured", key=key, address=values[key]
             )
@@ -164,11 +163,3 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[Setting]:
     return (Setting(name, value, "flag") for name, value in flags.items() if value is not None)
-
-
-def _is_loopback(address: str) -> bool:
-    host = split_address(address)[0]
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from websockets.sync.client import connect as web_socket
 from websockets.typing import Subprotocol
@@ -265,3 +266,24 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     for name, value in broken.items():
         result = quire("broker", "start", "--data", str(tmp_path / "d"), "--stomp", "127.0.0.1:0", **{name: value})
         assert (result.returncode, "tls." in result.stderr) == (2, True), result.stderr
+
+
+def test_the_console_takes_tls_and_calls_with_tls_where_clients_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nicegui", reason="the console is not installed")
+    monkeypatch.setenv("QUIRE_CONSOLE__ENABLED", "true")
+    monkeypatch.setenv("QUIRE_CONSOLE__ADDRESS", "127.0.0.1:0")
+    with Secured(tmp_path, 'plain = "nowhere"').running() as broker:
+        host, port = broker.address("http")
+        with httpx.Client(verify=broker.context, timeout=LIMIT) as browser:
+            deadline = time.monotonic() + LIMIT
+            while (led := browser.get(f"https://{host}:{port}/")).status_code == 503:
+                assert time.monotonic() < deadline, broker.log
+                time.sleep(0.1)
+            place = led.headers["location"]
+            assert place.startswith("https://127.0.0.1:"), place
+            page = browser.get(place, headers={"accept": "text/html"}, follow_redirects=True)
+        assert page.status_code == 200, page.text[:1000]
+        assert "cannot be reached" not in page.text
+        assert "console.started" in broker.log or "the console is at https://" in broker.log

@@ -10,7 +10,8 @@ from nicegui import Client
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quire.console.guard import Guard, is_loopback
+from quire.console.guard import Guard
+from quire.settings import is_loopback
 from tests.unit.console.fake_broker import FakeBroker, error
 from tests.unit.console.rig import Rig, with_rig
 
