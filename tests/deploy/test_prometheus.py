@@ -62,7 +62,7 @@ def test_every_rule_says_what_is_wrong_how_bad_it_is_and_what_to_do() -> None:
 @pytest.mark.slow
 def test_promtool_accepts_the_rules_and_every_rule_fires() -> None:
     promtool = program("promtool")
-    assert "20 rules found" in run(promtool, "check", "rules", "quire.rules.yml", cwd=RULES)
+    assert "21 rules found" in run(promtool, "check", "rules", "quire.rules.yml", cwd=RULES)
     assert "is valid" in run(promtool, "check", "config", "prometheus.yml", cwd=RULES)
     assert "SUCCESS" in run(promtool, "test", "rules", "quire.rules.test.yml", cwd=RULES)
 
