@@ -109,7 +109,8 @@ class Service:
         self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
         self._doors: list[ProtocolDoors] = []
         tls = TlsContexts(settings.tls)
-        self.lobby = Lobby(Admission(settings.limits), tls, self.clock, self.scheduler)
+        admission = Admission(settings.limits, lambda: tls.current is not None or self.security.is_enabled)
+        self.lobby = Lobby(admission, tls, self.clock, self.scheduler)
         self._servers: list[asyncio.Server] = []
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()

@@ -182,7 +182,7 @@ class LimitSettings:
     )
     unauthenticated: int = _key(
         500, count(1),
-        "How many connections may be agreeing on TLS or logging in at once. Further ones wait.",
+        "With TLS or users: how many connections may be agreeing on TLS or logging in at once. Further ones wait.",
     )  # fmt: skip
     unauthenticated_per_address: int = _key(100, count(1), "How many of them may come from one address.")
 

@@ -1,6 +1,7 @@
 """How many connections there may be: in all, of one address, of one user, and before their login."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from quire.errors import TooManyConnections
 from quire.server.entrance.visitor import Visitor
@@ -17,6 +18,9 @@ class Admission:
     it at once, and the next ones wait unread, those of each address by themselves: however many one address has that
     do not log in, connections from others have their turn.
 
+    Args:
+        has_login: whether there are users or TLS. Else a connection costs little at first, and none waits.
+
     Attributes:
         open: how many connections there are.
         before_login: how many of them have begun and not logged in yet.
@@ -24,8 +28,9 @@ class Admission:
         refused: how many connections were refused for a limit, by the limit.
     """
 
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: LimitSettings, has_login: Callable[[], bool] = lambda: True) -> None:
         self.limits = limits
+        self._has_login = has_login
         self.refused: Counter[str] = Counter()
         self.open = 0
         self.before_login = 0
@@ -90,6 +95,8 @@ class Admission:
 
     def _has_room(self, host: str) -> bool:
         limits = self.limits
+        if not self._has_login():
+            return True
         return (
             self.before_login < limits.unauthenticated and self._before_login[host] < limits.unauthenticated_per_address
         )

@@ -130,3 +130,14 @@ def test_what_waits_has_a_limit_and_nothing_is_kept_of_what_has_gone(monkeypatch
     admission = line.admission
     assert (admission._addresses, admission._before_login, admission._users, admission._waiting) == ({}, {}, {}, {})
     assert (admission.open, admission.before_login, admission.waiting) == (0, 0, 0)
+
+
+def test_without_users_and_tls_no_connection_waits() -> None:
+    admission = Admission(LimitSettings(unauthenticated=1, unauthenticated_per_address=1), lambda: False)
+    visitors = [Visitor(admission, "stomp", "10.0.0.1", lambda: None) for _ in range(3)]
+    for visitor in visitors:
+        admission.enter(visitor)
+    assert [visitor.has_begun for visitor in visitors] == [True, True, True]
+    visitors[0].logged_in("")
+    visitors[1].left()
+    assert (admission.open, admission.before_login, admission.waiting) == (2, 1, 0)
