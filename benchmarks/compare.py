@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import click
 
+from benchmarks.fortress import Fortress, trusting
 from benchmarks.load import no_tick
 from benchmarks.machine import machine, versions
 from benchmarks.peers import PEERS
@@ -58,20 +59,23 @@ Medians = Mapping[Row, Mapping[str, float]]
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--messages", type=click.IntRange(100), default=40_000, show_default=True, help="In each run.")
 @click.option("--store", type=click.Choice(list(TARGETS)), default="lmdb", show_default=True)
+@click.option("--tls", is_flag=True, help="With TLS, and users and rules in Quire; of peers only RabbitMQ.")
 @click.option("--write", is_flag=True, help=f"Put the table into docs/{PAGE.name}.")
 def main(
-    peers: tuple[str, ...], scenarios: tuple[str, ...], rounds: int, messages: int, store: str, write: bool
+    peers: tuple[str, ...], scenarios: tuple[str, ...], rounds: int, messages: int, store: str, tls: bool, write: bool
 ) -> None:
     """Compare Quire, with every commit synced to disk, with other brokers."""
     for peer in peers:
         if not PEERS[peer].is_installed():
             packages = PEERS[peer].packages
             raise click.UsageError(f"{peer} is not installed: apt-get install --no-install-recommends {packages}")
+        if tls and not PEERS[peer].has_tls:
+            raise click.UsageError(f"{peer} is measured without TLS only")
     unwind_on_sigterm()
     with ExitStack() as stack:
-        targets = _start(stack, peers, store)
+        targets = _start(stack, peers, store, tls)
         medians = _measure(targets, scenarios or COMPARED, rounds, messages)
-    text = "\n".join([_conditions(peers, store, rounds, messages), "", *table(medians, store)])
+    text = "\n".join([_conditions(peers, store, rounds, messages, tls), "", *table(medians, store)])
     click.echo(text)
     if write:
         PAGE.write_text(replace_table(PAGE.read_text("utf-8"), store, text), "utf-8")
@@ -87,12 +91,19 @@ def replace_table(page: str, store: str, text: str) -> str:
     return f"{before}{begin}\n{text}\n\n{end}{after}"
 
 
-def _start(stack: ExitStack, peers: tuple[str, ...], store: str) -> dict[str, Target]:
+def _start(stack: ExitStack, peers: tuple[str, ...], store: str, tls: bool) -> dict[str, Target]:
     """Start all brokers; where each is, by its name. Quire is the first."""
     directory = stack.enter_context(temporary_directory())
-    targets = {"Quire": stack.enter_context(OwnBroker(directory, {"store": store, "sync": "always"})).target}
+    certificates = None
+    if tls:
+        fortress = Fortress(directory, store)
+        stack.enter_context(fortress.broker)
+        stack.enter_context(trusting(fortress.ca))
+        targets, certificates = {"Quire": fortress.target}, directory
+    else:
+        targets = {"Quire": stack.enter_context(OwnBroker(directory, {"store": store, "sync": "always"})).target}
     for name in peers:
-        peer = stack.enter_context(PEERS[name](stack.enter_context(temporary_directory())))
+        peer = stack.enter_context(PEERS[name](stack.enter_context(temporary_directory()), certificates))
         targets[peer.name] = peer.target
     return targets
 
@@ -119,11 +130,11 @@ def _figures(scenario: str) -> tuple[str, ...]:
     return ("sent_per_s", "received_per_s") if scenario == "backlog" else ("messages_per_s",)
 
 
-def _conditions(peers: tuple[str, ...], store: str, rounds: int, messages: int) -> str:
+def _conditions(peers: tuple[str, ...], store: str, rounds: int, messages: int, tls: bool) -> str:
     others = "".join(f", {PEERS[peer].version()}" for peer in peers)
     return (
         f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine()}; {versions()}{others}; store {store}, `store.sync` "
-        f"`always`; medians of {rounds} rounds of {messages} messages of 1 KiB."
+        f"`always`; medians of {rounds} rounds of {messages} messages of 1 KiB{', with TLS' if tls else ''}."
     )
 
 

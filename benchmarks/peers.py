@@ -29,6 +29,7 @@ class Peer:
 
     Args:
         directory: where it keeps its data, its settings and its log.
+        certificates: where ``server.pem`` and ``server.key`` are, for TLS; None for none.
 
     Attributes:
         target: its STOMP port.
@@ -36,10 +37,12 @@ class Peer:
 
     name: ClassVar[str]
     packages: ClassVar[str]
+    has_tls: ClassVar[bool] = False
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, certificates: Path | None = None) -> None:
         self.directory = directory
-        self.target = Target("127.0.0.1", free_port(), "guest", "guest")
+        self.certificates = certificates
+        self.target = Target("127.0.0.1", free_port(), "guest", "guest", tls=certificates is not None)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @classmethod
@@ -115,6 +118,7 @@ class RabbitMq(Peer):
 
     name = "RabbitMQ"
     packages = "rabbitmq-server"
+    has_tls = True
 
     @classmethod
     def is_installed(cls) -> bool:
@@ -124,9 +128,15 @@ class RabbitMq(Peer):
     def launch(self) -> None:
         """Run a port mapper of its own, which Erlang would leave behind otherwise, and the server."""
         mapper_port = str(free_port())
-        (self.directory / "rabbitmq.conf").write_text(
-            f"listeners.tcp = none\nstomp.listeners.tcp.1 = {self.target.host}:{self.target.port}\n"
-        )
+        address = f"{self.target.host}:{self.target.port}"
+        lines = ["listeners.tcp = none"]
+        if self.certificates is None:
+            lines.append(f"stomp.listeners.tcp.1 = {address}")
+        else:
+            lines += ["stomp.listeners.tcp = none", f"stomp.listeners.ssl.1 = {address}"]
+            lines += [f"ssl_options.certfile = {self.certificates}/server.pem"]
+            lines += [f"ssl_options.keyfile = {self.certificates}/server.key"]
+        (self.directory / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.directory / "plugins").write_text("[rabbitmq_stomp].\n")
         environment = {
             "ERL_EPMD_PORT": mapper_port,
