@@ -1,7 +1,6 @@
 """Who the command line is to a broker: a user and a password, a token, or on the broker's machine a file."""
 
 import base64
-import ipaddress
 import json
 import os
 import sys
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from quire.errors import InvalidArgument
-from quire.settings import broker_file, local_token_file
+from quire.settings import broker_file, is_loopback, local_host, local_token_file
 
 DEFAULT_DATA = "data"
 """Where a broker has its data that was started without a setting."""
@@ -110,8 +109,4 @@ def _is_same(wanted: str, address: str) -> bool:
 
 
 def _is_local(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return host == "localhost"
-    return address.is_loopback or address.is_unspecified
+    return is_loopback(local_host(host.strip("[]")))

@@ -6,13 +6,15 @@ import importlib.util
 import logging
 import sys
 from asyncio.subprocess import PIPE, Process
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
 from quire.errors import BrokerBusy, IllegalState, UnsupportedEnvironment
 from quire.logs import event
 from quire.server.child_environment import child_environment
-from quire.settings import Settings, is_loopback, split_address
+from quire.settings import Settings, local_host, split_address
 
 START_LIMIT = 60.0
 """How long the start of the console may take, in seconds: it is at a low priority."""
@@ -22,8 +24,6 @@ STOP_LIMIT = 5.0
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """How long it stays away after it died, in seconds: twice as long each time, up to a minute."""
-
-ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -45,6 +45,8 @@ class ConsoleLauncher:
     def __init__(self, settings: Settings, module: str = "quire.console") -> None:
         self._settings = settings
         self._module = module
+        self._certificate = b""  # what it was started with
+        self._is_renewed = False
         self._process: Process | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._address = ""
@@ -61,16 +63,16 @@ class ConsoleLauncher:
         if importlib.util.find_spec("nicegui") is None:
             event("console.missing", "there is no console: pip install 'quire[console]'")
             return
-        host, port = split_address(http_address)
-        reached = "127.0.0.1" if host in ANYWHERE else f"[{host}]" if ":" in host else host
-        scheme = "http" if self._takes_plain(host) else "https"
-        self._keeping = asyncio.create_task(self._keep(f"{scheme}://{reached}:{port}"))
+        self._keeping = asyncio.create_task(self._keep(http_address))
 
-    def _takes_plain(self, host: str) -> bool:
-        """Whether an address on this machine takes connections without TLS from this machine."""
-        tls = self._settings.tls
-        near = tls.plain == "loopback" and (host in ANYWHERE or is_loopback(host))
-        return not tls.certificate or tls.plain == "everywhere" or near
+    def reload(self, settings: Settings) -> None:
+        """The files of TLS were read again: a certificate that has changed is taken by a new process."""
+        self._settings = replace(self._settings, tls=settings.tls)
+        process = self._process
+        if process is not None and process.returncode is None and _certificate(settings) != self._certificate:
+            assert process.stdin is not None
+            self._is_renewed = True
+            process.stdin.close()
 
     def url(self, host: str) -> str:
         """Where the console is, for one who reached the broker under a host name.
@@ -85,15 +87,15 @@ class ConsoleLauncher:
         if not self._address:
             raise BrokerBusy("the console is not there yet: try again in a moment")
         bound, port = split_address(self._address)
-        name = host if bound in ANYWHERE else bound
-        return f"{self._scheme}://[{name}]:{port}/" if ":" in name else f"{self._scheme}://{name}:{port}/"
+        return _url(self._scheme, bound if local_host(bound) == bound else host, port) + "/"
 
     @property
     def _scheme(self) -> str:
         """How browsers reach the console: with TLS where clients must come with TLS too."""
-        tls, host = self._settings.tls, split_address(self._settings.console.address)[0]
-        is_plain = tls.plain == "everywhere" or (tls.plain == "loopback" and is_loopback(host))
-        return "http" if is_plain or not tls.certificate else "https"
+        return self._scheme_at(split_address(self._settings.console.address)[0])
+
+    def _scheme_at(self, host: str) -> str:
+        return "http" if self._settings.tls.takes_plain(host) else "https"
 
     async def stop(self) -> None:
         """The broker goes down, and it does too."""
@@ -112,14 +114,19 @@ class ConsoleLauncher:
         process.kill()
         await process.wait()
 
-    async def _keep(self, url: str) -> None:
+    async def _keep(self, http_address: str) -> None:
         """Have it run, again and again."""
+        bound, port = split_address(http_address)
+        host = local_host(bound)
         pause = FIRST_PAUSE
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            await self._run(url)
-            pause = FIRST_PAUSE if loop.time() - began > LONGEST_PAUSE else min(pause * 2, LONGEST_PAUSE)
+            await self._run(_url(self._scheme_at(host), host, port))
+            if self._is_renewed or loop.time() - began > LONGEST_PAUSE:
+                pause, self._is_renewed = FIRST_PAUSE, False
+            else:
+                pause = min(pause * 2, LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
     async def _run(self, url: str) -> None:
@@ -128,6 +135,7 @@ class ConsoleLauncher:
         arguments = ["--address", settings.console.address, "--url", url, "--log-format", settings.log.format]
         arguments += ["--log-level", settings.log.level] + ["--insecure"] * settings.insecure
         arguments += ["--pinned", settings.tls.certificate]
+        self._certificate = _certificate(settings)
         if self._scheme == "https":
             arguments += ["--certificate", settings.tls.certificate, "--key", settings.tls.key]
         process = await asyncio.create_subprocess_exec(
@@ -151,13 +159,25 @@ class ConsoleLauncher:
         self._told = ""
         status = await process.wait()
         self._address = ""
-        self._tell(f"it ended with status {status}")
+        if not self._is_renewed:
+            self._tell(f"it ended with status {status}")
 
     def _tell(self, reason: str) -> None:
         """Log why there is none, once for each reason."""
         if reason != self._told:
             self._told = reason
             event("console.down", f"there is no console, the broker starts it again: {reason}", logging.WARNING)
+
+
+def _certificate(settings: Settings) -> bytes:
+    """What is in the file of the certificate: nothing without one."""
+    with contextlib.suppress(OSError):  # the process that needs it says so
+        return Path(settings.tls.certificate).read_bytes() if settings.tls.certificate else b""
+    return b""
+
+
+def _url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _read(line: bytes) -> Announcement:

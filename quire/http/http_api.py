@@ -63,8 +63,9 @@ class HttpApi:
         self._application.doors.console.start(service.http_address)
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again: the bulk server has certificates too."""
+        """The settings were read again: the bulk server and the console have certificates too."""
         self._application.doors.bulk.reload(settings)
+        self._application.doors.console.reload(settings)
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""

@@ -36,7 +36,7 @@ from quire.server.loop_lag import LoopLag
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_doors import StompDoors
-from quire.settings import Settings, split_address
+from quire.settings import Settings, local_host, split_address
 from quire.store.base import Store, Sync, WriteBatch
 from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
 from quire.store.urls import shown, store_for_url
@@ -108,9 +108,7 @@ class Service:
         self.lag = LoopLag()
         self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
         self._doors: list[ProtocolDoors] = []
-        tls = TlsContexts(settings.tls)
-        admission = Admission(settings.limits, lambda: tls.current is not None or self.security.is_enabled)
-        self.lobby = Lobby(admission, tls, self.clock, self.scheduler)
+        self.lobby = Lobby(Admission(settings.limits), TlsContexts(settings.tls), self.clock, self.scheduler)
         self._servers: list[asyncio.Server] = []
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
@@ -198,8 +196,8 @@ class Service:
     @property
     def http_scheme(self) -> str:
         """How the HTTP API is reached on this machine: ``https`` if clients must speak TLS here too."""
-        tls = self.lobby.tls
-        return "https" if tls.current is not None and tls.settings.plain == "nowhere" else "http"
+        host = local_host(split_address(self.http_address)[0])
+        return "http" if self.lobby.tls.settings.takes_plain(host) else "https"
 
     def stomp_client(self, visitor: Visitor) -> ClientTransport:
         """A client that speaks STOMP over another protocol."""

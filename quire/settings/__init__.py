@@ -16,7 +16,7 @@ from quire.settings.keys import (
     security_file,
     store_url,
 )
-from quire.settings.kinds import is_loopback, split_address
+from quire.settings.kinds import is_loopback, local_host, split_address
 from quire.settings.load import commented_file, explain, load
 from quire.settings.policies import Policies
 from quire.settings.policy import Policy
@@ -26,6 +26,6 @@ from quire.settings.users import ROLES, User
 __all__ = [
     "KEYS", "ROLES", "Action", "BackupSettings", "Composite", "Forward", "HttpSettings", "JwtSettings", "Key",
     "LimitSettings", "Policies", "Policy", "Rule", "Setting", "Settings", "TlsSettings", "User", "audit_file",
-    "broker_file", "commented_file", "explain", "is_loopback", "load", "local_token_file", "security_file",
-    "split_address", "store_url",
+    "broker_file", "commented_file", "explain", "is_loopback", "load", "local_host", "local_token_file",
+    "security_file", "split_address", "store_url",
 ]  # fmt: skip

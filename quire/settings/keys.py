@@ -19,6 +19,7 @@ from quire.settings.kinds import (
     count,
     duration,
     factor,
+    is_loopback,
     size,
 )
 from quire.settings.policies import Policies
@@ -169,6 +170,11 @@ class TlsSettings:
         "From where clients may connect without TLS once there is a certificate.",
     )
 
+    def takes_plain(self, host: str) -> bool:
+        """Whether a client at a host may connect without TLS."""
+        from_near = self.plain == "loopback" and is_loopback(host.partition("%")[0])
+        return not self.certificate or self.plain == "everywhere" or from_near
+
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
@@ -182,7 +188,7 @@ class LimitSettings:
     )
     unauthenticated: int = _key(
         500, count(1),
-        "With TLS or users: how many connections may be agreeing on TLS or logging in at once. Further ones wait.",
+        "With TLS: how many connections may be agreeing on TLS or logging in at once. Further ones wait.",
     )  # fmt: skip
     unauthenticated_per_address: int = _key(100, count(1), "How many of them may come from one address.")
 

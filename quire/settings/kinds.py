@@ -41,6 +41,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def local_host(host: str) -> str:
+    """Where a listener of a host is reached on this machine: one that listens everywhere, on loopback."""
+    return "127.0.0.1" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 - compared with, not bound to
+
+
 def split_address(text: str) -> tuple[str, int]:
     """The host, without brackets, and the port of ``127.0.0.1:61613`` or ``[::1]:61613``; no host: all interfaces."""
     host, colon, port = text.rpartition(":")

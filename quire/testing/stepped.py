@@ -82,7 +82,7 @@ class RecordingConnection:
         self.closed = False
         self.paused: set[str] = set()  # the reasons not to read
         self.unread = 0
-        self.visitor = Visitor(Admission(LimitSettings()), "stomp", "127.0.0.1", lambda: None)
+        self.visitor = Visitor(Admission(LimitSettings()), "stomp", "127.0.0.1")
 
     def write(self, data: bytes) -> None:
         """Keep bytes; after ``close`` they are dropped, as a transport does."""

@@ -1,9 +1,10 @@
-"""A connection that was just accepted: it waits for its turn, begins TLS if the client does, and is handed over."""
+"""A connection that was just accepted: it is handed over, after TLS if the client wants TLS and has its turn."""
 
 import asyncio
-import ipaddress
 import logging
+import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 from quire.clock import Clock
@@ -56,55 +57,60 @@ class Entrance(asyncio.Protocol):
         self._raw: asyncio.Transport
         self._visitor: Visitor
         self._timer: Timer | None = None
-        self._is_waiting = False
-        self._early = b""  # what came before its turn
+        self._early = b""  # what came before its turn: not empty while it waits
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._raw = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self._visitor = Visitor(self._lobby.admission, self._door.name, "" if peer is None else peer[0], self._begin)
+        self._visitor = Visitor(self._lobby.admission, self._door.name, "" if peer is None else peer[0])
         if peer is None:  # it was reset before it was accepted
             self._raw.abort()
             return
-        self._timer = self._lobby.scheduler.call_later(self._door.patience, self._was_silent)
+        self._timer = self._lobby.scheduler.call_later(self._door.patience, self._ran_out)
         try:
             self._lobby.admission.enter(self._visitor)
         except QuireError as error:
             self._refuse(error)
             return
-        if not self._visitor.has_begun:
-            self._is_waiting = True
-            self._raw.pause_reading()  # uvloop may read once all the same
-
-    def _begin(self) -> None:
-        """Its turn has come."""
-        early, self._early = self._early, b""
-        if self._is_waiting:
-            self._is_waiting = False
-            self._raw.resume_reading()
         if self._lobby.tls.current is None:
-            self._hand_over(early)
-        elif early:
-            self.data_received(early)
+            self._hand_over(b"")
 
     def data_received(self, data: bytes) -> None:
         """The first bytes have come: those of TLS, or of the protocol."""
         if self._raw.is_closing():
             return
-        if self._is_waiting:
+        if self._early:
             self._keep(data)
             return
         context = self._lobby.tls.current
         if data[0] == CLIENT_HELLO and context is not None:
-            self._wait(TLS_LIMIT)
-            inside = TlsTransport(self._raw, context, self._lobby.clock, self._agreed, self._failed, self._left)
-            self._raw.set_protocol(inside)
-            inside.data_received(data)
-        elif self._may_be_plain():
+            self._ask_for_turn(data, context)
+        elif self._lobby.tls.settings.takes_plain(self._visitor.host):
             self._hand_over(data)
         else:
             self._refuse(TlsRequired("this broker takes no connections without TLS from this address"))
+
+    def _ask_for_turn(self, data: bytes, context: ssl.SSLContext) -> None:
+        """A client wants TLS: what it sends is kept until its turn comes."""
+        self._early = data
+        try:
+            self._lobby.admission.agree(self._visitor, partial(self._begin_tls, context))
+        except QuireError as error:
+            self._refuse(error)
+            return
+        if self._early:
+            self._raw.pause_reading()  # uvloop may read once all the same
+
+    def _begin_tls(self, context: ssl.SSLContext) -> None:
+        """Its turn has come."""
+        early, self._early = self._early, b""
+        self._raw.resume_reading()
+        self._end_wait()
+        self._timer = self._lobby.scheduler.call_later(TLS_LIMIT, self._took_too_long)
+        inside = TlsTransport(self._raw, context, self._lobby.clock, self._agreed, self._failed, self._left)
+        self._raw.set_protocol(inside)
+        inside.data_received(early)
 
     def _keep(self, data: bytes) -> None:
         """Bytes have come before its turn."""
@@ -116,12 +122,6 @@ class Entrance(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone before its protocol began."""
         self._left()
-
-    def _may_be_plain(self) -> bool:
-        plain = self._lobby.tls.settings.plain
-        if self._lobby.tls.current is None or plain == "everywhere":
-            return True
-        return plain == "loopback" and ipaddress.ip_address(self._visitor.host.partition("%")[0]).is_loopback
 
     def _hand_over(self, data: bytes) -> None:
         self._end_wait()
@@ -146,18 +146,15 @@ class Entrance(asyncio.Protocol):
         text = f"TLS with {self._visitor.host} could not be agreed: {reason}"
         event("tls.failed", text, logging.DEBUG, address=self._visitor.host)
 
-    def _wait(self, seconds: float) -> None:
-        self._end_wait()
-        self._timer = self._lobby.scheduler.call_later(seconds, self._took_too_long)
-
     def _end_wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _was_silent(self) -> None:
+    def _ran_out(self) -> None:
         seconds = self._door.patience
-        self._refuse(ConnectionTimeout(f"nothing came within {seconds:g} s", seconds=seconds))
+        what = "many others log in: no turn came" if self._early else "nothing came"
+        self._refuse(ConnectionTimeout(f"{what} within {seconds:g} s", seconds=seconds))
 
     def _took_too_long(self) -> None:
         self._failed("it took too long")

@@ -1,6 +1,5 @@
 """A connection as it is counted."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 
@@ -23,23 +22,21 @@ class Visitor:
         certificate: the subject of its certificate, which TLS has verified; empty without one.
         is_encrypted: whether it speaks TLS.
         user: the user that it logged in as; empty for none; None before that.
-        begin: is called when its turn has come.
         is_counted: whether it counts: it is not gone.
-        has_begun: whether its turn has come.
+        has_turn: whether it has begun TLS and not logged in yet.
     """
 
-    __slots__ = ("_desk", "begin", "certificate", "door", "has_begun", "host", "is_counted", "is_encrypted", "user")
+    __slots__ = ("_desk", "certificate", "door", "has_turn", "host", "is_counted", "is_encrypted", "user")
 
-    def __init__(self, desk: Desk, door: str, host: str, begin: Callable[[], None]) -> None:
+    def __init__(self, desk: Desk, door: str, host: str) -> None:
         self._desk = desk
         self.door = door
         self.host = host
-        self.begin = begin
         self.certificate = ""
         self.is_encrypted = False
         self.user: str | None = None
         self.is_counted = False
-        self.has_begun = False
+        self.has_turn = False
 
     def logged_in(self, user: str) -> None:
         """The client has shown who it is: it counts to the connections of its user, not to those before their login.

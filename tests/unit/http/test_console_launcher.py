@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,33 @@ def test_it_is_there_comes_back_after_its_death_and_ends_at_the_end(monkeypatch:
             os.kill(process, 0)
 
     run(scenario)
+
+
+@pytest.mark.slow
+def test_a_renewed_certificate_is_taken_by_a_new_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_launcher, "FIRST_PAUSE", 0.01)
+    file = tmp_path / "server.pem"
+    file.write_text("first")
+    settings = replace(Settings(), tls=replace(Settings().tls, certificate=str(file)))
+
+    async def scenario() -> None:
+        keeper = launcher()
+        keeper.reload(settings)  # before it has begun
+        keeper.start("0.0.0.0:8161")
+        first = await until_there(keeper)
+        keeper.reload(settings)
+        await asyncio.sleep(0.1)
+        assert keeper.url("localhost") == first
+        file.write_text("second")
+        keeper.reload(settings)
+        while keeper_url(keeper) in ("", first):
+            await asyncio.sleep(0.02)
+        await keeper.stop()
+
+    run(scenario)
+    assert "there is no console" not in caplog.text
 
 
 def keeper_url(keeper: ConsoleLauncher) -> str:

@@ -42,7 +42,7 @@ class Browser:
         if origin is not None:
             request.headers["Origin"] = origin
         headers = [(name.encode(), value.encode()) for name, value in request.headers.raw_items()]
-        visitor = Visitor(service.lobby.admission, "http", "127.0.0.1", lambda: None)
+        visitor = Visitor(service.lobby.admission, "http", "127.0.0.1")
         self.visitor = visitor
         made = h11.Request(method=b"GET", target=b"/stomp", headers=headers)
         self._client.send_request(request)

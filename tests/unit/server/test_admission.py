@@ -17,8 +17,9 @@ class Line:
         self.begun: list[str] = []
 
     def come(self, name: str, host: str = "a") -> Visitor:
-        visitor = Visitor(self.admission, "stomp", host, lambda: self.begun.append(name))
+        visitor = Visitor(self.admission, "stomp", host)
         self.admission.enter(visitor)
+        self.admission.agree(visitor, lambda: self.begun.append(name))
         return visitor
 
 
@@ -114,6 +115,7 @@ def test_a_connection_of_http_may_become_one_of_a_user() -> None:
     first.logged_in("")
     assert line.admission.before_login == 1
     first.logged_in("alice")
+    assert line.admission.before_login == 1
     second.logged_in("")
     with pytest.raises(TooManyConnections):
         second.logged_in("alice")
@@ -123,8 +125,11 @@ def test_what_waits_has_a_limit_and_nothing_is_kept_of_what_has_gone(monkeypatch
     monkeypatch.setattr(admissions, "MOST_WAITING", 2)
     line = Line(unauthenticated=1)
     visitors = [line.come(str(number), f"host-{number}") for number in range(3)]
+    refused = Visitor(line.admission, "stomp", "a")
+    line.admission.enter(refused)
     with pytest.raises(TooManyConnections, match="others to log in"):
-        line.come("4")
+        line.admission.agree(refused, lambda: None)
+    refused.left()
     for visitor in reversed(visitors):
         visitor.left()
     admission = line.admission
@@ -132,12 +137,9 @@ def test_what_waits_has_a_limit_and_nothing_is_kept_of_what_has_gone(monkeypatch
     assert (admission.open, admission.before_login, admission.waiting) == (0, 0, 0)
 
 
-def test_without_users_and_tls_no_connection_waits() -> None:
-    admission = Admission(LimitSettings(unauthenticated=1, unauthenticated_per_address=1), lambda: False)
-    visitors = [Visitor(admission, "stomp", "10.0.0.1", lambda: None) for _ in range(3)]
-    for visitor in visitors:
-        admission.enter(visitor)
-    assert [visitor.has_begun for visitor in visitors] == [True, True, True]
-    visitors[0].logged_in("")
-    visitors[1].left()
-    assert (admission.open, admission.before_login, admission.waiting) == (2, 1, 0)
+def test_a_connection_without_tls_takes_no_turn() -> None:
+    line = Line(unauthenticated=1, unauthenticated_per_address=1)
+    for _ in range(3):
+        line.admission.enter(Visitor(line.admission, "stomp", "a"))
+    line.come("1")
+    assert (line.begun, line.admission.open, line.admission.before_login) == (["1"], 4, 1)

@@ -241,7 +241,7 @@ def test_a_user_has_so_many_connections() -> None:
     outcomes = []
     for name in ("read", "read", "write"):
         client = SteppedClient(stepped, name)
-        client.connection.visitor = Visitor(admission, "stomp", "127.0.0.1", lambda: None)
+        client.connection.visitor = Visitor(admission, "stomp", "127.0.0.1")
         admission.enter(client.connection.visitor)
         client.frame("CONNECT", {"accept-version": "1.2", "host": "/", "login": name, "passcode": secrets[name]})
         stepped.run()
