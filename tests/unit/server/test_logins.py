@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from quire.protocols.stomp import similar_heads
 from quire.security import Access, Credentials, Origin
 from quire.security.saved_state import SavedState
 from quire.server.entrance.admission import Admission
@@ -215,6 +218,22 @@ def test_a_durable_subscription_remembers_its_user() -> None:
     owner.frame("SUBSCRIBE", durable)
     again.run()
     assert owner.errors() == []
+
+
+def test_a_head_that_is_like_an_allowed_one_is_not_allowed_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(similar_heads, "_MAX_KEPT", 1)  # from here on, heads of other destinations are not read in full
+    stepped, secrets = secured()
+    login(stepped, secrets, "other").send("secret", b"there")
+    mine = [f"mine.{number}" for number in range(4)]
+    rules(stepped, {"subject": "user:none", "allow": ["write", "create"], "destination": "mine.*"})
+    sender = login(stepped, secrets, "none")
+    for name in mine + mine:
+        sender.send(name, b"")
+    stepped.run()
+    assert sender.errors() == []
+    sender.send("secret", b"no")
+    stepped.run()
+    assert (sender.errors(), stepped.queue("secret").depth) == (["access-refused"], 1)
 
 
 def test_a_user_creates_so_many_destinations() -> None:
