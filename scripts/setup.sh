@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes an environment and installs Quire in it: `scripts/setup.sh run` with what it and its console
-# need, `scripts/setup.sh dev` with what
-# its checks and tests need too. Does nothing when nothing has changed since the last time. The environment is .venv, with
-# the newest Python there is; `scripts/setup.sh dev .venv-python3.13 python3.13` makes another one.
+# Makes an environment and installs Quire in it: `scripts/setup.sh run` with what the broker and its console need,
+# `scripts/setup.sh dev` with what checks and tests need too. Does nothing if nothing has changed since the last time.
+# The environment is .venv, with the newest Python there is; `scripts/setup.sh dev .venv-python3.13 python3.13` makes
+# another one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh

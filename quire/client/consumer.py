@@ -56,7 +56,7 @@ class Consumer:
 
     Args:
         session: the parts that the session shares.
-        owner: the session.
+        owner: the consumers of the session.
         info: as the broker was told.
         acks: the state of its acknowledgements.
         listener: called with each message; None if the application calls ``receive``.

@@ -1,59 +1,30 @@
 """The session: makes producers and consumers, and decides when messages are acknowledged."""
 
 import itertools
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from quire import logs
 from quire.client.ack_mode import AckMode
-from quire.client.acknowledging import Acknowledging, AckSettings
 from quire.client.browser import Browser
 from quire.client.consumer import Consumer, Listener
 from quire.client.consumer_request import ConsumerRequest
 from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic
-from quire.client.listeners import Listeners
 from quire.client.message import Body, Message
 from quire.client.outgoing import Outgoing
 from quire.client.producer import WINDOW, Producer
 from quire.client.received_message import ReceivedMessage
-from quire.client.redelivery_policies import RedeliveryPolicies
 from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.session_consumers import SessionConsumers
 from quire.client.session_core import SessionCore
+from quire.client.session_owner import SessionOwner
 from quire.client.wire_destinations import to_wire
 from quire.errors import IllegalState, QuireError, TransactionRolledBack
 from quire.protocols.openwire.commands import ProducerInfo, RemoveInfo, SessionInfo
 from quire.protocols.openwire.structures import ProducerId
-
-
-class SessionOwner(Protocol):
-    """What a session asks of its connection."""
-
-    client_id: str
-    policies: RedeliveryPolicies
-    may_optimize: bool
-
-    async def temporary(self, kind: type[ClientDestination]) -> ClientDestination:
-        """A new temporary destination."""
-
-    async def delete_temporary(self, destination: ClientDestination) -> None:
-        """Delete a temporary destination."""
-
-    async def unsubscribe(self, name: str) -> None:
-        """Delete a durable subscription."""
-
-    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float) -> ReceivedMessage:
-        """Send a request and wait for its answer."""
-
-    def session_closed(self, core: SessionCore) -> None:
-        """The session is closed."""
-
-    def report(self, error: QuireError | Exception) -> None:
-        """An error that no call raises."""
 
 
 class Session:
@@ -70,12 +41,9 @@ class Session:
     def __init__(self, core: SessionCore, owner: SessionOwner, random: Random) -> None:
         self._core = core
         self._owner = owner
-        self._random = random
         self._numbers = itertools.count(1)
-        self.consumers: dict[int, Consumer] = {}
+        self.consumers = SessionConsumers(core, owner, random)
         self.producers: dict[int, Producer] = {}
-        self._closing: list[Consumer] = []
-        self._listeners = Listeners(self.consumers, owner.report)
         core.channel.send(SessionInfo(session_id=core.id))
 
     @property
@@ -148,7 +116,7 @@ class Session:
         """
         request = ConsumerRequest(destination, selector, name, no_local, prefetch, exclusive, group, start)
         request.check()
-        return await self._consume(request, listener, policy)
+        return await self.consumers.make(next(self._numbers), request, listener, policy)
 
     def browser(self, queue: Queue | Stream, *, selector: str = "") -> Browser:
         """Look at messages without taking them: ``async for message in session.browser(queue)``.
@@ -157,7 +125,8 @@ class Session:
             queue: a queue, or a stream, which is shown from its first message to its last.
             selector: which messages.
         """
-        return Browser(lambda: self._consume(ConsumerRequest(queue, selector, browser=True)))
+        request = ConsumerRequest(queue, selector, browser=True)
+        return Browser(lambda: self.consumers.make(next(self._numbers), request))
 
     async def request(
         self, destination: ClientDestination, body: Body | Message = None, *, timeout: float = 30.0
@@ -244,16 +213,13 @@ class Session:
             await self.rollback()
             raise TransactionRolledBack("the connection was lost while messages were delivered in the transaction")
         if transaction.id is not None:
-            for consumer in list(self.consumers.values()):
-                self._core.post(consumer.acks.acknowledge(transaction.id))
+            self.consumers.acknowledge_in(transaction.id)
         try:
             await transaction.commit()
         except QuireError:
-            self._rolled_back()
+            self.consumers.rolled_back()
             raise
-        for consumer in list(self.consumers.values()):
-            consumer.acks.committed()
-        self._close_waiting()
+        self.consumers.committed()
 
     async def rollback(self) -> None:
         """Undo what was sent since the last commit or rollback, and deliver again what was received.
@@ -265,7 +231,7 @@ class Session:
         try:
             await self._core.transaction.rollback()
         finally:
-            self._rolled_back()
+            self.consumers.rolled_back()
 
     async def acknowledge(self) -> None:
         """In a ``CLIENT`` session: acknowledge everything that was delivered so far.
@@ -276,8 +242,7 @@ class Session:
         self._core.check_open()
         if self._core.mode is not AckMode.CLIENT:
             raise IllegalState(f"the session is {self._core.mode.name}: only CLIENT sessions acknowledge so")
-        for consumer in list(self.consumers.values()):
-            await self._core.settle(consumer.acks.acknowledge())
+        await self.consumers.acknowledge()
 
     async def recover(self) -> None:
         """Deliver again what was delivered and not acknowledged.
@@ -288,8 +253,7 @@ class Session:
         self._core.check_open()
         if self._core.is_transacted:
             raise IllegalState("the session is transacted: use rollback")
-        for consumer in list(self.consumers.values()):
-            consumer.rollback()
+        self.consumers.deliver_again()
 
     async def close(self) -> None:
         """Close it with its consumers and producers; an open transaction is rolled back.
@@ -299,15 +263,14 @@ class Session:
         """
         if self._core.is_closed:
             return
-        await self._listeners.stop()
+        await self.consumers.stop_listeners()
         try:
             for producer in list(self.producers.values()):
                 await producer.flush()
             if self._core.transaction.id is not None and self._core.error is None:
                 await self._core.transaction.rollback()
         finally:
-            for consumer in list(self.consumers.values()):
-                consumer.close_now()
+            self.consumers.close()
             self._core.is_closed = True
             self._core.post([RemoveInfo(object_id=self._core.id)])
             self._owner.session_closed(self._core)
@@ -322,109 +285,26 @@ class Session:
         """Close."""
         await self.close()
 
-    def check_no_listener(self) -> None:
-        """Raise an error if a consumer has a listener: then it takes all messages of the session."""
-        if self._listeners.is_started:
-            raise IllegalState("a consumer of the session has a listener: receive with another session")
-
-    def close_after_transaction(self, consumer: Consumer) -> None:
-        """Of the consumer: it took part in the open transaction, and is closed when that ends."""
-        self._closing.append(consumer)
-
-    def removed(self, consumer: Consumer) -> None:
-        """Of the consumer: it is closed."""
-        assert consumer.info.consumer_id is not None
-        self.consumers.pop(consumer.info.consumer_id.value, None)
-
-    def wake_listeners(self) -> None:
-        """Of the consumer: it may have a message for its listener."""
-        self._listeners.wake()
-
-    def listener_failed(self, consumer: Consumer, error: Exception) -> None:
-        """Of the consumer: its listener raised an error."""
-        self._owner.report(error)
-        logs.event(
-            "client.listener-failed", f"the listener of {consumer.destination} raised {error!r}", logging.WARNING,
-            destination=str(consumer.destination),
-        )  # fmt: skip
-
     def interrupted(self, error: QuireError) -> None:
         """Of the connection: the socket is lost, and will be replaced."""
-        for consumer in list(self.consumers.values()):
-            if consumer.info.browser:
-                consumer.fail(error)
-            elif consumer.interrupted() and self._core.transaction.id is not None:
-                self._core.transaction.is_lost = True
+        self.consumers.interrupted(error)
 
     def resumed(self) -> None:
         """Of the connection: there is a socket again."""
-        for consumer in list(self.consumers.values()):
-            consumer.resumed()
+        self.consumers.resumed()
         for producer in self.producers.values():
             producer.resumed()
 
     def switch_optimizing_off(self) -> None:
         """Of the connection: acknowledge each message at once from now on."""
-        for consumer in self.consumers.values():
-            self._core.post(consumer.acks.switch_optimizing_off())
+        self.consumers.switch_optimizing_off()
 
     def failed(self, error: QuireError) -> None:
         """Of the connection: it is lost for good."""
         self._core.error = error
-        for consumer in list(self.consumers.values()):
-            consumer.fail(error)
+        self.consumers.failed(error)
         for producer in self.producers.values():
             producer.resumed()
-        self._listeners.cancel()
-
-    async def _consume(
-        self, request: ConsumerRequest, listener: Listener | None = None, policy: RedeliveryPolicy | None = None
-    ) -> Consumer:
-        core, destination, browser = self._core, request.destination, request.browser
-        core.check_open()
-        core.check_takes(destination)
-        self._check_listener(listener, browser)
-        optimize = self._owner.may_optimize and core.mode is AckMode.AUTO and not browser
-        number = next(self._numbers)
-        info = request.info(core, number, self._owner.client_id, optimize=optimize)
-        if listener is not None and info.prefetch_size == 0:
-            raise IllegalState("a listener needs a prefetch of 1 or more: with 0, each message is asked for by receive")
-        settings = AckSettings(
-            AckMode.AUTO if browser else core.mode, info.prefetch_size, destination.is_topic, optimize,
-            core.options.optimize_acknowledge_time_out, core.options.acks_individually_in_transactions,
-            policy or self._owner.policies.policy(destination),
-        )  # fmt: skip
-        consumer = Consumer(core, self, info, Acknowledging(settings, core.clock, self._random), listener)
-        return await self._announce(consumer, number)
-
-    async def _announce(self, consumer: Consumer, number: int) -> Consumer:
-        self.consumers[number] = consumer
-        if consumer.listener is not None:
-            self._listeners.start()
-        try:
-            await self._core.channel.request(consumer.info)
-        except BaseException:
-            consumer.end()
-            raise
-        return consumer
-
-    def _check_listener(self, listener: Listener | None, browser: bool) -> None:
-        if browser:
-            return
-        has_receivers = any(other.listener is None and not other.info.browser for other in self.consumers.values())
-        if (listener is None and self._listeners.is_started) or (listener is not None and has_receivers):
-            raise IllegalState("consumers of one session either all have a listener or none has: use another session")
-
-    def _rolled_back(self) -> None:
-        if self._core.error is None:
-            for consumer in list(self.consumers.values()):
-                consumer.rollback()
-        self._close_waiting()
-
-    def _close_waiting(self) -> None:
-        waiting, self._closing = self._closing, []
-        for consumer in waiting:
-            consumer.close_now()
 
     def check_transacted(self) -> None:
         """Raise an error if the session has no transactions."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
+from quire.console import shown
 from quire.console.action import Action, ActionDialog, After
 from quire.console.elements import Facts, Tiles, Tone, block, say
 from quire.console.page import Page
@@ -143,6 +144,6 @@ def action_menu(page: Page, actions: Sequence[tuple[Action, After]]) -> None:
             ui.menu_item(f"{action.verb}…", lambda action=action, after=after: chosen(action, after))
 
 
-def counted(name: str, show: Callable[[Any], str]) -> Show:
-    """Shows one field of the answer."""
+def counted(name: str, show: Callable[[Any], str] = shown.number) -> Show:
+    """Shows one field of the answer; a number, unless it is said otherwise."""
     return lambda entry: show(entry.get(name))

@@ -72,6 +72,28 @@ def rate_column(name: str, label: str) -> Column:
     return Column(name, label, lambda entry: shown.rate(entry.get(name)))
 
 
+def size_column(name: str, label: str = "Size", *, shown_at_first: bool = True, sorts: bool = True) -> Column:
+    """A column of sizes in bytes."""
+    return Column(name, label, lambda entry: shown.size(entry.get(name)), is_shown=shown_at_first, sorts=sorts)
+
+
+def span_column(name: str, label: str, field: str) -> Column:
+    """A column of durations; the field of an entry is in seconds."""
+    return Column(name, label, lambda entry: shown.span(entry.get(field)))
+
+
+def time_column(name: str, label: str, field: str) -> Column:
+    """A column of times in UTC."""
+    return Column(name, label, lambda entry: shown.time(entry.get(field)))
+
+
+def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state") -> Column:
+    """A column of states, each in a word or two with what it means."""
+    return Column(
+        name, "State", lambda entry: state(entry)[0], sorts=False, is_text=True, tone=lambda entry: state(entry)[1]
+    )
+
+
 def text_column(name: str, label: str, *, shown_at_first: bool = True, sorts: bool = True) -> Column:
     """A column of text."""
     show = lambda entry: shown.text(entry.get(name))  # noqa: E731 - one of a row of columns

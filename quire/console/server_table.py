@@ -22,10 +22,9 @@ class ServerTable:
 
     Args:
         page: where it is.
-        name: what the columns are remembered by.
+        name: where the entries are in the answer, and what the columns are remembered by.
         columns: all columns there are.
-        path: the path of the list.
-        key: where the entries are in the answer.
+        path: the path of the list; empty for the name.
         sort: the order at first, as the API has it: ``-depth``.
         filters: words for ``only``, each with what it says to the user.
         empty: what is said where there is nothing.
@@ -35,15 +34,14 @@ class ServerTable:
     """
 
     def __init__(
-        self, page: Page, name: str, columns: Sequence[Column], path: str, key: str, *,
+        self, page: Page, name: str, columns: Sequence[Column], *, path: str = "",
         sort: str = "name", filters: dict[str, str] | None = None, empty: str = "Nothing here.",
         search: str | None = "Search names", identity: str = "name", entry: Callable[[Entry], Entry] | None = None,
     ) -> None:  # fmt: skip
         self._page = page
         self._name = name
         self._columns = {column.name: column for column in columns}
-        self._path = path
-        self._key = key
+        self._path = path or f"/{name}"
         self._entry = entry
         self._filters = filters or {}
         self._watch: Watch | None = None
@@ -122,7 +120,7 @@ class ServerTable:
         }  # fmt: skip
 
     def _show(self, answer: dict[str, Any]) -> None:
-        entries, self.total = answer[self._key], answer.get("total", len(answer[self._key]))
+        entries, self.total = answer[self._name], answer.get("total", len(answer[self._name]))
         self._rows.show(entries if self._entry is None else [self._entry(entry) for entry in entries])
         pagination = self._pagination()
         if pagination != self.table.pagination:

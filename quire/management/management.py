@@ -5,15 +5,12 @@ from typing import TypeVar
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN, redriven
-from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
 from quire.broker.streams.groups.group import Group
-from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind, checked, written
 from quire.errors import (
     DestinationExists,
-    DestinationInUse,
     InvalidArgument,
     InvalidDestination,
     ProducerHeld,
@@ -24,11 +21,13 @@ from quire.errors import (
 )
 from quire.management.blocked import PAUSED_AT
 from quire.management.confirmation import Confirmation
+from quire.management.deletion import delete_queue
 from quire.management.draft import Draft
 from quire.management.group_status import GroupPage, group_page
 from quire.management.history_reader import HistoryReader
 from quire.management.message_pages import MAX_PAGE, BrowsePage, MessagePages, check_limit
 from quire.management.message_transfer import (
+    ALL,
     STEP,
     STEP_BYTES,
     Choice,
@@ -43,8 +42,6 @@ from quire.management.tables.destination_tables import DestinationTables
 from quire.management.topology.clients import Client
 from quire.management.topology.topology_reader import TopologyReader
 from quire.message import Message, unescape
-
-ALL = Choice()
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -139,21 +136,7 @@ class Management:
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
         """Purge a queue in steps, and then delete it."""
-        queue = self.broker.destinations.existing_queue(name)
-        self._dismiss(queue, force)
-        yield from self.purge(name)
-        if self.broker.queues.get(name) is queue:
-            self._dismiss(queue, force)
-            rest = queue.depth
-            self.broker.destinations.delete_queue(queue)
-            yield rest
-
-    def _dismiss(self, queue: Queue, force: bool) -> None:
-        name = queue.destination.name
-        if queue.subscriptions and not force:
-            count = len(queue.subscriptions)
-            raise DestinationInUse(f"the queue {name!r} has consumers: {count}", name=name, consumers=count)
-        dismiss_consumers(queue, f"the queue {name!r} was deleted")
+        return delete_queue(self.broker, name, force=force)
 
     # Message groups.
 
@@ -253,14 +236,6 @@ def listed(
     for name in broker.destinations.names(kind, after):
         if found := known.get(name):
             yield status(found)
-
-
-def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
-    """Disconnect all consumers of a queue, topic or durable subscription, and say why."""
-    for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
-        session.fail(UnknownDestination(text, name=source.destination.name))
-    for subscription in list(source.subscriptions):
-        subscription.leave_now()
 
 
 def dismiss_members(group: Group, error: QuireError) -> None:

@@ -46,6 +46,9 @@ class Choice:
     after: str | None = None  # those behind a place: what a transfer that ended at its limit said as ``next``
 
 
+ALL = Choice()
+
+
 class MessageTransfer:
     """Takes messages out of a queue, or copies them; a step yields how many. Only a copy includes those in flight.
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from quire.broker.routing.client_ids import check_client_id
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.destination import DestinationKind
-from quire.errors import DestinationExists, DestinationInUse
-from quire.management.management import ALL, Management, dismiss_consumers, listed
-from quire.management.message_transfer import Choice, MessageTransfer
+from quire.errors import DestinationExists
+from quire.management.deletion import delete_topic, dismiss_consumers
+from quire.management.management import Management, listed
+from quire.management.message_transfer import ALL, Choice, MessageTransfer
 from quire.management.topic_status import DurableStatus, TopicStatus, TopicStatusReader
 from quire.selectors import selector
 
@@ -36,15 +37,7 @@ class TopicManagement:
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
         """Delete a topic, with its durable subscriptions and their messages; tells how many were stored."""
-        topic = self._broker.destinations.existing_topic(name)
-        consumers, durables = len(topic.subscriptions), len(topic.durables)
-        if (consumers or durables) and not force:
-            text = f"the topic {name!r} has consumers: {consumers}, durable subscriptions: {durables}"
-            raise DestinationInUse(text, name=name, consumers=consumers, durables=durables)
-        dismiss_consumers(topic, f"the topic {name!r} was deleted")
-        stored = topic.depth
-        self._broker.destinations.delete_topic(topic)
-        yield stored
+        return delete_topic(self._broker, name, force=force)
 
     # Durable subscriptions.
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire import errors
 from quire.errors import ERRORS, ErrorEntry, QuireError, StoreError, StoreFull
 
 
@@ -13,7 +12,7 @@ def every_class(root: type[QuireError] = QuireError) -> Iterator[type[QuireError
     """The classes of ``quire.errors``, the root first."""
     yield root
     for subclass in root.__subclasses__():
-        if subclass.__module__ == errors.__name__:
+        if subclass.__module__.startswith("quire.errors."):
             yield from every_class(subclass)
 
 

@@ -5,7 +5,7 @@ from quire.console.detail import link_button
 from quire.console.elements import Tone
 from quire.console.page import Page
 from quire.console.pages.consumer_columns import consumer_columns
-from quire.console.row_table import Column, Entry, count_column, text_column
+from quire.console.row_table import Column, Entry, count_column, span_column, state_column, text_column
 from quire.console.server_table import ServerTable
 
 
@@ -16,11 +16,10 @@ async def build(page: Page) -> None:
                link=lambda one: page.link("/consumers", search=one["address"])),
         text_column("client_id", "Client id"),
         text_column("protocol", "Protocol"),
-        Column("state", "State", lambda one: _state(one)[0], sorts=False, is_text=True,
-               tone=lambda one: _state(one)[1]),
+        state_column(_state),
         count_column("consumers", "Consumers"),
         count_column("in_flight", "In flight"),
-        Column("connected", "Connected for", lambda one: shown.span(one["connected_seconds"])),
+        span_column("connected", "Connected for", "connected_seconds"),
         Column("destinations", "Consumes", lambda one: shown.text(", ".join(one["destinations"])), sorts=False,
                is_text=True),
     ]  # fmt: skip
@@ -28,7 +27,7 @@ async def build(page: Page) -> None:
         with head:
             link_button(page, "Consumers", "hearing", "/consumers")
         table = ServerTable(
-            page, "connections", columns, "/connections", "connections", sort="address", empty="No connection.",
+            page, "connections", columns, sort="address", empty="No connection.",
             filters={"held": "Held", "blocked": "Not reading", "consuming": "Consuming"},
             search="Search addresses and client ids",
         )  # fmt: skip
@@ -40,7 +39,7 @@ async def build_consumers(page: Page) -> None:
     crumbs = [("Connections", page.link("/connections"))]
     with page.frame("Consumers", "connections", crumbs=crumbs):
         table = ServerTable(
-            page, "consumers", consumer_columns(page, with_destination=True), "/consumers", "consumers",
+            page, "consumers", consumer_columns(page, with_destination=True),
             sort="destination", filters={"slow": "Slow", "full": "No credit", "exclusive": "Exclusive"},
             search="Search destinations, connections", empty="No consumer.", entry=flat,
         )  # fmt: skip

@@ -4,7 +4,7 @@ from quire.console import shown
 from quire.console.elements import Tone
 from quire.console.links import destination_link
 from quire.console.page import Page
-from quire.console.row_table import Column, Entry, count_column, text_column
+from quire.console.row_table import Column, Entry, count_column, state_column, text_column
 
 HARMLESS = {"nothing-waits", "no-pull", "stand-by"}
 """Causes that are as they should be."""
@@ -16,8 +16,7 @@ def consumer_columns(page: Page, *, with_destination: bool) -> list[Column]:
         Column("connection", "Connection", lambda consumer: shown.text(consumer["connection"]), is_text=True,
                link=lambda consumer: page.link("/connections", search=consumer["connection"])),
         text_column("id", "Consumer", sorts=False),
-        Column("waits", "State", lambda consumer: _state(consumer)[0], sorts=False, is_text=True,
-               tone=lambda consumer: _state(consumer)[1]),
+        state_column(_state, "waits"),
         count_column("in_flight", "In flight"),
         count_column("prefetch", "Prefetch"),
         text_column("ack", "Acknowledges", sorts=False),

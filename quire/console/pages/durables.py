@@ -8,7 +8,16 @@ from quire.console.elements import Tone
 from quire.console.page import Page
 from quire.console.pages.consumer_columns import consumer_columns
 from quire.console.pages.queue import SELECTION
-from quire.console.row_table import Column, Entry, count_column, rate_column, text_column
+from quire.console.row_table import (
+    Column,
+    Entry,
+    count_column,
+    rate_column,
+    size_column,
+    span_column,
+    state_column,
+    text_column,
+)
 from quire.console.server_table import ServerTable
 
 
@@ -20,20 +29,19 @@ async def build_list(page: Page) -> None:
         text_column("client_id", "Client id"),
         Column("topic", "Topic", lambda durable: shown.text(durable["topic"]), is_text=True,
                link=lambda durable: page.link("/topic", name=durable["topic"])),
-        Column("state", "State", lambda durable: _state(durable)[0], sorts=False, is_text=True,
-               tone=lambda durable: _state(durable)[1]),
+        state_column(_state),
         count_column("depth", "Backlog"),
         count_column("in_flight", "In flight"),
         rate_column("in_rate", "In"),
         rate_column("out_rate", "Out"),
-        Column("oldest", "Oldest", lambda durable: shown.span(durable["oldest_message_age_seconds"])),
-        Column("bytes", "Size", lambda durable: shown.size(durable["bytes"]), is_shown=False),
+        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
+        size_column("bytes", shown_at_first=False),
         count_column("enqueued", "Enqueued", shown_at_first=False),
         count_column("dequeued", "Dequeued", shown_at_first=False),
     ]  # fmt: skip
     with page.frame("Durable subscriptions", "durables"):
         table = ServerTable(
-            page, "durables", columns, "/durables", "durables", search="Search subscriptions",
+            page, "durables", columns, search="Search subscriptions",
             filters={"attention": "Needs attention", "nonempty": "With a backlog", "offline": "Offline"},
             empty="No durable subscription. A consumer with a client id makes one.",
         )  # fmt: skip
@@ -74,7 +82,7 @@ def _look(page: Page) -> Look:
     return Look(
         of="durable", state=_state,
         tiles={
-            "Backlog": counted("depth", shown.number), "In flight": counted("in_flight", shown.number),
+            "Backlog": counted("depth"), "In flight": counted("in_flight"),
             "Rate in": counted("in_rate", shown.rate), "Rate out": counted("out_rate", shown.rate),
             "Oldest message": counted("oldest_message_age_seconds", shown.span),
             "Offline for": counted("offline_seconds", shown.span),
@@ -83,11 +91,11 @@ def _look(page: Page) -> Look:
             "Client id": counted("client_id", shown.text), "Topic": counted("topic", shown.text),
             "Selector": counted("selector", shown.text), "Ignores its own messages": counted("no_local", shown.yes),
             "Size": counted("bytes", shown.size), "In memory": counted("resident_bytes", shown.size),
-            "Holes in its ack set": counted("holes", shown.number),
-            "Waiting for redelivery": counted("delayed", shown.number),
-            "Enqueued": counted("enqueued", shown.number), "Dequeued": counted("dequeued", shown.number),
-            "Dispatched": counted("dispatched", shown.number), "Redelivered": counted("redelivered", shown.number),
-            "Expired": counted("expired", shown.number), "Dead-lettered": counted("dead_lettered", shown.number),
+            "Holes in its ack set": counted("holes"),
+            "Waiting for redelivery": counted("delayed"),
+            "Enqueued": counted("enqueued"), "Dequeued": counted("dequeued"),
+            "Dispatched": counted("dispatched"), "Redelivered": counted("redelivered"),
+            "Expired": counted("expired"), "Dead-lettered": counted("dead_lettered"),
         },
         parts=[
             Part("Consumer", consumer_columns(page, with_destination=False), lambda durable: durable["consumers"],

@@ -12,8 +12,22 @@ from quire.console.elements import Tone
 from quire.console.form import Field, Form
 from quire.console.page import Page
 from quire.console.pages.group_progress import ResetDialog
-from quire.console.row_table import Column, Entry, count_column, rate_column, text_column
+from quire.console.row_table import (
+    Column,
+    Entry,
+    count_column,
+    rate_column,
+    span_column,
+    state_column,
+    text_column,
+    time_column,
+)
 from quire.console.server_table import ServerTable
+
+COUNTERS = (
+    "delivered", "acknowledged", "redelivered", "timed_out", "late", "stale", "fenced", "dead_lettered", "lost",
+)  # fmt: skip
+"""What is counted of a group."""
 
 
 async def build_list(page: Page) -> None:
@@ -23,21 +37,20 @@ async def build_list(page: Page) -> None:
                link=lambda group: page.link("/group", stream=group["stream"], name=group["name"])),
         Column("stream", "Stream", lambda group: shown.text(group["stream"]), is_text=True,
                link=lambda group: page.link("/stream", name=group["stream"])),
-        Column("state", "State", lambda group: _state(group)[0], sorts=False, is_text=True,
-               tone=lambda group: _state(group)[1]),
+        state_column(_state),
         count_column("lag", "Lag"),
         count_column("in_flight", "In flight"),
         count_column("retries", "Retries"),
         count_column("members", "Members"),
         rate_column("in_rate", "In"),
         rate_column("out_rate", "Out"),
-        Column("oldest", "Oldest", lambda group: shown.span(group["oldest_message_age_seconds"])),
+        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
         text_column("order", "Order", sorts=False, shown_at_first=False),
         text_column("strategy", "Strategy", sorts=False, shown_at_first=False),
     ]  # fmt: skip
     with page.frame("Consumer groups", "groups"):
         table = ServerTable(
-            page, "groups", columns, "/groups", "groups", search="Search groups",
+            page, "groups", columns, search="Search groups",
             filters={"attention": "Needs attention", "lagging": "Lagging", "memberless": "Without members"},
             empty="No consumer group. A member that joins makes one.",
         )  # fmt: skip
@@ -91,8 +104,8 @@ def _wait(entry: Entry) -> str:
     return shown.words(entry["blocked"]["cause"]) if entry["blocked"] else ""
 
 
-def _look() -> Look:
-    partitions = [
+def _partition_columns() -> list[Column]:
+    return [
         count_column("partition", "Partition"),
         count_column("lag", "Lag"),
         count_column("in_flight", "In flight"),
@@ -102,10 +115,13 @@ def _look() -> Look:
         count_column("holes", "Holes"),
         count_column("waiting_retries", "Waiting retries"),
         count_column("lost", "Lost"),
-        Column("oldest", "Oldest", lambda part: shown.span(part["oldest_message_age_seconds"])),
+        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
         Column("blocked", "Waits", _wait, is_text=True, tone=lambda part: "warn"),
     ]
-    members = [
+
+
+def _member_columns() -> list[Column]:
+    return [
         text_column("id", "Member"),
         Column("connection", "Connection", lambda one: shown.text(one["connection"] or "awaited"), is_text=True,
                tone=lambda one: "" if one["connected"] else "warn"),
@@ -113,49 +129,43 @@ def _look() -> Look:
         Column("revoking", "Drains", lambda one: ", ".join(map(str, one["revoking"])), is_text=True),
         count_column("in_flight", "In flight"),
         count_column("prefetch", "Prefetch"),
-        Column("timeout", "Consume timeout", lambda one: shown.span(one["consume_timeout_seconds"])),
-        Column("lease", "First lease ends in", lambda one: shown.span(one["lease_ends_seconds"])),
-        Column("since", "Since, UTC", lambda one: shown.time(one["since"])),
+        span_column("timeout", "Consume timeout", "consume_timeout_seconds"),
+        span_column("lease", "First lease ends in", "lease_ends_seconds"),
+        time_column("since", "Since, UTC", "since"),
     ]  # fmt: skip
-    retries = [
+
+
+def _retry_columns() -> list[Column]:
+    return [
         count_column("depth", "Messages"),
         count_column("in_flight", "In flight"),
         count_column("delayed", "Wait for their time"),
-        Column("next_due", "Next due, UTC", lambda lane: shown.time(lane["next_due"])),
-        Column("oldest", "Oldest", lambda lane: shown.span(lane["oldest_message_age_seconds"])),
+        time_column("next_due", "Next due, UTC", "next_due"),
+        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
         Column("blocked", "Waits", _wait, is_text=True, tone=lambda lane: "warn"),
     ]
-    counters = (
-        "delivered",
-        "acknowledged",
-        "redelivered",
-        "timed_out",
-        "late",
-        "stale",
-        "fenced",
-        "dead_lettered",
-        "lost",
-    )
+
+
+def _look() -> Look:
     return Look(
         of="group", state=_state,
         tiles={
-            "Lag": counted("lag", shown.number), "In flight": counted("in_flight", shown.number),
-            "Retries": counted("retries", shown.number), "Members": counted("connected", shown.number),
-            "Oldest message": counted("oldest_message_age_seconds", shown.span),
+            "Lag": counted("lag"), "In flight": counted("in_flight"), "Retries": counted("retries"),
+            "Members": counted("connected"), "Oldest message": counted("oldest_message_age_seconds", shown.span),
         },
         facts={
             "Mode": counted("mode", shown.text), "Order": counted("order", shown.text),
-            "Strategy": counted("strategy", shown.text), "Epoch": counted("epoch", shown.number),
+            "Strategy": counted("strategy", shown.text), "Epoch": counted("epoch"),
             "Selector": counted("selector", shown.text), "Started at": counted("start", shown.text),
             "Created, UTC": counted("created", shown.time),
         } | {
             shown.words(key).capitalize(): lambda group, key=key: shown.number(group["counters"][key])
-            for key in counters
+            for key in COUNTERS
         },
         parts=[
-            Part("Partitions", partitions, lambda group: group["partition_states"]),
-            Part("Members", members, lambda group: group["group_members"], "No member."),
-            Part("Retries", retries, lambda group: [group["retry_lane"]] if group["retry_lane"] else [],
+            Part("Partitions", _partition_columns(), lambda group: group["partition_states"]),
+            Part("Members", _member_columns(), lambda group: group["group_members"], "No member."),
+            Part("Retries", _retry_columns(), lambda group: [group["retry_lane"]] if group["retry_lane"] else [],
                  "Failed messages wait in place."),
         ],
     )  # fmt: skip

@@ -14,7 +14,7 @@ from quire.console.detail import link_button
 from quire.console.elements import block
 from quire.console.form import Field, Form
 from quire.console.page import Page
-from quire.console.row_table import Column, Entry, count_column, text_column
+from quire.console.row_table import Column, Entry, count_column, size_column, text_column
 
 PREVIEW = 160
 """How many bytes of each body are asked for."""
@@ -107,7 +107,7 @@ def _columns(page: Page, place: Place) -> list[Column]:
         Column(at, at.capitalize(), lambda one: shown.number(one[at]), link=lambda one: place.link(page, one[at])),
         Column("timestamp", "Sent, UTC", lambda one: shown.time(one["timestamp"]), is_text=True),
         Column("body", "Body", _preview, is_text=True),
-        Column("size", "Size", lambda one: shown.size(one["size"])),
+        size_column("size"),
         text_column("id", "Message id"),
     ]
     if place.kind != "stream":

@@ -9,7 +9,7 @@ from quire.console.elements import Facts, Tiles, Tone, block, say
 from quire.console.links import subject_link
 from quire.console.page import Page
 from quire.console.plot import Line, Plots
-from quire.console.row_table import Column, LocalTable
+from quire.console.row_table import Column, LocalTable, span_column
 from quire.console.theme import AGE, DEPTH, IN, OUT
 
 REFRESH = 2.0
@@ -28,8 +28,8 @@ HELD = [
     Column("connection", "Connection", lambda held: shown.text(held["connection"]), is_text=True),
     Column("destination", "Destination", lambda held: shown.text(held["destination"]), is_text=True),
     Column("cause", "Cause", lambda held: shown.words(held["cause"]), is_text=True),
-    Column("age", "Held for", lambda held: shown.span(held["age_seconds"])),
-    Column("limit", "At most", lambda held: shown.span(held["limit_seconds"])),
+    span_column("age", "Held for", "age_seconds"),
+    span_column("limit", "At most", "limit_seconds"),
 ]
 
 

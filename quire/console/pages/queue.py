@@ -11,6 +11,7 @@ from quire.console.detail import Detail, Look, Part, action_menu, counted, link_
 from quire.console.form import Field
 from quire.console.page import Page
 from quire.console.pages.consumer_columns import consumer_columns
+from quire.console.pages.destination_buttons import context_buttons, send_button
 from quire.console.pages.queues import state
 
 SELECTION = (
@@ -29,14 +30,11 @@ async def build(page: Page) -> None:
         with head:
             if "read" in may:
                 link_button(page, "Messages", "mail", "/messages", main=True, kind="queue", name=name)
-            if "write" in may:
-                link_button(page, "Send", "send", "/send", kind="queue", name=name)
+            send_button(page, "queue", name, may)
             if "manage" in may:
                 _PauseButton(page, path, queue, detail)
                 action_menu(page, [(action, _after(page, detail, action)) for action in _actions(name, path)])
-            link_button(page, "Topology", "account_tree", "/topology", focus=f"queue://{name}")
-            if page.may("monitor"):
-                link_button(page, "Policies", "tune", "/policies", kind="queue", name=name)
+            context_buttons(page, "queue", name)
         await detail.open(queue)
 
 
@@ -48,26 +46,26 @@ def _look(page: Page) -> Look:
     return Look(
         of="queue", state=state, why=_why,
         tiles={
-            "Messages": counted("depth", shown.number), "In flight": counted("in_flight", shown.number),
+            "Messages": counted("depth"), "In flight": counted("in_flight"),
             "Rate in": counted("in_rate", shown.rate), "Rate out": counted("out_rate", shown.rate),
             "Oldest message": counted("oldest_message_age_seconds", shown.span),
-            "Consumers": counted("consumers", shown.number),
+            "Consumers": counted("consumers"),
         },
         facts={
             "Size": counted("bytes", shown.size), "In memory": counted("resident_bytes", shown.size),
-            "Lanes": counted("lanes", shown.number), "Enqueued": counted("enqueued", shown.number),
-            "Dequeued": counted("dequeued", shown.number), "Dispatched": counted("dispatched", shown.number),
-            "Redelivered": counted("redelivered", shown.number), "Expired": counted("expired", shown.number),
+            "Lanes": counted("lanes"), "Enqueued": counted("enqueued"),
+            "Dequeued": counted("dequeued"), "Dispatched": counted("dispatched"),
+            "Redelivered": counted("redelivered"), "Expired": counted("expired"),
             "Dead-lettered": lambda queue: (
                 shown.number(queue["dead_lettered"]), "warn" if queue["dead_lettered"] else ""
             ),
             "Slow consumers": lambda queue: (
                 shown.number(queue["slow_consumers"]), "warn" if queue["slow_consumers"] else ""
             ),
-            "Message groups": counted("groups", shown.number),
-            "Parked for consumers": counted("parked_for_consumers", shown.number),
-            "Parked for groups": counted("parked_for_groups", shown.number),
-            "Waiting for redelivery": counted("delayed", shown.number),
+            "Message groups": counted("groups"),
+            "Parked for consumers": counted("parked_for_consumers"),
+            "Parked for groups": counted("parked_for_groups"),
+            "Waiting for redelivery": counted("delayed"),
             "Next redelivery": counted("next_due", shown.time),
         },
         parts=[

@@ -4,8 +4,8 @@ from quire.console import shown
 from quire.console.elements import Tone
 from quire.console.links import queue_link
 from quire.console.page import Page
-from quire.console.pages.create import create_button
-from quire.console.row_table import Column, Entry, count_column, rate_column
+from quire.console.pages.destination_buttons import create_button
+from quire.console.row_table import Column, Entry, count_column, rate_column, size_column, span_column, state_column
 from quire.console.server_table import ServerTable
 
 FILTERS = {
@@ -19,15 +19,14 @@ def columns(page: Page) -> list[Column]:
     return [
         Column("name", "Name", lambda queue: shown.text(queue["name"]), is_text=True,
                link=lambda queue: queue_link(page, queue)),
-        Column("state", "State", lambda queue: state(queue)[0], sorts=False, is_text=True,
-               tone=lambda queue: state(queue)[1]),
+        state_column(state),
         count_column("depth", "Messages"),
         count_column("in_flight", "In flight"),
         count_column("consumers", "Consumers"),
         rate_column("in_rate", "In"),
         rate_column("out_rate", "Out"),
-        Column("oldest", "Oldest", lambda queue: shown.span(queue["oldest_message_age_seconds"])),
-        Column("bytes", "Size", lambda queue: shown.size(queue["bytes"]), is_shown=False),
+        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
+        size_column("bytes", shown_at_first=False),
         count_column("enqueued", "Enqueued", shown_at_first=False),
         count_column("dequeued", "Dequeued", shown_at_first=False),
         count_column("redelivered", "Redelivered", shown_at_first=False),
@@ -57,7 +56,7 @@ async def build(page: Page) -> None:
         with head:
             create_button(page, "queue")
         table = ServerTable(
-            page, "queues", columns(page), "/queues", "queues", filters=FILTERS, search="Search queues",
+            page, "queues", columns(page), filters=FILTERS, search="Search queues",
             empty="No queue. Sending to one creates it.",
         )  # fmt: skip
         await table.load()

@@ -12,7 +12,7 @@ from quire.console.cursor_table import CursorTable
 from quire.console.detail import action_menu
 from quire.console.links import destination_link
 from quire.console.page import Page
-from quire.console.row_table import Column, Entry, count_column, text_column
+from quire.console.row_table import Column, Entry, count_column, size_column, text_column
 
 
 async def build(page: Page) -> None:
@@ -26,7 +26,7 @@ async def build(page: Page) -> None:
         Column("period", "Every", lambda one: shown.span(one["period"] / 1000) if one["period"] else shown.UNKNOWN),
         text_column("cron", "Cron"),
         count_column("priority", "Priority"),
-        Column("size", "Size", lambda one: shown.size(one["size"])),
+        size_column("size"),
     ]  # fmt: skip
     cancel_all = Action("Cancel", "all scheduled messages", "DELETE", "/schedule",
                         "scheduled messages are never sent")  # fmt: skip

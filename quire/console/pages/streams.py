@@ -7,13 +7,19 @@ from nicegui import ui
 from quire.console import shown
 from quire.console.action import Action, FormDialog
 from quire.console.broker_api import path_of
-from quire.console.detail import Detail, Look, Part, action_menu, counted, link_button
+from quire.console.detail import Detail, Look, Part, action_menu, counted
 from quire.console.elements import Tone
 from quire.console.form import Field, Form
 from quire.console.page import Page
-from quire.console.pages.create import create_button
-from quire.console.row_table import Column, Entry, count_column, rate_column, text_column
+from quire.console.pages.destination_buttons import context_buttons, create_button, send_button
+from quire.console.row_table import Column, Entry, count_column, rate_column, size_column, text_column, time_column
 from quire.console.server_table import ServerTable
+
+POLICY = (
+    "partition_key_header", "retention_time", "retention_bytes", "retention_groups_done", "consume_timeout", "retry",
+    "retry_maximum", "rebalance_strategy", "member_grace",
+)  # fmt: skip
+"""What is shown of a stream's policy."""
 
 
 async def build_list(page: Page) -> None:
@@ -22,7 +28,7 @@ async def build_list(page: Page) -> None:
         Column("name", "Name", lambda stream: shown.text(stream["name"]), is_text=True,
                link=lambda stream: page.link("/stream", name=stream["name"])),
         count_column("records", "Messages"),
-        Column("bytes", "Size", lambda stream: shown.size(stream["bytes"])),
+        size_column("bytes"),
         count_column("partitions", "Partitions"),
         count_column("groups", "Groups"),
         count_column("members", "Members"),
@@ -36,7 +42,7 @@ async def build_list(page: Page) -> None:
         with head:
             create_button(page, "stream")
         table = ServerTable(
-            page, "streams", columns, "/streams", "streams", search="Search streams",
+            page, "streams", columns, search="Search streams",
             filters={"nonempty": "With messages", "grouped": "With groups"}, empty="No stream.",
         )  # fmt: skip
         await table.load()
@@ -54,14 +60,11 @@ async def build(page: Page) -> None:
     with page.frame(name, "streams", crumbs=[("Streams", page.link("/streams"))]) as head:
         detail = Detail(page, _look(page, name, can_read="read" in may), path, name)
         with head:
-            if "write" in may:
-                link_button(page, "Send", "send", "/send", kind="stream", name=name)
+            send_button(page, "stream", name, may)
             if "manage" in may:
                 _partitions_button(page, path, detail)
                 action_menu(page, [(delete, lambda: page.go("/streams"))])
-            link_button(page, "Topology", "account_tree", "/topology", focus=f"stream://{name}")
-            if page.may("monitor"):
-                link_button(page, "Policies", "tune", "/policies", kind="stream", name=name)
+            context_buttons(page, "stream", name)
         await detail.open(stream)
 
 
@@ -78,22 +81,25 @@ def _partitions_button(page: Page, path: str, detail: Detail) -> None:
     ui.button("Partitions", icon="add", on_click=opened).props("dense outline").classes("act")
 
 
-def _look(page: Page, name: str, *, can_read: bool) -> Look:
+def _partition_columns(page: Page, name: str, *, can_read: bool) -> list[Column]:
     def messages(part: Entry) -> str:
         return page.link("/messages", kind="stream", name=name, of=part["partition"])
 
-    partitions = [
+    return [
         Column("partition", "Partition", lambda part: shown.number(part["partition"]),
                link=messages if can_read else None),
         count_column("records", "Messages"),
-        Column("bytes", "Size", lambda part: shown.size(part["bytes"])),
+        size_column("bytes"),
         count_column("earliest", "Earliest offset"),
         count_column("end", "End"),
         count_column("gaps", "Gaps"),
-        Column("oldest", "Oldest, UTC", lambda part: shown.time(part["oldest_timestamp"])),
-        Column("newest", "Newest, UTC", lambda part: shown.time(part["newest_timestamp"])),
+        time_column("oldest", "Oldest, UTC", "oldest_timestamp"),
+        time_column("newest", "Newest, UTC", "newest_timestamp"),
     ]  # fmt: skip
-    groups = [
+
+
+def _group_columns(page: Page, name: str) -> list[Column]:
+    return [
         Column("name", "Group", lambda group: shown.text(group["name"]), is_text=True,
                link=lambda group: page.link("/group", stream=name, name=group["name"])),
         text_column("order", "Order"),
@@ -102,26 +108,24 @@ def _look(page: Page, name: str, *, can_read: bool) -> Look:
         count_column("in_flight", "In flight"),
         count_column("retries", "Retries"),
     ]  # fmt: skip
-    pins = [
-        text_column("name", "Pin"),
-        Column("until", "Until, UTC", lambda pin: shown.time(pin["until"])),
-    ]
+
+
+def _look(page: Page, name: str, *, can_read: bool) -> Look:
+    pins = [text_column("name", "Pin"), time_column("until", "Until, UTC", "until")]
     return Look(
         of="stream", state=_state,
         tiles={
-            "Messages": counted("records", shown.number), "Size": counted("bytes", shown.size),
-            "Appended": counted("appended", shown.number),
+            "Messages": counted("records"), "Size": counted("bytes", shown.size), "Appended": counted("appended"),
             "Partitions": lambda stream: shown.number(len(stream["partitions"])),
-            "Groups": lambda stream: shown.number(len(stream["groups"])), "Readers": counted("readers", shown.number),
+            "Groups": lambda stream: shown.number(len(stream["groups"])), "Readers": counted("readers"),
         },
         facts={"In memory": counted("resident_bytes", shown.size)} | {
             shown.words(key).capitalize(): lambda stream, key=key: shown.text(stream["policy"].get(key))
-            for key in ("partition_key_header", "retention_time", "retention_bytes", "retention_groups_done",
-                        "consume_timeout", "retry", "retry_maximum", "rebalance_strategy", "member_grace")
+            for key in POLICY
         },
         parts=[
-            Part("Partitions", partitions, lambda stream: stream["partitions"]),
-            Part("Consumer groups", groups, lambda stream: stream["groups"], "No group."),
+            Part("Partitions", _partition_columns(page, name, can_read=can_read), lambda stream: stream["partitions"]),
+            Part("Consumer groups", _group_columns(page, name), lambda stream: stream["groups"], "No group."),
             Part("Pins", pins, lambda stream: stream["pins"], "No pin."),
         ],
     )  # fmt: skip

@@ -3,11 +3,11 @@
 from quire.console import shown
 from quire.console.action import Action
 from quire.console.broker_api import path_of
-from quire.console.detail import Detail, Look, Part, action_menu, counted, link_button
+from quire.console.detail import Detail, Look, Part, action_menu, counted
 from quire.console.elements import Tone
 from quire.console.page import Page
-from quire.console.pages.create import create_button
-from quire.console.row_table import Column, Entry, count_column, rate_column, text_column
+from quire.console.pages.destination_buttons import context_buttons, create_button, send_button
+from quire.console.row_table import Column, Entry, count_column, rate_column, size_column, state_column, text_column
 from quire.console.server_table import ServerTable
 
 
@@ -16,8 +16,7 @@ async def build_list(page: Page) -> None:
     columns = [
         Column("name", "Name", lambda topic: shown.text(topic["name"]), is_text=True,
                link=lambda topic: page.link("/topic", name=topic["name"])),
-        Column("state", "State", lambda topic: _state(topic)[0], sorts=False, is_text=True,
-               tone=lambda topic: _state(topic)[1]),
+        state_column(_state),
         count_column("consumers", "Consumers"),
         count_column("durables", "Durables"),
         count_column("backlog", "Backlog"),
@@ -25,7 +24,7 @@ async def build_list(page: Page) -> None:
         rate_column("in_rate", "In"),
         rate_column("out_rate", "Out"),
         count_column("depth", "Stored"),
-        Column("bytes", "Size", lambda topic: shown.size(topic["bytes"]), is_shown=False),
+        size_column("bytes", shown_at_first=False),
         count_column("enqueued", "Enqueued", shown_at_first=False),
         count_column("dispatched", "Dispatched", shown_at_first=False),
     ]  # fmt: skip
@@ -33,7 +32,7 @@ async def build_list(page: Page) -> None:
         with head:
             create_button(page, "topic")
         table = ServerTable(
-            page, "topics", columns, "/topics", "topics", search="Search topics",
+            page, "topics", columns, search="Search topics",
             filters={"nonempty": "With stored messages", "consumed": "With consumers"},
             empty="No topic. Subscribing or sending to one creates it.",
         )  # fmt: skip
@@ -52,13 +51,10 @@ async def build(page: Page) -> None:
     with page.frame(name, "topics", crumbs=[("Topics", page.link("/topics"))]) as head:
         detail = Detail(page, _look(page), path, name)
         with head:
-            if "write" in may:
-                link_button(page, "Send", "send", "/send", kind="topic", name=name)
+            send_button(page, "topic", name, may)
             if "manage" in may:
                 action_menu(page, [(delete, lambda: page.go("/topics"))])
-            link_button(page, "Topology", "account_tree", "/topology", focus=f"topic://{name}")
-            if page.may("monitor"):
-                link_button(page, "Policies", "tune", "/policies", kind="topic", name=name)
+            context_buttons(page, "topic", name)
         await detail.open(topic)
 
 
@@ -94,18 +90,18 @@ def _look(page: Page) -> Look:
         of="topic", state=_state,
         tiles={
             "Rate in": counted("in_rate", shown.rate), "Rate out": counted("out_rate", shown.rate),
-            "Consumers": counted("consumers", shown.number), "Durable subscriptions": counted("durables", shown.number),
-            "Backlog": counted("backlog", shown.number), "Pending": counted("pending", shown.number),
+            "Consumers": counted("consumers"), "Durable subscriptions": counted("durables"),
+            "Backlog": counted("backlog"), "Pending": counted("pending"),
         },
         facts={
-            "Stored": counted("depth", shown.number), "Size": counted("bytes", shown.size),
-            "In memory": counted("resident_bytes", shown.size), "Enqueued": counted("enqueued", shown.number),
-            "Dispatched": counted("dispatched", shown.number), "Dequeued": counted("dequeued", shown.number),
-            "Redelivered": counted("redelivered", shown.number), "Expired": counted("expired", shown.number),
-            "Dead-lettered": counted("dead_lettered", shown.number),
-            "Discarded, pending limit": counted("discarded_for_pending_limit", shown.number),
-            "Discarded, no memory": counted("discarded_for_memory_limit", shown.number),
-            "Offline durables": counted("offline_durables", shown.number),
+            "Stored": counted("depth"), "Size": counted("bytes", shown.size),
+            "In memory": counted("resident_bytes", shown.size), "Enqueued": counted("enqueued"),
+            "Dispatched": counted("dispatched"), "Dequeued": counted("dequeued"),
+            "Redelivered": counted("redelivered"), "Expired": counted("expired"),
+            "Dead-lettered": counted("dead_lettered"),
+            "Discarded, pending limit": counted("discarded_for_pending_limit"),
+            "Discarded, no memory": counted("discarded_for_memory_limit"),
+            "Offline durables": counted("offline_durables"),
         },
         parts=[Part("Subscriptions", columns, lambda topic: topic["subscriptions"], "No subscription.")],
     )  # fmt: skip

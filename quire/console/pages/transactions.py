@@ -8,7 +8,7 @@ from quire.console import shown
 from quire.console.broker_api import path_of
 from quire.console.confirm import confirm
 from quire.console.page import Page
-from quire.console.row_table import Column, Entry, Verb, count_column, text_column
+from quire.console.row_table import Entry, Verb, count_column, size_column, span_column, text_column
 from quire.console.server_table import ServerTable
 
 
@@ -18,14 +18,14 @@ async def build(page: Page) -> None:
         text_column("xid", "Transaction", sorts=False),
         text_column("state", "State"),
         text_column("outcome", "Outcome", sorts=False),
-        Column("age", "Age", lambda one: shown.span(one["age_seconds"])),
+        span_column("age", "Age", "age_seconds"),
         count_column("messages", "Messages"),
         count_column("acknowledgements", "Acknowledgements", sorts=False),
-        Column("bytes", "Size", lambda one: shown.size(one["bytes"]), sorts=False),
+        size_column("bytes", sorts=False),
     ]
     with page.frame("Prepared transactions", "transactions"):
         table = ServerTable(
-            page, "transactions", columns, "/xa", "transactions", sort="-age", search="Search transactions",
+            page, "transactions", columns, path="/xa", sort="-age", search="Search transactions",
             filters={"undecided": "Undecided"}, empty="No transaction waits for its outcome.", identity="xid",
         )  # fmt: skip
         if page.may("operate"):

@@ -159,8 +159,7 @@ class PlainReader:
             return None
         message = _new(PlainMessage)
         message.content, at = _data(whole, at) if has_body else (None, at)
-        has_properties = whole[at]
-        properties, at = _data(whole, at + 1) if has_properties else (None, at + 1)
+        properties, at = _data(whole, at + 1) if whole[at] else (None, at + 1)
         if whole[at:] != _END:
             return None
         message.marshalled_properties = None if properties is None else bytes(properties)

@@ -1,6 +1,6 @@
 """What a client says of its connection, sessions, producers, consumers and destinations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from quire.errors import (
     QuireError,
     UnknownSubscription,
 )
+from quire.management.deletion import delete_queue, delete_topic
 from quire.protocols.openwire.commands import (
     ConnectionControl,
     ConnectionInfo,
@@ -70,6 +71,7 @@ class ConnectionCommands:
         self._producers: dict[ProducerId, Producer] = {}
         self._sessions: set[SessionId] = set()
         self._temporaries = session.temporaries = {}
+        self._deletion: Iterator[int] | None = None
         self.handlers: dict[type, Callable[[Any], Structure | None]] = {
             ConnectionInfo: self._connect, ConnectionControl: self._control, SessionInfo: self._add_session,
             ProducerInfo: self._add_producer, ConsumerInfo: consumers.add, ConsumerControl: self._control_consumer,
@@ -192,9 +194,6 @@ class ConnectionCommands:
             elif is_new:
                 self._session.guard.check_create(Address(kind, name))
                 self._make_known(scope, Destination(kind, name))
-            else:
-                self._session.guard.check_manage(Address(kind, name))
-                self._delete(kind, name)
 
     def _add_temporary(self, kind: DestinationKind, name: str) -> None:
         if name in self._temporaries:  # a failover client repeats it
@@ -224,18 +223,37 @@ class ConnectionCommands:
         del self._temporaries[name]
         temporaries.delete(address)
 
-    def _delete(self, kind: DestinationKind, name: str) -> None:
+    def is_deleting(self, info: DestinationInfo) -> bool:
+        """Take a step of the deletion of what a client wants deleted, if it does; whether there are more steps.
+
+        A client that goes meanwhile leaves a queue that has fewer messages.
+        """
+        if info.operation_type != DestinationOperation.REMOVE or info.destination is None:
+            return False
+        if self._deletion is None:
+            self._deletion = self._delete(addresses_of(info.destination))
+        try:
+            is_deleting = next(self._deletion, None) is not None
+        except QuireError:
+            self._deletion = None
+            raise
+        if not is_deleting:
+            self._deletion = None
+        return is_deleting
+
+    def _delete(self, addresses: Sequence[Address]) -> Iterator[int]:
         destinations = self._broker.destinations
-        if kind is DestinationKind.STREAM:
-            text = f"the stream {name[:60]!r} is not deleted by a client: `quire stream delete` does that"
-            raise InvalidDestination(text, destination=name[:60])
-        if kind is DestinationKind.QUEUE:
-            if (queue := destinations.queues.get(name)) is not None:
-                self._check_unused(queue.subscriptions, name)
-                destinations.delete_queue(queue)
-        elif (topic := destinations.topics.get(name)) is not None:
-            self._check_unused(topic.subscriptions, name)
-            destinations.delete_topic(topic)
+        for kind, name, scope in addresses:
+            if scope is Scope.REMOTE:
+                continue
+            self._session.guard.check_manage(Address(kind, name))
+            if kind is DestinationKind.STREAM:
+                text = f"the stream {name[:60]!r} is not deleted by a client: `quire stream delete` does that"
+                raise InvalidDestination(text, destination=name[:60])
+            if kind is DestinationKind.QUEUE and name in destinations.queues:
+                yield from delete_queue(self._broker, name)
+            elif kind is DestinationKind.TOPIC and name in destinations.topics:
+                yield from delete_topic(self._broker, name)
 
     def _check_unused(self, subscriptions: list[Any], name: str) -> None:
         for subscription in list(subscriptions):

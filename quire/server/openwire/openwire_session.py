@@ -22,6 +22,7 @@ from quire.protocols.openwire.commands import (
     ConnectionInfo,
     ConsumerControl,
     ConsumerInfo,
+    DestinationInfo,
     ExceptionResponse,
     KeepAliveInfo,
     MessageAck,
@@ -213,9 +214,12 @@ class OpenWireSession(ClientSession):
         return True
 
     def _must_wait(self, command: Command) -> bool:
-        """Whether input waits: for a login, or until it is found what a transaction is about."""
+        """Whether input waits: for a login, for a deletion, or until it is found what a transaction is about."""
         if isinstance(command, ConnectionInfo):
             return not self.is_logged_in and self._must_log_in(command.user_name, command.password)
+        if isinstance(command, DestinationInfo) and self._commands.is_deleting(command):
+            self._core.steps.add(self._go_on, "the deletion of a destination")
+            return True
         return isinstance(command, TransactionInfo) and self._transactions.must_gather(command)
 
     def _check_early(self, command: Command) -> None:

@@ -1,11 +1,13 @@
-"""Making a destination."""
+"""The buttons of queues, topics and streams: what is the same for all three."""
 
+from collections.abc import Collection
 from typing import Any
 
 from nicegui import ui
 
 from quire.console.action import FormDialog
 from quire.console.broker_api import path_of
+from quire.console.detail import link_button
 from quire.console.form import Field, Form
 from quire.console.page import Page
 
@@ -26,3 +28,16 @@ def create_button(page: Page, kind: str) -> None:
         FormDialog(page, f"New {kind}", "Create", fields, create, lambda made: page.go(f"/{kind}", name=made["name"]))
 
     ui.button(f"New {kind}", icon="add", on_click=opened).props("dense outline").classes("act")
+
+
+def send_button(page: Page, kind: str, name: str, may: Collection[str]) -> None:
+    """A button to the page that sends to the destination, for a user who may."""
+    if "write" in may:
+        link_button(page, "Send", "send", "/send", kind=kind, name=name)
+
+
+def context_buttons(page: Page, kind: str, name: str) -> None:
+    """Buttons to the destination's place in the topology, and to its policies."""
+    link_button(page, "Topology", "account_tree", "/topology", focus=f"{kind}://{name}")
+    if page.may("monitor"):
+        link_button(page, "Policies", "tune", "/policies", kind=kind, name=name)

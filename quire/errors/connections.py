@@ -1,0 +1,45 @@
+"""Connections, and requests under way."""
+
+from quire.errors.quire_error import QuireError
+
+
+class TooManyConnections(QuireError):
+    """The limit of connections is reached."""
+
+    code = "too-many-connections"
+
+
+class TlsRequired(QuireError):
+    """The broker takes no connections without TLS from this address."""
+
+    code = "tls-required"
+
+
+class BrokerBusy(QuireError):
+    """Requests and frames under way have reached their limit of memory."""
+
+    code = "broker-busy"
+
+
+class RequestTimeout(QuireError):
+    """An HTTP request did not arrive in time."""
+
+    code = "request-timeout"
+
+
+class ConnectionTimeout(QuireError):
+    """The peer was silent for too long."""
+
+    code = "connection-timeout"
+
+
+class BrokerUnreachable(QuireError):
+    """No broker answers at the address."""
+
+    code = "broker-unreachable"
+
+
+class BrokerStopping(QuireError):
+    """The broker is stopping."""
+
+    code = "broker-stopping"
