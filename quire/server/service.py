@@ -196,6 +196,8 @@ class Service:
     @property
     def http_scheme(self) -> str:
         """How the HTTP API is reached on this machine: ``https`` if clients must speak TLS here too."""
+        if not self.http_address:  # nothing is asked over HTTP
+            return "http"
         host = local_host(split_address(self.http_address)[0])
         return "http" if self.lobby.tls.settings.takes_plain(host) else "https"
 
