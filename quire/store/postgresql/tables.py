@@ -1,0 +1,132 @@
+"""The tables of a PostgreSQL store, at format 3. The owner's row is no part of the format: it is made for the lock.
+
+A row of ``pages`` has the records of one lane and one commit, as ``quire.store.pages`` writes them. ``first`` and
+``last`` are the sequences of the first and the last record of ``body``, and never change. ``entries`` has the records
+that are still there, ``live`` says how many. In ``entries`` the links within the page are exact. Across pages they are
+derived from the order of the pages, so that neither an append nor the removal of a whole page rewrites a neighbour: the
+``next`` of a page's last entry is 0, and the ``previous`` of its first entry is the record that was before it when the
+page was written, which may be gone since.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+from quire.store.records import LaneState
+
+metadata = MetaData()
+_HOT = {"postgresql_with": {"fillfactor": 50}}
+
+
+def _key(name: str) -> Column[int]:
+    return Column(name, BigInteger, primary_key=True, autoincrement=False)
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", String(100), primary_key=True),
+    Column("value", String(100), nullable=False),
+)
+"""What is true of the whole store: the row ``format`` has the format version."""
+
+destinations = Table(
+    "destinations",
+    metadata,
+    _key("id"),
+    Column("kind", String(20), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("lanes", JSON, nullable=False),
+)
+
+lanes = Table("lanes", metadata, _key("lane"), *map(_number, LaneState._fields), **_HOT)
+"""A row for each lane that was ever written."""
+
+pages = Table(
+    "pages",
+    metadata,
+    _key("lane"),
+    _key("first"),
+    _number("last"),
+    Column("live", Integer, nullable=False),
+    Column("entries", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+expirations = Table("expirations", metadata, _key("expiration"), _key("lane"), _key("sequence"))
+"""A row for each record that expires."""
+
+deliveries = Table(
+    "deliveries", metadata, _key("lane"), _key("sequence"), _number("deliveries"), _number("failures"),
+    _number("not_before"), Column("cause", Text, nullable=False),
+)  # fmt: skip
+
+producers = Table("producers", metadata, Column("producer", Text(collation="C"), primary_key=True), _number("sequence"))
+
+marks = Table(
+    "marks",
+    metadata,
+    Column("key", Text(collation="C"), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+_ownership = MetaData()
+
+owner = Table(
+    "owner",
+    _ownership,
+    _key("id"),
+    _number("epoch"),
+    _number("commit"),
+    Column("name", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("expires", DateTime(timezone=True), nullable=False),
+    **_HOT,
+)
+"""One row with the id 1: who may write.
+
+Each taking of the lock, and each new connection of the owner, makes a new ``epoch``. Each commit needs the epoch of its
+owner and counts ``commit`` up by one. ``name`` is empty and ``expires`` is 1970 while the lock is free; ``pid`` is the
+server's process of the owner's connection.
+"""
+
+_COMPRESSIONS = "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+_STORAGE = (
+    "ALTER TABLE pages ALTER COLUMN entries SET STORAGE MAIN",
+    "ALTER TABLE pages ALTER COLUMN entries SET COMPRESSION lz4",
+    "ALTER TABLE pages ALTER COLUMN body SET COMPRESSION lz4",
+)
+_UNCOMPRESSED = (
+    "ALTER TABLE pages ALTER COLUMN entries SET STORAGE MAIN",
+    "ALTER TABLE pages ALTER COLUMN body SET STORAGE EXTERNAL",
+)
+
+
+def create_tables(connection: Connection) -> None:
+    """Create the store's tables, except that of the owner, in the first schema of the connection's search path."""
+    metadata.create_all(connection)
+    for statement in _STORAGE if connection.scalar(text(_COMPRESSIONS)) else _UNCOMPRESSED:
+        connection.exec_driver_sql(statement)
+
+
+def create_owner(connection: Connection) -> None:
+    """Create the table of the owner with its row, free."""
+    _ownership.create_all(connection)
+    free = "INSERT INTO owner VALUES (1, 0, 0, '', 0, 'epoch') ON CONFLICT (id) DO NOTHING"
+    connection.exec_driver_sql(free)
