@@ -95,6 +95,7 @@ owner = Table(
     _number("epoch"),
     _number("commit"),
     Column("name", Text, nullable=False),
+    Column("token", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("expires", DateTime(timezone=True), nullable=False),
     **_HOT,
@@ -102,8 +103,9 @@ owner = Table(
 """One row with the id 1: who may write.
 
 Each taking of the lock, and each new connection of the owner, makes a new ``epoch``. Each commit needs the epoch of its
-owner and counts ``commit`` up by one. ``name`` is empty and ``expires`` is 1970 while the lock is free; ``pid`` is the
-server's process of the owner's connection.
+owner and counts ``commit`` up by one. ``token`` is the owner's own: by it an owner recognizes an epoch that it made over
+a connection that was lost then. ``name`` is empty and ``expires`` is 1970 while the lock is free; ``pid`` is the server's
+process of the owner's connection.
 """
 
 _COMPRESSIONS = "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
@@ -128,5 +130,5 @@ def create_tables(connection: Connection) -> None:
 def create_owner(connection: Connection) -> None:
     """Create the table of the owner with its row, free."""
     _ownership.create_all(connection)
-    free = "INSERT INTO owner VALUES (1, 0, 0, '', 0, 'epoch') ON CONFLICT (id) DO NOTHING"
+    free = "INSERT INTO owner VALUES (1, 0, 0, '', '', 0, 'epoch') ON CONFLICT (id) DO NOTHING"
     connection.exec_driver_sql(free)
