@@ -1,4 +1,4 @@
-"""The SQL store on PostgreSQL passes the conformance suite."""
+"""The PostgreSQL store passes the conformance suite."""
 
 from contextlib import closing
 from pathlib import Path
@@ -8,14 +8,15 @@ import pytest
 from quire.migrations import prepare
 from quire.store.base import Store
 from quire.store.maintenance.open_store import open_for_reading
-from quire.store.sql.store import SqlStore
+from quire.store.pages import entry_of
+from quire.store.postgresql.store import PostgresqlStore
 from quire.store.urls import store_exists, store_for_url
 from quire.testing.store_case import fill
 from quire.testing.store_mark_tests import KEYS, keys, set_marks
 from quire.testing.store_suite import SharedStoreSuite
 from tests.postgresql_server import PostgresqlServer
 
-DAMAGE = "UPDATE records SET content = 'X' || substr(content, 2) WHERE lane = %s AND sequence = %s"
+FIND = "SELECT first, entries, body FROM pages WHERE lane = %s AND %s BETWEEN first AND last"
 
 
 class TestPostgresqlStore(SharedStoreSuite):
@@ -26,12 +27,18 @@ class TestPostgresqlStore(SharedStoreSuite):
         self._server = postgresql_server
 
     def make(self, place: Path) -> Store:
-        return SqlStore(self._server.url_for(place))
+        return PostgresqlStore(self._server.url_for(place))
 
     def damage(self, store: Store, lane: int, sequence: int) -> None:
         with self._server.connect() as connection:
             connection.execute(f"SET search_path TO {self._server.schema_of(self._place)}")
-            assert connection.execute(DAMAGE, (lane, sequence)).rowcount == 1
+            (page,) = connection.cursor(binary=True).execute(FIND, (lane, sequence)).fetchall()
+            first, entries, body = page
+            entry = entry_of(entries, sequence)
+            assert entry is not None
+            damaged = body[: entry[4]] + b"X" + body[entry[4] + 1 :]
+            update = "UPDATE pages SET body = %s WHERE lane = %s AND first = %s"
+            connection.execute(update, (damaged, lane, first))
 
     def break_down(self, store: Store) -> None:
         """Drop the tables."""

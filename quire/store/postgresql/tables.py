@@ -12,7 +12,6 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
-    Connection,
     DateTime,
     Integer,
     LargeBinary,
@@ -20,13 +19,13 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    text,
 )
 
 from quire.store.records import LaneState
 
 metadata = MetaData()
-_HOT = {"postgresql_with": {"fillfactor": 50}}
+_HALF_FULL = {"fillfactor": 50}
+"""Room for new versions of a row beside the old one: then no index is written."""
 
 
 def _key(name: str) -> Column[int]:
@@ -55,7 +54,7 @@ destinations = Table(
     Column("lanes", JSON, nullable=False),
 )
 
-lanes = Table("lanes", metadata, _key("lane"), *map(_number, LaneState._fields), **_HOT)
+lanes = Table("lanes", metadata, _key("lane"), *map(_number, LaneState._fields), postgresql_with=_HALF_FULL)
 """A row for each lane that was ever written."""
 
 pages = Table(
@@ -86,11 +85,11 @@ marks = Table(
     Column("value", LargeBinary, nullable=False),
 )
 
-_ownership = MetaData()
+ownership = MetaData()
 
 owner = Table(
     "owner",
-    _ownership,
+    ownership,
     _key("id"),
     _number("epoch"),
     _number("commit"),
@@ -98,37 +97,12 @@ owner = Table(
     Column("token", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("expires", DateTime(timezone=True), nullable=False),
-    **_HOT,
+    postgresql_with=_HALF_FULL,
 )
 """One row with the id 1: who may write.
 
 Each taking of the lock, and each new connection of the owner, makes a new ``epoch``. Each commit needs the epoch of its
-owner and counts ``commit`` up by one. ``token`` is the owner's own: by it an owner recognizes an epoch that it made over
-a connection that was lost then. ``name`` is empty and ``expires`` is 1970 while the lock is free; ``pid`` is the server's
-process of the owner's connection.
+owner and counts ``commit`` up by one. ``token`` is the owner's own: by it an owner recognizes an epoch that it made
+over a connection that was lost then. ``name`` is empty and ``expires`` is 1970 while the lock is free; ``pid`` is the
+server's process of the owner's connection.
 """
-
-_COMPRESSIONS = "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
-_STORAGE = (
-    "ALTER TABLE pages ALTER COLUMN entries SET STORAGE MAIN",
-    "ALTER TABLE pages ALTER COLUMN entries SET COMPRESSION lz4",
-    "ALTER TABLE pages ALTER COLUMN body SET COMPRESSION lz4",
-)
-_UNCOMPRESSED = (
-    "ALTER TABLE pages ALTER COLUMN entries SET STORAGE MAIN",
-    "ALTER TABLE pages ALTER COLUMN body SET STORAGE EXTERNAL",
-)
-
-
-def create_tables(connection: Connection) -> None:
-    """Create the store's tables, except that of the owner, in the first schema of the connection's search path."""
-    metadata.create_all(connection)
-    for statement in _STORAGE if connection.scalar(text(_COMPRESSIONS)) else _UNCOMPRESSED:
-        connection.exec_driver_sql(statement)
-
-
-def create_owner(connection: Connection) -> None:
-    """Create the table of the owner with its row, free."""
-    _ownership.create_all(connection)
-    free = "INSERT INTO owner VALUES (1, 0, 0, '', '', 0, 'epoch') ON CONFLICT (id) DO NOTHING"
-    connection.exec_driver_sql(free)
