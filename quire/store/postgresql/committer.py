@@ -3,6 +3,7 @@
 import psycopg
 from psycopg import errors
 from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 
 from quire.errors import StoreUnreachable
 from quire.store.postgresql.arrays import int8
@@ -71,7 +72,7 @@ class Committer:
         else:
             result = pgconn.exec_params(statement.text, values, None, statement.formats, _BINARY)
         if result.status != ExecStatus.TUPLES_OK:
-            raise errors.error_from_result(result)
+            raise _error_of(connection, result)
 
     def _use(self, connection: psycopg.Connection) -> None:
         """A new connection has nothing prepared. Behind a pooler, settings hold for one transaction only."""
@@ -88,6 +89,12 @@ class Committer:
             return False
         result = connection.pgconn.prepare(statement.name, statement.text)
         if result.status != ExecStatus.COMMAND_OK:
-            raise errors.error_from_result(result)
+            raise _error_of(connection, result)
         self._prepared.add(statement.name)
         return True
+
+
+def _error_of(connection: psycopg.Connection, result: PGresult) -> psycopg.Error:
+    """What a statement failed with."""
+    error = errors.error_from_result(result)
+    return psycopg.OperationalError(str(error)) if connection.closed and not error.sqlstate else error

@@ -40,10 +40,8 @@ _NEW_EPOCH = (
 _OURS = "token = {token}"
 _FREE = "token = {token} OR expires = 'epoch'"
 # A server that has just started gave its owner no time to renew.
-_EXPIRED = (
-    "token = {token} OR expires = 'epoch' OR (expires < clock_timestamp()"
-    f" AND pg_postmaster_start_time() < clock_timestamp() - interval '{LEASE_SECONDS} s')"
-)
+_SERVER_HAS_RUN = f"pg_postmaster_start_time() < clock_timestamp() - interval '{LEASE_SECONDS} s'"
+_EXPIRED = "token = {token} OR expires = 'epoch' OR (expires < clock_timestamp() AND {server_has_run})"
 _LOCK = f", name = {{name}}, expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
 _RENEW = (
     f"{_LIMITS} UPDATE {{owner}} SET expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
@@ -203,7 +201,7 @@ class Ownership:
             return self._refuse(StoreLocked, _TAKEN)
         return self._refuse(StoreCorrupt, _lost(commits if epoch == self.epoch else 0, self.commits))
 
-    def decide(self, number: int, seconds: float = OUTCOME_SECONDS) -> bool:
+    def decide(self, number: int, *, patiently: bool = True) -> bool:
         """Whether the server made a commit whose connection was lost. From then on it cannot make it any more.
 
         The new epoch waits for a commit that is still under way, and refuses one that arrives later. When it is
@@ -211,12 +209,12 @@ class Ownership:
 
         Args:
             number: that of the commit.
-            seconds: how long to try.
+            patiently: whether to wait for a server that is away.
 
         Raises:
             StoreUnreachable: nobody knows yet; the next commit asks again.
         """
-        deadline = self._clock.monotonic() + seconds
+        deadline = self._clock.monotonic() + (OUTCOME_SECONDS if patiently else 0.0)
         while True:
             self.drop()
             try:
@@ -240,7 +238,7 @@ class Ownership:
 
     def _settle(self, number: int) -> None:
         """A commit was reported as failed because nothing was known of it: if it was made, memory is wrong."""
-        if self.decide(number, 0):
+        if self.decide(number, patiently=False):
             text = "the store has a commit that was reported as failed: this broker must read it again"
             raise self._refuse(StoreUnreachable, text)
 
@@ -268,6 +266,7 @@ class Ownership:
             self.is_replicated = True
             try:
                 statement = _NEW_EPOCH.replace("{more}", more).replace("{where}", where)
+                statement = statement.replace("{server_has_run}", _SERVER_HAS_RUN)
                 pid, epoch = self._rows(connection, statement, name=name)[1:]
             except errors.LockNotAvailable:  # a stopped process, or a hanging connection, has the row
                 if not tries_left:
@@ -307,9 +306,7 @@ class Ownership:
         """The first row of the last result."""
         return self._rows(connection, statement, **values)[-1]
 
-    def _rows(
-        self, connection: psycopg.Connection, statement: str, **values: object
-    ) -> list[tuple[Any, ...] | None]:
+    def _rows(self, connection: psycopg.Connection, statement: str, **values: object) -> list[tuple[Any, ...] | None]:
         """The first row of each result. Several statements are one request, and one transaction."""
         tables = {name: sql.SQL(f"{self._database.prefix}{name}") for name in ("owner", "lease")}
         literals = {name: sql.Literal(value) for name, value in {**values, "token": self._token}.items()}
