@@ -41,6 +41,8 @@ class TurnDispatch:
         with_credit: the subscriptions to several destinations that may have credit for those that wait for it.
         watched: those that had something to dispatch since consumers were last looked at.
         idle_residents: the queues without consumers that may keep messages in memory.
+        until: until when messages may be given out, on the monotonic clock: the store's lock is sure for so long.
+        has_given: whether messages of a lane were given out that are not written yet.
     """
 
     def __init__(self, meter: TurnMeter, memory: MemoryUsage, ask_turn: Callable[[], None]) -> None:
@@ -48,6 +50,8 @@ class TurnDispatch:
         self.with_credit: dict[Creditor, None] = {}
         self.watched: dict[Dispatching, None] = {}
         self.idle_residents: OrderedDict[Resident, None] = OrderedDict()
+        self.until = math.inf
+        self.has_given = False
         self._meter = meter
         self._memory = memory
         self._ask_turn = ask_turn
@@ -87,6 +91,16 @@ class TurnDispatch:
         self.idle_residents.pop(source, None)  # type: ignore[call-overload]
 
     @property
+    def is_suspended(self) -> bool:
+        """Whether nothing may be given out now: another broker may have the store, and give out the same."""
+        return self._meter.latest >= self.until
+
+    def has_overrun(self) -> bool:
+        """Whether messages were given out in time and the time is over before they are written. Asked before that."""
+        given, self.has_given = self.has_given, False
+        return given and self._meter.now() >= self.until
+
+    @property
     def is_over(self) -> bool:
         """Whether the time is up that what runs now has in this turn."""
         return self._meter.now() >= self._ends
@@ -113,6 +127,8 @@ class TurnDispatch:
 
     def run(self) -> None:
         """Give out messages: first to those that found no memory, then for new credit, then what queues have ready."""
+        if self.is_suspended:
+            return
         if self._memory.is_waited_for:
             self.relieve()
             self.wake_refused()  # first, or a busy queue would take what a waiting one was promised
