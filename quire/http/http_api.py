@@ -59,7 +59,7 @@ class HttpApi:
         self._answers = standby_application(service)
         connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=self._upgrade)
         config = uvicorn.Config(
-            self._answer, http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
+            self._answer, interface="asgi3", http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
             access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)

@@ -18,13 +18,15 @@ from quire.server.service import Service
 
 def standby_application(service: Service) -> Starlette:
     """The ASGI application of a service that waits for its store."""
-    health = Health("stopping" if service.is_stopping else "standby")
+
+    def health() -> Health:
+        return Health("stopping" if service.is_stopping else "standby")
 
     async def is_alive(_request: Request) -> Response:
-        return json_answer(health)
+        return json_answer(health())
 
     async def is_ready(_request: Request) -> Response:
-        return json_answer(health, 503)
+        return json_answer(health(), 503)
 
     async def metrics(request: Request) -> Response:
         (await access_of(request, service.security)).require(Permission.MONITOR)
