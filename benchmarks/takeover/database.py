@@ -1,4 +1,4 @@
-"""Two PostgreSQL servers: one takes writes, the other replicates it synchronously and takes over when it is promoted."""
+"""Two PostgreSQL servers: one takes writes, the other one replicates it synchronously and may be promoted."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, LiteralString, Self
 
 import psycopg
 
@@ -45,7 +45,9 @@ class Server:
         self._data = directory / "data"
         self._programs = find_programs()
         account = find_account()
-        self._as_whom = {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        self._as_whom: dict[str, Any] = (
+            {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        )
         directory.mkdir(parents=True)
         if account is not None:
             os.chown(directory, account.pw_uid, account.pw_gid)
@@ -53,7 +55,9 @@ class Server:
 
     def create(self) -> None:
         """Make an empty database cluster."""
-        self._run("initdb", "-D", str(self._data), "-U", "quire", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        self._run(
+            "initdb", "-D", str(self._data), "-U", "quire", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
+        )
         with (self._data / "postgresql.conf").open("a") as file:
             file.write(SETTINGS.format(port=self.port, directory=self._directory))
 
@@ -71,7 +75,7 @@ class Server:
         with (self._directory / "log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 ["sh", "-c", KEEPER, "keeper", str(self._programs / "postgres"), "-D", str(self._data)],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", start_new_session=True, **self._as_whom,  # type: ignore[call-overload]
+                stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", start_new_session=True, **self._as_whom,
             )  # fmt: skip
         self._wait_for("SELECT true", "it takes no connections")
 
@@ -109,19 +113,18 @@ class Server:
         where = f"host=127.0.0.1 port={self.port} user=quire dbname=postgres application_name=harness"
         return psycopg.connect(where, autocommit=True, connect_timeout=5)
 
-    def _wait_for(self, question: str, otherwise: str) -> None:
+    def _wait_for(self, question: LiteralString, otherwise: str) -> None:
         deadline = time.monotonic() + LIMIT
         while True:
             with suppress(psycopg.OperationalError), self.connect() as connection:
-                row = connection.execute(question).fetchone()  # type: ignore[call-overload]
-                if row[0]:
+                if connection.execute(question).fetchall()[0][0]:
                     return
             assert time.monotonic() < deadline, f"{otherwise}:\n{(self._directory / 'log').read_text()[-3000:]}"
             time.sleep(0.02)
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False, **self._as_whom)  # type: ignore[call-overload]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False, **self._as_whom)
         assert done.returncode == 0, done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Networks of their own for brokers, where the system lets us: the link to the servers can be cut off without a word."""
+"""Networks of their own for brokers, where root runs this: their link to the servers can be cut off without a word."""
 
 import subprocess
 from contextlib import suppress
@@ -6,7 +6,7 @@ from typing import Self
 
 
 def ip(*arguments: str) -> None:
-    """Run ip(8)."""
+    """Run the system's program of that name."""
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 

@@ -59,8 +59,9 @@ class HttpApi:
         self._answers = standby_application(service)
         connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=self._upgrade)
         config = uvicorn.Config(
-            self._answer, interface="asgi3", http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
-            access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
+            self._answer, interface="asgi3", http=connection, ws="none", lifespan="off", log_config=None,
+            log_level="error", access_log=False, server_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))

@@ -36,13 +36,9 @@ from quire.server.listener import BACKLOG, address_of, listen
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_doors import StompDoors
-<<<<<<< HEAD
-from quire.settings import Settings, local_host, split_address
-=======
 from quire.server.store_lock import StoreLock
 from quire.server.ticker import Ticker
-from quire.settings import Settings
->>>>>>> 5e937cd (A thread of its own takes and keeps the store's lock; while the lease is not sure, the broker gives out nothing)
+from quire.settings import Settings, local_host, split_address
 from quire.store.base import Store, Sync, WriteBatch
 from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
 from quire.store.urls import shown, store_for_url
