@@ -74,7 +74,12 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
                 Commits.record(connection)
             pair.brokers[1].start()
             await asyncio.to_thread(pair.brokers[1].wait_for_event, "broker.standby")
-            result = await _under_load(plan, database, pair, say)
+            try:
+                result = await _under_load(plan, database, pair, say)
+            except BaseException:
+                for broker in pair.brokers:
+                    say(f"the end of the log of broker {broker.number}:\n{broker.log[-5000:]}")
+                raise
             for broker in pair.brokers:
                 await asyncio.to_thread(broker.stop)
         check_store(database)
