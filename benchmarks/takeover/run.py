@@ -125,5 +125,5 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
 def check_store(database: Database) -> None:
     """Fail if the store is damaged."""
     url = f"postgresql://quire@127.0.0.1:{database.primary.port}/postgres?schema={SCHEMA}"
-    done = quire("store", "verify", url)
+    done = quire("store", "verify", "--store", url)
     assert done.returncode == 0, f"the store is damaged: {done.stdout} {done.stderr}"

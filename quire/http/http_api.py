@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quire import logs
 from quire.errors import BrokerStandby
-from quire.http.app import Application
+from quire.http.app import Application, encoded_document
 from quire.http.http_connection import entrance_of
 from quire.http.standby_application import standby_application
 from quire.server.entrance.visitor import Visitor
@@ -56,6 +56,7 @@ class HttpApi:
     async def open(self, service: Service, listener: socket.socket) -> None:
         """Answer as a standby on a bound socket; returns when it listens."""
         self._service = service
+        encoded_document()  # before it is urgent: a standby has time
         self._answers = standby_application(service)
         connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=self._upgrade)
         config = uvicorn.Config(

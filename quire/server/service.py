@@ -147,6 +147,7 @@ class Service:
         """
         self._is_standby = standby
         if standby:
+            migrations.warm_up(self.store.url)
             self.security.load()
             await self._open_http(is_needed=False)
         return await self.lock.take(standby=standby, waits=waits)
