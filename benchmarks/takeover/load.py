@@ -14,8 +14,11 @@ from tests.acceptance.crash.peer import Peer
 SILENCE = 1.5
 """After so many seconds without a sign of life, clients look for another broker: before another one may serve."""
 
-PAUSE = 0.05
-"""How long each client rests, in seconds: this machine also has the brokers and the servers."""
+PAUSE = 0.1
+"""How long each producer rests after it has sent, in seconds: this machine also has the brokers and the servers."""
+
+PROBE_PAUSE = 0.02
+"""The same of the producer that measures."""
 
 
 class Hosts(Place):
@@ -91,7 +94,7 @@ class Probe(Actor):
                 pass
             self.answers.append(Answer(sent, time.monotonic(), broker))
             self.ledger.confirmed.add(("probe", self._number))
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(PROBE_PAUSE)
 
 
 class QuireClients:

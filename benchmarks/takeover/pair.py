@@ -127,7 +127,8 @@ class Pair:
     def failover_url(self) -> str:
         """Where Quire's client finds them."""
         urls = [f"{broker.openwire_url}?wireFormat.maxInactivityDuration=2000" for broker in self.brokers]
-        return f"failover:({','.join(urls)})?maxReconnectDelay=200&warnAfterReconnectAttempts=1000000&jms.requestTimeout=60000"
+        options = "maxReconnectDelay=200&warnAfterReconnectAttempts=1000000&jms.requestTimeout=60000"
+        return f"failover:({','.join(urls)})?{options}"
 
     def other(self, broker: PairedBroker) -> PairedBroker:
         """The one that a broker is paired with."""

@@ -60,7 +60,7 @@ class Proxy:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pass(client, to_server, is_answer=False))
                 group.create_task(self._pass(server, to_client, is_answer=True))
-        except* OSError:
+        except* (OSError, asyncio.CancelledError):
             pass
         finally:
             self._links.pop(to_client, None)

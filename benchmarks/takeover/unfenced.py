@@ -3,9 +3,8 @@
 It is here to be found out: a run with it has to find two owners at one time.
 """
 
-from quire.store.postgresql import ownership, statements
-
 from quire.cli.main import main
+from quire.store.postgresql import ownership, statements
 
 ANY_EPOCH = (
     "UPDATE {p}owner SET commit = commit + 1 + $1::int8 - $1::int8 WHERE id = $2::int8 - $2::int8 + 1 RETURNING 1"

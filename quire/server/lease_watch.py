@@ -42,7 +42,7 @@ class LeaseWatch:
         self._clients = clients
         self._has_standby = has_standby
         self._is_away = False
-        core.dispatch.until = lock.until
+        core.dispatch.lock = lock
         lock.checked = self._checked
 
     def look(self, now: float) -> None:
@@ -66,8 +66,7 @@ class LeaseWatch:
             client.send_away()
 
     def _checked(self) -> None:
-        """It is known how long the lock is sure."""
-        self._core.dispatch.until = self._lock.until
+        """The lock was checked, and is ours."""
         if not self.is_suspended or self._core.clock.monotonic() >= self._lock.until:
             return
         self.is_suspended = self._is_away = False

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from quire.broker.core.turn_dispatch import Lock
 from quire.errors import QuireError, StoreError, StoreLocked, StoreUnreachable
 from quire.logs import event
 from quire.store.base import Store
@@ -25,12 +26,11 @@ class Found(NamedTuple):
     """What one call of the store has found."""
 
     is_ours: bool = False  # whether the lock is ours
-    until: float = 0.0  # for how long that is sure, on the monotonic clock
     owner: str = ""  # whose it is otherwise
     error: Exception | None = None  # why nothing is known
 
 
-class StoreLock:
+class StoreLock(Lock):
     """Takes the lock of a store, then keeps it until ``stop``. It is for the event loop; a thread makes the calls.
 
     Args:
@@ -39,9 +39,9 @@ class StoreLock:
         url: of the store, as people may see it.
 
     Attributes:
-        until: for how long no other broker can have the store, on the monotonic clock.
+        until: for how long no other broker can have the store, on the monotonic clock; the thread sets it.
         error: why the lock could not be checked the last time; None if it was.
-        checked: called after each check that had an answer; ``until`` is as it says.
+        checked: called after each check that found it ours.
         lost: called with the reason when it is another broker's; no check follows.
     """
 
@@ -100,16 +100,13 @@ class StoreLock:
     def _found(self, found: Found) -> None:
         """The thread has found something."""
         if not self._is_taken:
-            self._is_taken, self.until = found.is_ours, found.until
+            self._is_taken = found.is_ours
             self._tries.put_nowait(found)
             return
         self.error = found.error
         if found.is_ours:
-            self.until = found.until
             self.checked()
         elif found.error is None:
-            self.until = -math.inf
-            self.checked()
             self.lost(StoreLocked(f"the lock of {self._url} is lost: another broker may have it", url=self._url))
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -121,7 +118,10 @@ class StoreLock:
                 found = Found(error=error)
             is_lost = call == self._check and not found.is_ours and found.error is None
             if found.is_ours:
+                self.until = self._store.lock_until()
                 call, interval = self._check, LOCK_INTERVAL
+            elif is_lost:
+                self.until = -math.inf
             try:
                 loop.call_soon_threadsafe(self._found, found)
             except RuntimeError:  # the loop is closed: the process ends
@@ -131,12 +131,11 @@ class StoreLock:
 
     def _try(self) -> Found:
         if self._store.try_lock(self._owner):
-            return Found(True, self._store.lock_until())
+            return Found(True)
         return Found(owner=self._store.lock_owner() or "another broker")
 
     def _check(self) -> Found:
-        is_ours = self._store.check_lock()
-        return Found(is_ours, self._store.lock_until())
+        return Found(self._store.check_lock())
 
 
 def _tell_of_waiting(found: Found, told: str, url: str) -> str:

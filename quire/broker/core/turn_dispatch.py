@@ -19,6 +19,16 @@ WAITERS_BUDGET = 0.005
 """How long those may take that waited for memory, or for credit, in seconds."""
 
 
+class Lock:
+    """The store's lock, as dispatch sees it.
+
+    Attributes:
+        until: for how long it is sure that no other broker has the store, on the monotonic clock.
+    """
+
+    until = math.inf
+
+
 class Resident(Protocol):
     """A queue without consumers that keeps messages in memory."""
 
@@ -41,7 +51,7 @@ class TurnDispatch:
         with_credit: the subscriptions to several destinations that may have credit for those that wait for it.
         watched: those that had something to dispatch since consumers were last looked at.
         idle_residents: the queues without consumers that may keep messages in memory.
-        until: until when messages may be given out, on the monotonic clock: the store's lock is sure for so long.
+        lock: the store's lock: messages are given out while it is sure.
         has_given: whether messages of a lane were given out that are not written yet.
     """
 
@@ -50,7 +60,7 @@ class TurnDispatch:
         self.with_credit: dict[Creditor, None] = {}
         self.watched: dict[Dispatching, None] = {}
         self.idle_residents: OrderedDict[Resident, None] = OrderedDict()
-        self.until = math.inf
+        self.lock: Lock = Lock()
         self.has_given = False
         self._meter = meter
         self._memory = memory
@@ -93,12 +103,12 @@ class TurnDispatch:
     @property
     def is_suspended(self) -> bool:
         """Whether nothing may be given out now: another broker may have the store, and give out the same."""
-        return self._meter.latest >= self.until
+        return self._meter.latest >= self.lock.until
 
     def has_overrun(self) -> bool:
         """Whether messages were given out in time and the time is over before they are written. Asked before that."""
         given, self.has_given = self.has_given, False
-        return given and self._meter.now() >= self.until
+        return given and self._meter.now() >= self.lock.until
 
     @property
     def is_over(self) -> bool:

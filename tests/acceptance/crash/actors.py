@@ -19,7 +19,7 @@ class Place:
     Attributes:
         port: its STOMP port; 0 while there is none.
         silence: after how many seconds without a sign of life clients look for another broker.
-        pause: how long a client rests after each look at what has come, in seconds: that bounds the load.
+        pause: how long a producer rests after each look at what has come, in seconds: that bounds the load.
     """
 
     def __init__(self) -> None:
@@ -66,12 +66,6 @@ class Actor(ABC):
                     self._tries += 1
                     self._ledger.errors += [lost.code] if lost.code else []
             await asyncio.sleep(PAUSE)
-
-    async def _receive(self, peer: Peer) -> list[Frame]:
-        """What has come, after a rest."""
-        if self._place.pause:
-            await asyncio.sleep(self._place.pause)
-        return await peer.receive()
 
     def _done(self) -> bool:
         """Whether there is nothing left to do."""
@@ -137,7 +131,9 @@ class Producer(Actor):
                 begun.append(self._next_unit)
                 self._send(peer, self._next_unit)
                 self._next_unit += 1
-            frames = await self._receive(peer)
+            if self._place.pause:
+                await asyncio.sleep(self._place.pause)
+            frames = await peer.receive()
             if self.transaction > 1:  # sent later than what is in it, so that a kill can come between
                 for unit in begun:
                     peer.send("COMMIT", {"transaction": str(unit), "receipt": str(unit)})
@@ -194,7 +190,7 @@ class Consumer(Actor):
         waiting: list[Frame] = []
         settling: dict[str, list[str]] = {}
         while True:
-            for frame in await self._receive(peer):
+            for frame in await peer.receive():
                 if frame.command == "RECEIPT":
                     self._ledger.settled.update(settling.pop(frame.headers["receipt-id"]))
                 else:

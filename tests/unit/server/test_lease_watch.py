@@ -148,7 +148,7 @@ def test_late_answer_that_renews_nothing_changes_nothing() -> None:
 
 
 def test_lost_lock_ends_all_dispatch() -> None:
-    rig = Rig(filled(0))
+    rig = Rig(filled(1))
     rig.lock.until = -math.inf
-    rig.lock.checked()
-    assert rig.stepped.broker.core.dispatch.until == -math.inf
+    client = consumer(rig.stepped)
+    assert client.messages() == []

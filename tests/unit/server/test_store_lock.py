@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from math import inf
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from quire.errors import QuireError, StoreError, StoreFull, StoreLocked, StoreUn
 from quire.server.store_lock import LOCK_INTERVAL, TAKE_INTERVAL, Found, StoreLock
 from quire.store.memory import MemoryStore
 
-OURS = Found(True, 7.0)
+OURS = Found(True)
 OTHERS = Found(owner="host-2")
 AWAY = Found(error=StoreUnreachable("no server"))
 
@@ -55,9 +56,9 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.event for record in caplog.records]  # type: ignore[attr-defined]
 
 
-def test_free_lock_is_taken_and_sure_for_as_long_as_the_store_says() -> None:
-    lock, taken, waits = taking(OURS, standby=False)
-    assert (taken, waits, lock.until) == (True, 0, 7.0)
+def test_free_lock_is_taken() -> None:
+    _, taken, waits = taking(OURS, standby=False)
+    assert (taken, waits) == (True, 0)
 
 
 @pytest.mark.parametrize(("found", "error"), [(OTHERS, StoreLocked), (AWAY, StoreUnreachable)])
@@ -85,17 +86,17 @@ def test_standby_that_is_told_to_stop_gives_up() -> None:
     assert not taken
 
 
-def test_checks_move_the_end_and_a_loss_is_told_once() -> None:
+def test_checks_are_told_and_a_loss_is() -> None:
     def later(lock: Lock) -> None:
-        lock._found(Found(True, 8.0))
-        assert (lock.until, lock.checks, lock.error) == (8.0, 1, None)
+        lock._found(OURS)
+        assert (lock.checks, lock.error) == (1, None)
         lock._found(AWAY)
-        assert (lock.until, lock.checks, lock.error) == (8.0, 1, AWAY.error)
-        lock._found(Found(True, 9.0))
-        assert (lock.until, lock.checks, lock.error) == (9.0, 2, None)
+        assert (lock.checks, lock.error) == (1, AWAY.error)
+        lock._found(OURS)
+        assert (lock.checks, lock.error) == (2, None)
         assert not lock.losses
         lock._found(Found())
-        assert (lock.until, lock.checks) == (float("-inf"), 3)
+        assert lock.checks == 2
 
     lock, _, _ = taking(OURS, standby=True, before=later)
     (loss,) = lock.losses
@@ -119,6 +120,11 @@ class ScriptedStore(MemoryStore):
     def __init__(self, *answers: bool | Exception) -> None:
         super().__init__()
         self._answers = iter(answers)
+        self.asked = 0
+
+    def lock_until(self) -> float:
+        """So many seconds as it was asked."""
+        return float(self.asked)
 
     def try_lock(self, owner: str) -> bool:
         """As the script says."""
@@ -127,6 +133,7 @@ class ScriptedStore(MemoryStore):
     def check_lock(self) -> bool:
         """As the script says."""
         answer = next(self._answers)
+        self.asked += 1
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -135,30 +142,35 @@ class ScriptedStore(MemoryStore):
 class Waits:
     """An event that nobody sets, until there were so many waits."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, lock: StoreLock, number: int) -> None:
         self.seconds: list[float] = []
+        self.ends: list[float] = []  # of the lock, at each wait
+        self._lock = lock
         self._number = number
 
     def wait(self, seconds: float) -> bool:
         """Note it."""
         self.seconds.append(seconds)
+        self.ends.append(self._lock.until)
         return len(self.seconds) == self._number
 
 
 def test_thread_tries_often_and_checks_each_second_until_the_lock_is_lost() -> None:
     error = StoreError("no answer")
     lock, loop = StoreLock(ScriptedStore(False, error, True, True, error, False), "me", "u"), Loop()
-    waits = lock._ended = Waits(99)  # type: ignore[assignment]
+    waits = lock._ended = Waits(lock, 99)  # type: ignore[assignment]
     lock._run(loop)  # type: ignore[arg-type]
     assert [(found.is_ours, found.error) for found in loop.found] == [
         (False, None), (False, error), (True, None), (True, None), (False, error), (False, None)
     ]  # fmt: skip
+    assert waits.ends == [-inf, -inf, 3, 4, 4]
+    assert lock.until == -inf
     assert waits.seconds == [TAKE_INTERVAL] * 2 + [LOCK_INTERVAL] * 3
 
 
 def test_thread_ends_with_the_lock_and_with_the_event_loop() -> None:
     lock, loop = StoreLock(ScriptedStore(True, True, True), "me", "u"), Loop()
-    lock._ended = Waits(2)  # type: ignore[assignment]
+    lock._ended = Waits(lock, 2)  # type: ignore[assignment]
     lock._run(loop)  # type: ignore[arg-type]
     assert len(loop.found) == 2
     closed = asyncio.new_event_loop()
