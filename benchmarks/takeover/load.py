@@ -14,7 +14,7 @@ from tests.acceptance.crash.peer import Peer
 SILENCE = 1.5
 """After so many seconds without a sign of life, clients look for another broker: before another one may serve."""
 
-PAUSE = 0.1
+PAUSE = 0.25
 """How long each producer rests after it has sent, in seconds: this machine also has the brokers and the servers."""
 
 PROBE_PAUSE = 0.02
