@@ -12,7 +12,7 @@ from quire.store.sql.postgresql import LEASE_SECONDS
 from tests.acceptance.crash.broker_process import BrokerProcess
 from tests.postgresql_server import PostgresqlServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 MakeBroker = Callable[..., BrokerProcess]
 
