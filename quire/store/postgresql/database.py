@@ -12,7 +12,6 @@ from sqlalchemy import Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
-from quire.store.urls import shown
 
 _DEFAULTS = {
     "connect_timeout": "2", "tcp_user_timeout": "5000", "keepalives_idle": "3", "keepalives_interval": "1",
@@ -58,7 +57,9 @@ class Database:
             [int(port) for port in str(wanted.get("port", "")).split(",") if port]
         except (psycopg.ProgrammingError, ValueError):  # its text may show the password
             raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {_ADVICE}") from None
-        self.place = shown(url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        shown = urlencode([(name, value) for name, value in given if name != "password"], quote_via=quote)
+        self.place = parts._replace(netloc=f"{user.partition(':')[0]}{at}{hosts}", query=shown).geturl()
 
     def connect(self, settings: str = "") -> psycopg.Connection:
         """A connection that commits by itself. Settings are made only where no pooler shares it with others."""
