@@ -14,7 +14,7 @@ from quire import migrations
 from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
 from quire.errors import StoreError
 from quire.settings import KEYS, load, store_url
-from quire.store.base import FORMAT_VERSION
+from quire.store.format import newest_format
 from quire.store.maintenance.chain import chain, find_destination, find_message
 from quire.store.maintenance.damaged import damaged_file
 from quire.store.maintenance.export import export as export_lines
@@ -73,7 +73,7 @@ def info(url: str, output: Output) -> None:
         output.record(
             {
                 "url": shown(url),
-                "format": FORMAT_VERSION,
+                "format": newest_format(url),
                 "size": opened.size(),
                 "files": {str(file): {"size": file.stat().st_size} for file in maintenance.files()},
                 "lock_owner": opened.lock_owner() or None,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from quire.clock import Clock, SystemClock
 from quire.errors import StoreUnreachable
 from quire.migrations.store_migration import StoreMigration
-from quire.store.format import FORMAT_VERSION, check_format
+from quire.store.format import check_format, newest_format
 from quire.store.maintenance.data_files import stamp
 from quire.store.maintenance.open_store import locked
 from quire.store.urls import shown, store_exists, store_for_url, store_path
@@ -57,9 +57,9 @@ def _upgrade(migration: StoreMigration, report: MigrationReport, *, backup: bool
 
 def _plan(migration: StoreMigration, url: str) -> MigrationReport:
     found = migration.format()
-    if found > FORMAT_VERSION:
+    if found > newest_format(url):
         check_format(found, shown(url))
-    return MigrationReport(found, FORMAT_VERSION, migration.steps(found))
+    return MigrationReport(found, newest_format(url), migration.steps(found))
 
 
 def _migration(url: str) -> StoreMigration:
