@@ -35,6 +35,14 @@ class Finding(NamedTuple):
     destination: str = ""
 
 
+class Notice(NamedTuple):
+    """What an administrator of the server around a store should know."""
+
+    state: str  # ok, note, warning or problem
+    text: str  # what is there
+    advice: str = ""  # what to do
+
+
 class RepairReport(NamedTuple):
     """What a repair did, in numbers of records, links and lanes."""
 
