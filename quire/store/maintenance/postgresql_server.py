@@ -49,7 +49,9 @@ UNION ALL
 SELECT 'standby', application_name, coalesce(host(client_addr), 'local'), 0, coalesce(age(backend_xmin), 0), 0, true
 FROM pg_stat_replication
 """
-_RIGHTS = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS all_sessions, pg_is_in_recovery() AS standby"
+_RIGHTS = (
+    "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS all_sessions, pg_is_in_recovery() AS standby"
+)
 _SIZES = """
 SELECT (SELECT coalesce(sum(bytes), 0) FROM lanes)::bigint AS messages,
     (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
@@ -109,7 +111,9 @@ def about_settings(settings: Mapping[str, str]) -> Iterator[Notice]:
             wrong.append(_WRONG[0])
     commits, standbys = settings.get("synchronous_commit", "on"), settings.get("synchronous_standby_names", "")
     if commits in _NOT_DURABLE and (commits == "off" or standbys):
-        text = f"synchronous_commit is {commits} by default: where it holds, a crash of {_NOT_DURABLE[commits]} may lose"
+        text = (
+            f"synchronous_commit is {commits} by default: where it holds, a crash of {_NOT_DURABLE[commits]} may lose"
+        )
         advice = "ALTER ROLE ... SET synchronous_commit = on for the store's role."
         yield Notice("warning", f"{text} confirmed messages", advice)
     elif not wrong:
@@ -121,7 +125,9 @@ def about_rights(rights: Row) -> Iterator[Notice]:
     """Whether the server can be written, and whether its sessions can be seen."""
     if rights["standby"]:
         text = "the server is a standby and takes no writes"
-        yield Notice("problem", text, "Name the primary in store.url, or all hosts with target_session_attrs=read-write.")
+        yield Notice(
+            "problem", text, "Name the primary in store.url, or all hosts with target_session_attrs=read-write."
+        )
     if not rights["all_sessions"]:
         text = "the store's role does not see the transactions of other roles, which may stop VACUUM"
         yield Notice("note", text, "GRANT pg_read_all_stats TO the store's role.")
@@ -139,7 +145,9 @@ def _about_holder(row: Row) -> Notice | None:
     if seconds > OLD_SECONDS:
         end = f"SELECT pg_terminate_backend({name});" if kind == "session" else f"ROLLBACK PREPARED '{name}';"
         what = f"process {name}" if kind == "session" else f"the prepared transaction {name}"
-        text = f"{what} ({details}) has had a transaction open for {seconds / 60:.0f} minutes: VACUUM frees nothing newer"
+        text = (
+            f"{what} ({details}) has had a transaction open for {seconds / 60:.0f} minutes: VACUUM frees nothing newer"
+        )
         return Notice("warning", text, f"End it, if it was forgotten: {end}")
     if row["transactions"] > OLD_TRANSACTIONS:
         text = f"{kind} {name} ({details}) is {row['transactions']} transactions behind: VACUUM frees nothing newer"
@@ -160,5 +168,7 @@ def about_size(messages: int, tables: int) -> Notice:
     """Whether the tables have grown beyond what they hold."""
     text = f"its tables take {format_size(tables)} for {format_size(messages)} of messages"
     if tables > SPARE_FACTOR * messages + SPARE_BYTES:
-        return Notice("warning", text, "See what stops VACUUM; `quire store compact` frees the space, the broker stopped.")
+        return Notice(
+            "warning", text, "See what stops VACUUM; `quire store compact` frees the space, the broker stopped."
+        )
     return Notice("ok", text)

@@ -11,7 +11,8 @@ from sqlalchemy.sql.schema import Table
 from quire.clock import SystemClock
 from quire.store.base import Delivery, LaneState, Sync
 from quire.store.lmdb_lane import LANE, STATE, Databases, pack_delivery
-from quire.store.maintenance.lmdb_pages import PagePair, pack_entries, page_pairs
+from quire.store.maintenance.lmdb_pages import page_pairs
+from quire.store.maintenance.page_pair import PagePair, pack_entries
 from quire.store.pages import KEY
 from quire.store.sql.postgresql import Postgresql
 from quire.store.sql.sqlite import Sqlite
