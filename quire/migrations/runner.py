@@ -68,6 +68,10 @@ def _migration(url: str) -> StoreMigration:
         from quire.migrations.lmdb.lmdb_migration import LmdbMigration
 
         return LmdbMigration(path)
-    from quire.migrations.sql.sql_migration import SqlMigration
+    if path is not None:
+        from quire.migrations.sql.sqlite_migration import SqliteMigration
 
-    return SqlMigration(url, path)
+        return SqliteMigration(path)
+    from quire.migrations.sql.postgresql_migration import PostgresqlMigration
+
+    return PostgresqlMigration(url)

@@ -63,7 +63,7 @@ class PageRepair(ABC):
 
     @abstractmethod
     def _state(self) -> LaneState | None:
-        """The lane's state; that of a new lane if it has none, None if it cannot be read."""
+        """The lane's state; None if that is lost."""
 
     @abstractmethod
     def _put_state(self, state: LaneState) -> bool:

@@ -93,7 +93,7 @@ _WRONG = (
            "Set full_page_writes = on, unless its file system writes pages atomically (ZFS)."),
     _Wrong("zero_damaged_pages", "on", "problem", "damaged pages are emptied without an error",
            "Set zero_damaged_pages = off; it is for rescuing a damaged database."),
-    _Wrong("autovacuum", "off", "warning", "the server freezes no rows until it must; the store vacuums its own tables only",
+    _Wrong("autovacuum", "off", "warning", "old rows are frozen late, and then all at once",
            "Set autovacuum = on."),
 )  # fmt: skip
 _NOT_DURABLE = {"off": "the server's machine", "local": "the primary", "remote_write": "the standby's machine"}
