@@ -9,7 +9,7 @@ from sqlalchemy.schema import CreateSchema
 from quire.errors import StoreFull, StoreLocked
 from quire.migrations.sql.sql_migration import SqlMigration
 from quire.store.format import POSTGRESQL_FORMAT
-from quire.store.sql.store import backend_for_url
+from quire.store.postgresql.database import Database, kind_of
 
 _NO_PART = {"lease", "owner"}
 """Tables that say who uses the store now. They are no part of its format, nor of a backup."""
@@ -21,11 +21,8 @@ class PostgresqlMigration(SqlMigration):
     """The migration of a store in a PostgreSQL database."""
 
     def __init__(self, url: str) -> None:
-        self._database = backend_for_url(url)
-        super().__init__(self._database.writer, self._database.reader, urlsplit(url).path.strip("/"), POSTGRESQL_FORMAT)
-
-    def close(self) -> None:
-        self._database.close()
+        engine = Database(url).engine()
+        super().__init__(engine, engine, urlsplit(url).path.strip("/"), POSTGRESQL_FORMAT)
 
     def _upgrade(self, found: int, backup: str) -> str:
         with self._writer.begin() as connection:
@@ -48,7 +45,7 @@ class PostgresqlMigration(SqlMigration):
         connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
 
     def _is_full(self, error: DBAPIError) -> bool:
-        return self._database.error(error) is StoreFull
+        return error.orig is not None and kind_of(error.orig) is StoreFull
 
 
 def _copy_tables(connection: Connection, backup: str) -> str:

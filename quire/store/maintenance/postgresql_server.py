@@ -11,6 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from quire.store.maintenance.findings import Notice
+from quire.store.postgresql.database import is_pooled
 from quire.units import format_size
 
 OLD_SECONDS = 300
@@ -28,7 +29,7 @@ SPARE_FACTOR = 4
 SPARE_BYTES = 1 << 30
 
 _SETTINGS = """
-SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit',
+SELECT name, reset_val FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit',
     'synchronous_standby_names', 'statement_timeout', 'zero_damaged_pages', 'autovacuum', 'transaction_timeout')
 """
 # An open transaction of another database holds nothing back here; a slot and a standby do, whatever their database.
@@ -37,7 +38,8 @@ SELECT 'session' AS kind, pid::text AS name, concat_ws(', ', 'user ' || usename,
     AS details, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds, 0 AS transactions,
     0::float8 AS log, true AS active
 FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'
+    AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
 UNION ALL
 SELECT 'prepared', gid, 'user ' || owner, extract(epoch FROM clock_timestamp() - prepared), 0, 0, true
 FROM pg_prepared_xacts WHERE database = current_database()
@@ -68,7 +70,8 @@ def examine_server(connection: psycopg.Connection[Any]) -> Iterator[Notice]:
         with connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(query.encode()).fetchall()
 
-    yield from about_settings({row["name"]: row["setting"] for row in rows(_SETTINGS)})
+    settings = {row["name"]: row["reset_val"] for row in rows(_SETTINGS)}
+    yield from about_settings(settings, pooled=is_pooled(connection))
     (rights,) = rows(_RIGHTS)
     yield from about_rights(rights)
     yield from about_holders(rows(_HOLDERS))
@@ -86,39 +89,43 @@ class _Wrong(NamedTuple):
     advice: str
 
 
-_CRASH = "a crash of the server's machine may lose confirmed messages and damage the tables"
 _WRONG = (
-    _Wrong("fsync", "off", "problem", _CRASH, "Set fsync = on, and restart the server."),
-    _Wrong("full_page_writes", "off", "problem", "a crash of the server's machine may damage the tables",
+    _Wrong("fsync", "off", "problem", "a crash of its machine loses confirmed messages and damages the tables",
+           "Set fsync = on, and restart the server."),
+    _Wrong("full_page_writes", "off", "problem", "a crash of its machine may damage the tables",
            "Set full_page_writes = on, unless its file system writes pages atomically (ZFS)."),
-    _Wrong("zero_damaged_pages", "on", "problem", "damaged pages are emptied without an error",
-           "Set zero_damaged_pages = off; it is for rescuing a damaged database."),
-    _Wrong("autovacuum", "off", "warning", "old rows are frozen late, and then all at once",
-           "Set autovacuum = on."),
+    _Wrong("zero_damaged_pages", "on", "problem", "it empties damaged pages without an error",
+           "Set zero_damaged_pages = off; it is for the rescue of a damaged database."),
+    _Wrong("autovacuum", "off", "warning", "it freezes old rows late, and then all at once", "Set autovacuum = on."),
 )  # fmt: skip
-_NOT_DURABLE = {"off": "the server's machine", "local": "the primary", "remote_write": "the standby's machine"}
+_LOSES = {"off": "its machine", "local": "the primary", "remote_write": "the standby's machine"}
+_FOR_ROLE = "for the store's role: ALTER ROLE ... SET"
 
 
-def about_settings(settings: Mapping[str, str]) -> Iterator[Notice]:
-    """Settings of the server, or of the role, that endanger messages."""
-    wrong = [each for each in _WRONG if settings.get(each.name) == each.value]
-    for each in wrong:
-        yield Notice(each.state, f"{each.name} is {each.value}: {each.danger}", each.advice)
+def about_settings(settings: Mapping[str, str], *, pooled: bool) -> Iterator[Notice]:
+    """Settings that endanger messages. Those of the session are the store's own, but a pooler shares sessions."""
+    notices = [
+        Notice(each.state, f"{each.name} is {each.value}: {each.danger}", each.advice)
+        for each in _WRONG
+        if settings.get(each.name) == each.value
+    ]
+    if pooled:
+        notices += _about_session(settings)
+    standbys = settings.get("synchronous_standby_names")
+    kept = f"commits wait for the standbys {standbys}" if standbys else "commits wait for no standby"
+    yield from notices or [Notice("ok", f"its settings keep what it confirms; {kept}")]
+
+
+def _about_session(settings: Mapping[str, str]) -> Iterator[Notice]:
+    """Settings that the store cannot make for itself through a pooler."""
+    commits, standbys = settings.get("synchronous_commit", "on"), settings.get("synchronous_standby_names")
+    if commits == "off" or (commits in _LOSES and standbys):
+        text = f"synchronous_commit is {commits}: a crash of {_LOSES[commits]} may lose confirmed messages"
+        yield Notice("problem", text, f"Set it on {_FOR_ROLE} synchronous_commit = on.")
     for name in ("statement_timeout", "transaction_timeout"):
         if settings.get(name, "0") != "0":
             text = f"{name} is {settings[name]} ms: the server may cancel commits and reads that take longer"
-            yield Notice("warning", text, f"ALTER ROLE ... SET {name} = 0 for the store's role.")
-            wrong.append(_WRONG[0])
-    commits, standbys = settings.get("synchronous_commit", "on"), settings.get("synchronous_standby_names", "")
-    if commits in _NOT_DURABLE and (commits == "off" or standbys):
-        text = (
-            f"synchronous_commit is {commits} by default: where it holds, a crash of {_NOT_DURABLE[commits]} may lose"
-        )
-        advice = "ALTER ROLE ... SET synchronous_commit = on for the store's role."
-        yield Notice("warning", f"{text} confirmed messages", advice)
-    elif not wrong:
-        kept = f"confirmed messages are on the standbys {standbys} too" if standbys else "no standby is waited for"
-        yield Notice("ok", f"its settings keep what it confirms; {kept}")
+            yield Notice("warning", text, f"Set it to 0 {_FOR_ROLE} {name} = 0.")
 
 
 def about_rights(rights: Row) -> Iterator[Notice]:
@@ -126,7 +133,7 @@ def about_rights(rights: Row) -> Iterator[Notice]:
     if rights["standby"]:
         text = "the server is a standby and takes no writes"
         yield Notice(
-            "problem", text, "Name the primary in store.url, or all hosts with target_session_attrs=read-write."
+            "problem", text, "Name the primary in store.url, or all hosts: the store takes the one that writes."
         )
     if not rights["all_sessions"]:
         text = "the store's role does not see the transactions of other roles, which may stop VACUUM"
@@ -144,10 +151,8 @@ def _about_holder(row: Row) -> Notice | None:
     kind, name, details, seconds = row["kind"], row["name"], row["details"], row["seconds"] or 0
     if seconds > OLD_SECONDS:
         end = f"SELECT pg_terminate_backend({name});" if kind == "session" else f"ROLLBACK PREPARED '{name}';"
-        what = f"process {name}" if kind == "session" else f"the prepared transaction {name}"
-        text = (
-            f"{what} ({details}) has had a transaction open for {seconds / 60:.0f} minutes: VACUUM frees nothing newer"
-        )
+        what = f"the transaction of process {name}" if kind == "session" else f"the prepared transaction {name}"
+        text = f"{what} ({details}) has been open for {seconds / 60:.0f} minutes: VACUUM frees nothing newer"
         return Notice("warning", text, f"End it, if it was forgotten: {end}")
     if row["transactions"] > OLD_TRANSACTIONS:
         text = f"{kind} {name} ({details}) is {row['transactions']} transactions behind: VACUUM frees nothing newer"
@@ -169,6 +174,6 @@ def about_size(messages: int, tables: int) -> Notice:
     text = f"its tables take {format_size(tables)} for {format_size(messages)} of messages"
     if tables > SPARE_FACTOR * messages + SPARE_BYTES:
         return Notice(
-            "warning", text, "See what stops VACUUM; `quire store compact` frees the space, the broker stopped."
+            "warning", text, "See what stops VACUUM. `quire store compact` frees the space of a stopped broker."
         )
     return Notice("ok", text)

@@ -252,7 +252,7 @@ def test_expirations_are_made_to_agree_with_the_records(lmdb_url: str, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7, 36])
 def test_a_lane_of_many_steps_is_looked_at_as_one(url: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("verify", "sql_repair"):
+    for module in ("verify", "sqlite_repair"):
         monkeypatch.setattr(f"quire.store.maintenance.{module}.STEP", step)
     monkeypatch.setattr("quire.store.maintenance.verify.GROUP_BYTES", 200)
     before = lines(url)
