@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quire.errors import InvalidArgument, StoreLocked, StoreUnreachable
 from quire.store.base import Delivery, LaneState, WriteBatch
-from quire.store.maintenance import postgresql_maintenance, postgresql_pages
+from quire.store.maintenance import postgresql_maintenance, postgresql_pages, postgresql_repair
 from quire.store.maintenance import postgresql_server as server_look
 from quire.store.maintenance.findings import Problem, RepairReport
 from quire.store.maintenance.importer import import_lines
@@ -220,7 +220,7 @@ def test_a_repair_that_lost_the_lock_changes_nothing(
     url: str, tampering: PostgresqlTampering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tampering.set_state(count=1)
-    right = postgresql_maintenance.clear_expirations
+    right = postgresql_repair.clear_expirations
 
     def taken(connection: postgresql_pages.Connection) -> int:
         tampering.execute("UPDATE owner SET token = 'another', epoch = epoch + 1")

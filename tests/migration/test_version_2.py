@@ -24,6 +24,7 @@ from quire.store.marks import walk_producers
 from quire.store.urls import store_for_url
 from tests.postgresql_server import PostgresqlServer
 from tests.samples import make_version_2 as sample
+from tests.samples.make_version_1 import Record
 from tests.unit.store.maintained import findings, mend, problems
 
 pytestmark = pytest.mark.slow
@@ -76,7 +77,7 @@ def test_everything_is_there_after_the_migration(url: str, database: Connection)
         ]
         for lane in sample.REMOVED:
             page = store.page(lane, 0, 10**9, 1000)
-            found = [sample.Record(lane, m.sequence, m.expiration, m.priority, m.content) for m in page.messages]
+            found = [Record(lane, m.sequence, m.expiration, m.priority, m.content) for m in page.messages]
             assert found == sample.records(lane)
             links = store.links(lane, 0, 1000)
             assert {link.sequence: (link.previous, link.next) for link in links} == sample.links(lane)

@@ -36,14 +36,16 @@ def holder(kind: str, **fields: Any) -> dict[str, Any]:
     return row | fields
 
 
-def settings(*, pooled: bool = False, **changed: str) -> list[Notice]:
+def settings(changed: dict[str, str], *, pooled: bool = False) -> list[Notice]:
     return list(about_settings(SAFE | changed, pooled=pooled))
 
 
 def test_a_sound_server_is_told_in_one_line_each() -> None:
-    (notice,) = settings()
+    (notice,) = settings({})
     assert notice == Notice("ok", "its settings keep what it confirms; commits wait for no standby")
-    assert settings(synchronous_standby_names="ANY 1 (a, b)")[0].text.endswith("wait for the standbys ANY 1 (a, b)")
+    assert settings({"synchronous_standby_names": "ANY 1 (a, b)"})[0].text.endswith(
+        "wait for the standbys ANY 1 (a, b)"
+    )
     assert list(about_rights({"standby": False, "all_sessions": True})) == []
     rows = [holder("session"), holder("slot", seconds=0), holder("session", seconds=None)]
     assert list(about_holders(rows)) == [Notice("ok", "nothing stops VACUUM; the oldest transaction is 0 s old")]
@@ -61,7 +63,7 @@ def test_a_sound_server_is_told_in_one_line_each() -> None:
     ],
 )
 def test_a_setting_of_the_server_that_endangers_messages_is_named(name: str, value: str, state: str) -> None:
-    (notice,) = settings(**{name: value})
+    (notice,) = settings({name: value})
     assert (notice.state, notice.text.startswith(f"{name} is {value}: ")) == (state, True)
     assert name in notice.advice
 
@@ -77,12 +79,12 @@ def test_a_setting_of_the_server_that_endangers_messages_is_named(name: str, val
     ],
 )
 def test_settings_of_the_session_count_where_a_pooler_shares_it(changed: dict[str, str], state: str) -> None:
-    assert [notice.state for notice in settings(**changed)] == ["ok"]
-    assert [notice.state for notice in settings(pooled=True, **changed)] == [state]
+    assert [notice.state for notice in settings(changed)] == ["ok"]
+    assert [notice.state for notice in settings(changed, pooled=True)] == [state]
 
 
 def test_local_commits_are_durable_without_standbys() -> None:
-    assert [notice.state for notice in settings(pooled=True, synchronous_commit="local")] == ["ok"]
+    assert [notice.state for notice in settings({"synchronous_commit": "local"}, pooled=True)] == ["ok"]
 
 
 @pytest.mark.parametrize(
