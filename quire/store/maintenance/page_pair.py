@@ -31,6 +31,16 @@ class PagePair(NamedTuple):
         sequences = [self.first - 1, *[entry.sequence for entry in self.entries()], self.end]
         return all(before < after for before, after in pairwise(sequences))
 
+    @property
+    def usable(self) -> bool:
+        """Whether the links say which records are there: they are in order, or each leads to a record nevertheless."""
+        if not self.readable or self.in_order:
+            return self.readable
+        headers = self.headers()
+        places = {header.offset for header in headers}
+        sequences = {header.sequence for header in headers}
+        return not headers or all([e.offset in places or e.sequence in sequences for e in self.entries()])
+
     def entries(self) -> list[Entry]:
         return [Entry._make(values) for values in ENTRY.iter_unpack(self.links or b"")]
 

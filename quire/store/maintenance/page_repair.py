@@ -79,7 +79,8 @@ class PageRepair(ABC):
         by_offset = {header.offset: header for header in headers}
         by_sequence = {header.sequence: header for header in headers}
         kept: list[Entry] = []
-        for entry in pair.entries() if pair.readable else headers:
+        usable = pair.usable
+        for entry in pair.entries() if usable else headers:
             choice = [by_offset.get(entry.offset), by_sequence.get(entry.sequence), entry]
             # Two that agree about the content are right about a field that is damaged in the third.
             choice.sort(key=lambda header: header is None or header[5:7] != entry[5:7])
@@ -89,7 +90,7 @@ class PageRepair(ABC):
                 continue
             kept.append(found._replace(expiration=max(found.expiration, 0)))
             self._last = found.sequence
-            if not pair.readable:
+            if not usable:
                 self._done["restored"] += 1
                 self._add_delivery(found.sequence, RESTORED)
         return kept
@@ -119,7 +120,7 @@ class PageRepair(ABC):
             entry._replace(previous=sequences[index], next=sequences[index + 2]) for index, entry in enumerate(entries)
         ]
         stored = self._put(pair, entries, body)
-        if pair.readable:
+        if pair.usable:
             self._done["relinked"] += len(set(stored) - set(pair.entries()))
         self._head = self._head or entries[0].sequence
         self._count += len(entries)

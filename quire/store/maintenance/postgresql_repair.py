@@ -56,7 +56,7 @@ class PostgresqlLaneRepair(PageRepair):
         links = pack_entries(stored)
         if body is not pair.body or (links, last, len(stored)) != (pair.links, page.last, page.live):
             self._connection.execute(_UPDATE, (last, len(stored), links, body, self._lane, pair.first))
-        if pair.readable and page.wrong_columns():
+        if pair.usable and page.wrong_columns():
             self._done["pages"] += 1
         return stored
 
@@ -91,7 +91,7 @@ class PostgresqlLaneRepair(PageRepair):
 def _across_pages(pair: PagePair, entries: list[Entry]) -> list[Entry]:
     """Entries as they are stored: the last one leads nowhere, the first one may lead to a record that is gone."""
     first = entries[0]
-    known = pair.entries()[0].previous if pair.readable else 0
+    known = pair.entries()[0].previous if pair.usable else 0
     if first.previous <= known < first.sequence:
         entries = [first._replace(previous=known), *entries[1:]]
     return [*entries[:-1], entries[-1]._replace(next=0)]

@@ -10,7 +10,7 @@ from quire.store.maintenance.findings import Problem, RepairReport
 from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.verify import verify
 from quire.store.memory import MemoryStore
-from quire.store.pages import KEY, RECORD
+from quire.store.pages import ENTRY, KEY, RECORD
 from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, message, problems, sequences
 from tests.unit.store.tampering import LmdbTampering, SqliteTampering, page_of, tampering_for
@@ -175,6 +175,15 @@ def test_an_unreadable_links_page_counts_as_lost(lmdb_url: str, tmp_path: Path) 
         txn.put(KEY.pack(1, 21), (page_of(txn, dbs, 21).links or b"")[:-1], db=dbs.links)
     assert problems(lmdb_url) == {(Problem.UNREADABLE, 21)}
     assert mend(lmdb_url).restored == 20
+
+
+@pytest.mark.parametrize("entries", [b"\0" * ENTRY.size, b"\xff" * ENTRY.size * 18])
+def test_links_that_lead_nowhere_count_as_lost(lmdb_url: str, tmp_path: Path, entries: bytes) -> None:
+    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+        txn.put(KEY.pack(1, 21), entries, db=dbs.links)
+    assert (Problem.UNREADABLE, 21) in problems(lmdb_url)
+    report = mend(lmdb_url)
+    assert (report.restored, report.lost, report.damaged) == (20, 0, 0)
 
 
 def test_an_unreadable_state_is_made_again(lmdb_url: str, tmp_path: Path) -> None:
