@@ -184,7 +184,7 @@ def test_a_killed_migration_leaves_the_store_as_it_was(url: str) -> None:
 import os, signal
 from quire.migrations import migrate
 from quire.migrations.lmdb import lmdb_migration
-from quire.migrations.runner import migration_of
+from quire.migrations.sql.sql_migration import SqlMigration
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)

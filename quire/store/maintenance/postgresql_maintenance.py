@@ -109,7 +109,7 @@ class PostgresqlMaintenance(StoreMaintenance):
                     start = _shrink(connection, lane, start)
         with self._database.engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for table in metadata.sorted_tables:
-                connection.exec_driver_sql(f"VACUUM FULL {table.name}")
+                connection.exec_driver_sql(f"VACUUM FULL {self._database.prefix}{table.name}")
 
     def backup(self, target: Path) -> None:
         """Refused: the database server makes backups."""

@@ -101,11 +101,12 @@ def stray_expirations(connection: Connection) -> Iterator[tuple[int, int, int]]:
     """Expirations that belong to no record: expiration, lane, sequence. They may be removed meanwhile."""
     entries = StoredEntries(connection)
     with connection.cursor("expirations", row_factory=tuple_row) as cursor:
-        cursor.itersize = STEP
-        for expiration, lane, sequence in cursor.execute(_EXPIRATIONS):
-            entry = entries.find(lane, sequence)
-            if entry is None or entry.expiration != expiration:
-                yield expiration, lane, sequence
+        cursor.execute(_EXPIRATIONS)
+        while rows := cursor.fetchmany(STEP):
+            for expiration, lane, sequence in rows:
+                entry = entries.find(lane, sequence)
+                if entry is None or entry.expiration != expiration:
+                    yield expiration, lane, sequence
 
 
 def clear_expirations(connection: Connection) -> int:
