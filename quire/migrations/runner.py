@@ -30,7 +30,7 @@ def prepare(url: str) -> MigrationReport | None:
     """Migrate an older store, with a backup, before it is opened; the caller has its lock. None: nothing to do."""
     if url == "memory:" or not store_exists(url):
         return None
-    with closing(_migration(url)) as migration:
+    with closing(migration_of(url)) as migration:
         report = _upgrade(migration, _plan(migration, url), backup=True, clock=SystemClock())
     return report if report.steps else None
 
@@ -39,7 +39,7 @@ def migrate(url: str, *, dry_run: bool = False, backup: bool = True, clock: Cloc
     """Lock a store and migrate it to the current format; after an error it is unchanged. The clock names the backup."""
     if not store_exists(url):
         raise StoreUnreachable(f"there is no store at {shown(url)}", url=shown(url))
-    with closing(_migration(url)) as migration:
+    with closing(migration_of(url)) as migration:
         report = _plan(migration, url)
         if dry_run or not report.steps:
             return report
@@ -62,12 +62,17 @@ def _plan(migration: StoreMigration, url: str) -> MigrationReport:
     return MigrationReport(found, newest_format(url), migration.steps(found))
 
 
-def _migration(url: str) -> StoreMigration:
+def migration_of(url: str) -> StoreMigration:
+    """The migration of a store, by its kind. Only the back end in use is imported."""
     path = store_path(url)
     if path is not None and url.startswith("lmdb:"):
         from quire.migrations.lmdb.lmdb_migration import LmdbMigration
 
         return LmdbMigration(path)
-    from quire.migrations.sql.sql_migration import SqlMigration
+    if path is not None:
+        from quire.migrations.sql.sqlite_migration import SqliteMigration
 
-    return SqlMigration(url, path)
+        return SqliteMigration(path)
+    from quire.migrations.sql.postgresql_migration import PostgresqlMigration
+
+    return PostgresqlMigration(url)

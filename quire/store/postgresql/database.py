@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy import Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
@@ -77,14 +76,14 @@ class Database:
     def engine(self) -> Engine:
         """Connections for maintenance: tables without a schema are those of the store."""
 
-        def connect() -> psycopg.Connection:
-            connection = psycopg.connect(self._conninfo)
-            if self.schema:
-                connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
-                connection.commit()
-            return connection
-
-        return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
+        engine = create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(self._conninfo), poolclass=NullPool
+        )
+        if self.schema:
+            # For one transaction only: what is set for longer would reach others that share a pooler's connections.
+            path = f'SET LOCAL search_path TO "{self.schema}"'
+            event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(path))
+        return engine
 
     @contextmanager
     def telling(self, what: str = "failed") -> Iterator[None]:
