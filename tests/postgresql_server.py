@@ -94,8 +94,8 @@ def run_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
     Raises:
         NoServer: there can be none here.
     """
-    programs = _find_programs()
-    account = _find_account()
+    programs = find_programs()
+    account = find_account()
     # Not pytest's own directory: root's is closed to other accounts, and a socket's path must be short.
     directory = Path(tempfile.mkdtemp(prefix="quire-pg-"))
     if account is not None:
@@ -123,7 +123,12 @@ def run_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
             yield server
 
 
-def _find_programs() -> Path:
+def find_programs() -> Path:
+    """Where the programs of a server are.
+
+    Raises:
+        NoServer: nowhere.
+    """
     found = shutil.which("pg_ctl")
     installed = [Path(found)] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
     if not installed:
@@ -131,8 +136,12 @@ def _find_programs() -> Path:
     return installed[-1].resolve().parent
 
 
-def _find_account() -> pwd.struct_passwd | None:
-    """Whom the server runs as; None for us. It refuses to run as root."""
+def find_account() -> pwd.struct_passwd | None:
+    """Whom the server runs as; None for us. It refuses to run as root.
+
+    Raises:
+        NoServer: there is none that it can run as.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -15,6 +15,7 @@ from quire.errors.access import (
 )
 from quire.errors.connections import (
     BrokerBusy,
+    BrokerStandby,
     BrokerStopping,
     BrokerUnreachable,
     ConnectionTimeout,
@@ -75,6 +76,7 @@ __all__ = [
     "AccessRefused",
     "AddressInUse",
     "BrokerBusy",
+    "BrokerStandby",
     "BrokerStopping",
     "BrokerUnreachable",
     "ConfirmationMismatch",

@@ -118,6 +118,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "store-unreachable": ErrorEntry(503, 5, True, "Check the store's URL, and that its server runs."),
     "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; or give its address: --url."),
     "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is stopping or restarting."),
+    "broker-standby": ErrorEntry(503, 4, True, "Use the broker that has the store, or wait until this one takes over."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
     "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
     "unsupported-environment": ErrorEntry(500, 1, False, "Install the program that the text names, then try again."),

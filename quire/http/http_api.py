@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quire import logs
-from quire.http.app import Application
+from quire.errors import BrokerStandby
+from quire.http.app import Application, encoded_document
 from quire.http.http_connection import entrance_of
+from quire.http.standby_application import standby_application
+from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
 from quire.settings import Settings
 
@@ -40,39 +45,61 @@ class _Server(uvicorn.Server):
 class HttpApi:
     """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``)."""
 
-    _application: Application
+    _service: Service
+    _answers: ASGIApp  # a standby's, then the broker's
     _server: _Server
     _task: asyncio.Task[None]
 
-    async def start(self, service: Service, listener: socket.socket) -> None:
-        """Serve a broker on a bound socket; returns when it listens."""
-        self._application = Application(service)
-        logs.watch(self._application.doors.events)
-        upgrade = self._application.upgrade
-        connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=upgrade)
+    def __init__(self) -> None:
+        self._application: Application | None = None
+
+    async def open(self, service: Service, listener: socket.socket) -> None:
+        """Answer as a standby on a bound socket; returns when it listens."""
+        self._service = service
+        encoded_document()  # before it is urgent: a standby has time
+        self._answers = standby_application(service)
+        connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=self._upgrade)
         config = uvicorn.Config(
-            self._application, http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
-            access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
+            self._answer, interface="asgi3", http=connection, ws="none", lifespan="off", log_config=None,
+            log_level="error", access_log=False, server_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         await self._server.ready.wait()
         if not self._server.started:
             await self._task
-        self._application.doors.management.sampler.start()
-        self._application.doors.console.start(service.http_address)
+
+    async def start(self) -> None:
+        """Serve the broker."""
+        self._answers = self._application = Application(self._service)
+        doors = self._application.doors
+        logs.watch(doors.events)
+        doors.management.sampler.start()
+        doors.console.start(self._service.http_address)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answers(scope, receive, send)
+
+    def _upgrade(self, request: h11.Request, transport: asyncio.Transport, visitor: Visitor) -> asyncio.Protocol:
+        if self._application is None:
+            raise BrokerStandby("this broker is a standby: it has no store yet")
+        return self._application.upgrade(request, transport, visitor)
 
     def reload(self, settings: Settings) -> None:
         """The settings were read again: the bulk server and the console have certificates too."""
-        self._application.doors.bulk.reload(settings)
-        self._application.doors.console.reload(settings)
+        if self._application is not None:
+            self._application.doors.bulk.reload(settings)
+            self._application.doors.console.reload(settings)
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""
-        self._application.stop()
-        await self._application.doors.operations.stop()
-        await self._application.doors.console.stop()
-        await self._application.doors.bulk.stop()
+        if self._application is not None:
+            self._application.stop()
+            await self._application.doors.operations.stop()
+            await self._application.doors.console.stop()
+            await self._application.doors.bulk.stop()
         self._server.should_exit = True
         await self._task
-        logs.unwatch(self._application.doors.events)
+        if self._application is not None:
+            logs.unwatch(self._application.doors.events)
