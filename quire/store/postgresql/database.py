@@ -75,7 +75,6 @@ class Database:
 
     def engine(self) -> Engine:
         """Connections for maintenance: tables without a schema are those of the store."""
-
         engine = create_engine(
             "postgresql+psycopg://", creator=lambda: psycopg.connect(self._conninfo), poolclass=NullPool
         )
