@@ -113,7 +113,8 @@ def _store(call: Call) -> StoreView:
     used, free = call.management.store_size()
     return StoreView(
         url=shown(call.service.store.url), format=newest_format(call.service.store.url), sync=settings.store.sync,
-        writable=error is None, error=None if error is None else str(error), commits=core.commits_done, failures=broker.failure.errors,
+        writable=error is None, error=None if error is None else str(error), commits=core.commits_done,
+        failures=broker.failure.errors,
         messages=Use(core.stored_bytes, settings.store.limit), spool=Use(core.spool.used, core.spool.limit),
         file_bytes=used, free_bytes=free, disks=disk_space(broker), lanes=call.management.lane_count(),
         destinations=core.limits.destinations, destinations_limit=core.limits.max_destinations,

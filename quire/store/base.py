@@ -210,7 +210,7 @@ class Store(StoreReader):
         False means stop at once: another broker has the lock, or what is stored is not what this broker knows.
 
         Raises:
-            StoreError: nobody can tell now, because the database server does not answer.
+            StoreError: the outcome cannot be told now: the database server does not answer.
         """
 
     def lock_until(self) -> float:

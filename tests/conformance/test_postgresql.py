@@ -8,15 +8,13 @@ import pytest
 from quire.migrations import prepare
 from quire.store.base import Store
 from quire.store.maintenance.open_store import open_for_reading
-from quire.store.pages import entry_of
 from quire.store.postgresql.store import PostgresqlStore
 from quire.store.urls import store_exists, store_for_url
+from quire.testing.faults import tear
 from quire.testing.store_case import fill
 from quire.testing.store_mark_tests import KEYS, keys, set_marks
 from quire.testing.store_suite import SharedStoreSuite
 from tests.postgresql_server import PostgresqlServer
-
-FIND = "SELECT first, entries, body FROM pages WHERE lane = %s AND %s BETWEEN first AND last"
 
 
 class TestPostgresqlStore(SharedStoreSuite):
@@ -30,15 +28,7 @@ class TestPostgresqlStore(SharedStoreSuite):
         return PostgresqlStore(self._server.url_for(place))
 
     def damage(self, store: Store, lane: int, sequence: int) -> None:
-        with self._server.connect() as connection:
-            connection.execute(f"SET search_path TO {self._server.schema_of(self._place)}")
-            (page,) = connection.cursor(binary=True).execute(FIND, (lane, sequence)).fetchall()
-            first, entries, body = page
-            entry = entry_of(entries, sequence)
-            assert entry is not None
-            damaged = body[: entry[4]] + b"X" + body[entry[4] + 1 :]
-            update = "UPDATE pages SET body = %s WHERE lane = %s AND first = %s"
-            connection.execute(update, (damaged, lane, first))
+        tear(store, lane, sequence)
 
     def break_down(self, store: Store) -> None:
         """Drop the tables."""

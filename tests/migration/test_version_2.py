@@ -18,7 +18,7 @@ from quire.migrations import MigrationReport, migrate, prepare
 from quire.store.base import Delivery, LaneState, WriteBatch
 from quire.store.maintenance.export import export
 from quire.store.maintenance.findings import Problem
-from quire.store.maintenance.open_store import open_for_reading
+from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.verify import verify
 from quire.store.marks import walk_producers
 from quire.store.urls import store_for_url
@@ -181,6 +181,15 @@ def test_the_backup_is_the_store_as_it_was(url: str, database: Connection, schem
     migrate(backup, backup=False)
     with open_for_reading(backup) as opened:
         assert list(export(opened.store)) == expected
+
+
+def test_the_schema_may_be_named_in_the_url(url: str, database: Connection, schema: str) -> None:
+    named = url.replace(f"options=-csearch_path%3D{schema}", f"schema={schema}")
+    assert migrate(named, clock=ManualClock(0)).backup == f"{schema}_backup_format2_19700101t000000z"
+    with open_for_writing(named) as opened:
+        opened.maintenance.compact()
+        assert sorted(opened.maintenance.lanes()) == sorted(sample.NEXT_SEQUENCES)
+    assert findings(named) == findings(url) == []
 
 
 def test_a_broker_of_the_old_version_keeps_its_store(url: str, database: Connection) -> None:

@@ -50,7 +50,7 @@ class BatchWriter:
         raise AssertionError("the last try raises what it met")
 
     def _read_edits(self, batch: WriteBatch) -> tuple[list[LaneEdit], list[int]]:
-        # Having the right to write comes first: from then on nobody else changes what is known or read.
+        # Having the right to write comes first: from then on no other broker changes what is known or read.
         reader = WriterReads(self._database.prefix, self._ownership.writer)
         dropped = reader.lanes_of([number for number, found in batch.destinations.items() if found is None])
         lanes = [lane for lane, part in batch.lanes.items() if part and lane not in dropped]

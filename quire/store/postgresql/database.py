@@ -6,13 +6,11 @@ from contextlib import contextmanager
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy import Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
-from quire.store.urls import shown
 
 _DEFAULTS = {
     "connect_timeout": "2", "tcp_user_timeout": "5000", "keepalives_idle": "3", "keepalives_interval": "1",
@@ -58,7 +56,9 @@ class Database:
             [int(port) for port in str(wanted.get("port", "")).split(",") if port]
         except (psycopg.ProgrammingError, ValueError):  # its text may show the password
             raise InvalidArgument(f"the URL of the PostgreSQL store cannot be read: {_ADVICE}") from None
-        self.place = shown(url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        shown = urlencode([(name, value) for name, value in given if name != "password"], quote_via=quote)
+        self.place = parts._replace(netloc=f"{user.partition(':')[0]}{at}{hosts}", query=shown).geturl()
 
     def connect(self, settings: str = "") -> psycopg.Connection:
         """A connection that commits by itself. Settings are made only where no pooler shares it with others."""
@@ -75,15 +75,14 @@ class Database:
 
     def engine(self) -> Engine:
         """Connections for maintenance: tables without a schema are those of the store."""
-
-        def connect() -> psycopg.Connection:
-            connection = psycopg.connect(self._conninfo)
-            if self.schema:
-                connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
-                connection.commit()
-            return connection
-
-        return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
+        engine = create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(self._conninfo), poolclass=NullPool
+        )
+        if self.schema:
+            # For one transaction only: what is set for longer would reach others that share a pooler's connections.
+            path = f'SET LOCAL search_path TO "{self.schema}"'
+            event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(path))
+        return engine
 
     @contextmanager
     def telling(self, what: str = "failed") -> Iterator[None]:

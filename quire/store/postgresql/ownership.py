@@ -102,7 +102,7 @@ class Ownership:
 
     @property
     def writer(self) -> psycopg.Connection:
-        """The connection that commits; whoever gets it may write.
+        """The connection that commits; who gets it may write.
 
         Raises:
             StoreLocked: another broker has taken over.
@@ -212,7 +212,7 @@ class Ownership:
             patiently: whether to wait for a server that is away.
 
         Raises:
-            StoreUnreachable: nobody knows yet; the next commit asks again.
+            StoreUnreachable: it is not known yet; the next commit asks again.
         """
         deadline = self._clock.monotonic() + (OUTCOME_SECONDS if patiently else 0.0)
         while True:

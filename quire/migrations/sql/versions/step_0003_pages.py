@@ -1,4 +1,4 @@
-"""On PostgreSQL, records are kept in pages, many in a row; the row ``owner`` takes the place of the lease."""
+"""On PostgreSQL, messages are kept in pages, and an epoch in the table owner says who may write."""
 
 from collections.abc import Iterator
 from struct import Struct
