@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from itertools import pairwise
 
 from benchmarks.takeover.pair import Pair
 from quire.client import AckMode, Queue, connect
@@ -78,6 +79,11 @@ class Probe(Actor):
             looked = len(self.answers)
             assert time.monotonic() < deadline, f"no broker confirms anything after {limit} s"
             await asyncio.sleep(0.005)
+
+    def longest_gap(self, since: float) -> float:
+        """The longest time between two answers since a time."""
+        times = [since, *[answer.confirmed for answer in self.answers if answer.confirmed > since]]
+        return max([later - earlier for earlier, later in pairwise(times)], default=0.0)
 
     def _done(self) -> bool:
         return self.ending

@@ -25,8 +25,8 @@ class Outage:
 
     Attributes:
         kind: which.
-        seconds: until a broker confirmed what was sent after it.
-        moved: whether that was the other broker.
+        seconds: until the other broker confirmed what was sent then; if none had to take over, how long no broker did.
+        moved: whether the other broker serves now.
     """
 
     kind: str
@@ -92,11 +92,16 @@ class Rounds:
     def _owner(self) -> PairedBroker:
         return self._pair.brokers[self._probe.serving]
 
-    async def _measured(self, kind: str, began: float, owner: PairedBroker, *, moves: bool) -> Outage:
-        """Wait until messages are confirmed, by the other broker if it has to be that one."""
+    async def _taken_over(self, kind: str, began: float, owner: PairedBroker) -> Outage:
+        """Wait until the other broker confirms what was sent after a time."""
         other = self._pair.brokers.index(self._pair.other(owner))
-        answer = await self._probe.answer(began, other if moves else None, START_LIMIT)
-        return Outage(kind, answer.confirmed - began, answer.broker == other)
+        answer = await self._probe.answer(began, other, START_LIMIT)
+        return Outage(kind, answer.confirmed - began, True)
+
+    async def _gone_on(self, kind: str, began: float, owner: PairedBroker) -> Outage:
+        """Wait until what is sent now is confirmed: how long nothing was, since a time."""
+        answer = await self._probe.answer(time.monotonic(), limit=START_LIMIT)
+        return Outage(kind, self._probe.longest_gap(began), self._pair.brokers[answer.broker] is not owner)
 
     async def _until_standby(self, broker: PairedBroker, seen: int) -> None:
         """Wait until a broker stands by once more than it had."""
@@ -114,7 +119,7 @@ class Rounds:
         """The owner is killed."""
         owner, began = self._owner, time.monotonic()
         owner.kill()
-        outage = await self._measured("kill", began, owner, moves=True)
+        outage = await self._taken_over("kill", began, owner)
         await self._start_again(owner)
         return outage
 
@@ -122,7 +127,7 @@ class Rounds:
         """The owner is stopped in order."""
         owner, began = self._owner, time.monotonic()
         owner.process.terminate()
-        outage = await self._measured("stop", began, owner, moves=True)
+        outage = await self._taken_over("stop", began, owner)
         code = await asyncio.to_thread(owner.wait)
         assert code == 0, f"broker {owner.number} stopped with {code}:\n{owner.log[-5000:]}"
         await self._start_again(owner)
@@ -133,7 +138,7 @@ class Rounds:
         owner, began = self._owner, time.monotonic()
         seen = len(owner.events("broker.standby"))
         owner.suspend()
-        outage = await self._measured("suspend", began, owner, moves=True)
+        outage = await self._taken_over("suspend", began, owner)
         await asyncio.sleep(self._random.uniform(0.0, 2.0))
         owner.resume()
         await self._until_standby(owner, seen)
@@ -145,14 +150,14 @@ class Rounds:
         owner.suspend()
         await asyncio.sleep(self._random.uniform(0.1, LEASE / 3))
         owner.resume()
-        return await self._measured("suspend-shortly", began, owner, moves=False)
+        return await self._gone_on("suspend-shortly", began, owner)
 
     async def _kill_standby(self) -> Outage:
         """The standby is killed: no client notices."""
         owner, began = self._owner, time.monotonic()
         standby = self._pair.other(owner)
         standby.kill()
-        outage = await self._measured("kill-standby", began, owner, moves=False)
+        outage = await self._gone_on("kill-standby", began, owner)
         await self._start_again(standby)
         return outage
 
@@ -171,7 +176,7 @@ class Rounds:
                 self._terminate()
         for proxy in owner.proxies:
             proxy.loses_answer = False
-        return await self._measured("cut-commits", began, owner, moves=False)
+        return await self._gone_on("cut-commits", began, owner)
 
     def _terminate(self) -> None:
         """Have the server end a connection of a broker, one that does something if there is one."""
@@ -187,7 +192,7 @@ class Rounds:
         seen = len(owner.events("broker.standby"))
         owner.cut_off()
         try:
-            outage = await self._measured("partition", began, owner, moves=True)
+            outage = await self._taken_over("partition", began, owner)
             await asyncio.sleep(self._random.uniform(0.0, 3.0))
         finally:
             owner.mend()
@@ -198,13 +203,13 @@ class Rounds:
         """The server is killed with all its processes, and started again."""
         owner, began = self._owner, time.monotonic()
         await asyncio.to_thread(self._database.restart)
-        return await self._measured("restart-server", began, owner, moves=False)
+        return await self._gone_on("restart-server", began, owner)
 
     async def _fail_over(self) -> Outage:
         """The server is killed for good, and its synchronous replica is promoted; then it gets a new replica."""
         owner, began = self._owner, time.monotonic()
         await asyncio.to_thread(self._database.fail_over)
-        outage = await self._measured("fail-over", began, owner, moves=False)
+        outage = await self._gone_on("fail-over", began, owner)
         await asyncio.to_thread(self._database.rebuild)
         return outage
 
