@@ -23,8 +23,8 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.soc
         yield ear
 
 
-def broker_told(tmp_path: Path, limit: float) -> BrokerProcess:
-    broker = BrokerProcess(tmp_path)
+def broker_told(tmp_path: Path, limit: float, directory: Path | None = None) -> BrokerProcess:
+    broker = BrokerProcess(directory or tmp_path)
     broker._environment |= {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": str(int(limit * 1e6))}
     return broker
 
@@ -54,6 +54,25 @@ def test_systemd_is_told_of_the_start_of_life_and_of_the_end(told: socket.socket
         assert broker.wait() == 0
     finally:
         broker.kill()
+
+
+def test_a_standby_is_ready_at_once_and_gives_signs_of_life(told: socket.socket, tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    first, second = BrokerProcess(tmp_path / "first"), broker_told(tmp_path, 0.4, tmp_path / "second")
+    second.url = first.url
+    first.start()
+    try:
+        first.port()
+        second.start("--standby")
+        assert b"STATUS=Standing by." in hear(told, b"READY=1")[-1]
+        hear(told, b"WATCHDOG=1")
+        first.stop()
+        hear(told, b"STATUS=Serving STOMP on 127.0.0.1:")
+        second.stop()
+    finally:
+        first.kill()
+        second.kill()
 
 
 def test_a_loop_that_is_late_gives_no_sign_of_life(told: socket.socket, tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Two brokers on one store: the second is refused, or waits and takes over."""
 
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks.peers import free_port
+from quire.cli.api import Api
 from quire.client import AckMode, Queue
 from quire.client.sync import connect
-from quire.errors import QuireError
+from quire.errors import BrokerStandby, QuireError
 from quire.store.postgresql.ownership import LEASE_SECONDS
 from tests.acceptance.crash.broker_process import BrokerProcess
 from tests.postgresql_server import PostgresqlServer
@@ -101,6 +104,62 @@ def test_paused_broker_on_postgresql_stops_when_it_finds_its_lease_taken(
     assert first.wait() == 4
     assert "store-locked" in first.log
     assert receive(second, 0) == []
+    second.stop()
+
+
+@pytest.mark.alone
+def test_paused_standby_on_postgresql_stands_by_again_in_its_own_process(
+    postgresql_server: PostgresqlServer, tmp_path: Path, make_broker: MakeBroker
+) -> None:
+    url = postgresql_server.url_for(tmp_path / "paused")
+    first, second = make_broker(url), make_broker(url)
+    first.start("--standby")
+    send(first, b"1")
+    second.start("--standby")
+    second.wait_for_event("broker.standby")
+    first.pause()
+    assert receive(second, 1) == [b"1"]
+    first.resume()
+    first.wait_for_event("broker.restarted")
+    assert f"process {second.process.pid}" in str(first.wait_for_event("broker.standby")["owner"])
+    send(second, b"2")
+    second.stop()
+    assert receive(first, 1) == [b"2"]  # it has the same number: its facts are those of the process that was started
+    first.stop()
+
+
+def test_standby_answers_probes(store_url: str, make_broker: MakeBroker) -> None:
+    first, second = make_broker(store_url), make_broker(store_url)
+    first.start()
+    first.port()
+    address = f"127.0.0.1:{free_port()}"
+    second.start("--standby", "--http", address)
+    second.wait_for_event("broker.standby")
+    api = Api(f"http://{address}")
+    assert api.probe("/health") == (200, "standby")
+    assert api.probe("/ready") == (503, "standby")
+    with pytest.raises(BrokerStandby):
+        api.call("GET", "/queues")
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        assert b"\nquire_standby 1.0\n" in answer.read()
+    first.stop()
+    second.port()
+    assert api.probe("/ready") == (200, "running")
+    assert second.metric("quire_standby") == 0
+    second.stop()
+
+
+def test_standby_whose_http_address_is_taken_waits_without_probes(store_url: str, make_broker: MakeBroker) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    first, second = make_broker(store_url), make_broker(store_url)
+    first.start("--http", address)
+    first.port()
+    second.start("--standby", "--http", address)
+    second.wait_for_event("broker.standby-unprobed")
+    second.wait_for_event("broker.standby")
+    first.stop()
+    second.port()
+    assert Api(f"http://{address}").probe("/ready") == (200, "running")
     second.stop()
 
 

@@ -1,0 +1,41 @@
+"""Two brokers on one PostgreSQL with a replica: whatever is killed, stopped or cut off, one alone is the owner.
+
+``python -m benchmarks.takeover`` does the same for as long as one likes, and says how long takeovers take.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.takeover.run import Plan, run
+from tests.postgresql_server import NoServer, find_account, find_programs
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that servers may enter, which run as another user: pytest's own is closed to them."""
+    try:
+        find_programs()
+        find_account()
+    except NoServer as error:
+        pytest.skip(str(error))
+    directory = Path(tempfile.mkdtemp(prefix="quire-takeover-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_one_owner_at_a_time_and_nothing_lost(open_directory: Path) -> None:
+    kinds = ["kill", "suspend", "cut-commits", "fail-over", "partition", "stop"]
+    result = asyncio.run(run(Plan(len(kinds), 1, kinds), open_directory))
+    moved = {outage.kind for outage in result.outages if outage.moved}
+    assert moved >= {"kill", "suspend", "partition", "stop"}
+    assert result.commits.owners > len(moved)
+    assert result.commits.commits > 100  # it goes on all the time; or there was no load worth the name
+    assert result.confirmed > 500
