@@ -29,8 +29,8 @@ SPARE_FACTOR = 4
 SPARE_BYTES = 1 << 30
 
 _SETTINGS = """
-SELECT name, reset_val FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit',
-    'synchronous_standby_names', 'statement_timeout', 'zero_damaged_pages', 'autovacuum', 'transaction_timeout')
+SELECT name, reset_val FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'zero_damaged_pages', 'autovacuum',
+    'synchronous_standby_names', 'statement_timeout', 'transaction_timeout')
 """
 # An open transaction of another database holds nothing back here; a slot and a standby do, whatever their database.
 _HOLDERS = """
@@ -59,6 +59,8 @@ SELECT (SELECT coalesce(sum(bytes), 0) FROM lanes)::bigint AS messages,
     (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
      WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')::bigint AS tables
 """
+
+_LIMITS = ("statement_timeout", "transaction_timeout")
 
 Row = Mapping[str, Any]
 
@@ -98,34 +100,22 @@ _WRONG = (
            "Set zero_damaged_pages = off; it is for the rescue of a damaged database."),
     _Wrong("autovacuum", "off", "warning", "it freezes old rows late, and then all at once", "Set autovacuum = on."),
 )  # fmt: skip
-_LOSES = {"off": "its machine", "local": "the primary", "remote_write": "the standby's machine"}
-_FOR_ROLE = "for the store's role: ALTER ROLE ... SET"
 
 
 def about_settings(settings: Mapping[str, str], *, pooled: bool) -> Iterator[Notice]:
-    """Settings that endanger messages. Those of the session are the store's own, but a pooler shares sessions."""
+    """Settings that endanger messages. The store makes those of its sessions itself, unless a pooler shares them."""
     notices = [
         Notice(each.state, f"{each.name} is {each.value}: {each.danger}", each.advice)
         for each in _WRONG
         if settings.get(each.name) == each.value
     ]
-    if pooled:
-        notices += _about_session(settings)
+    for name in _LIMITS if pooled else ():
+        if settings.get(name, "0") != "0":
+            text = f"{name} is {settings[name]} ms: the server may cancel commits and reads that take longer"
+            notices.append(Notice("warning", text, f"Set it to 0 for the store's role: ALTER ROLE ... SET {name} = 0."))
     standbys = settings.get("synchronous_standby_names")
     kept = f"commits wait for the standbys {standbys}" if standbys else "commits wait for no standby"
     yield from notices or [Notice("ok", f"its settings keep what it confirms; {kept}")]
-
-
-def _about_session(settings: Mapping[str, str]) -> Iterator[Notice]:
-    """Settings that the store cannot make for itself through a pooler."""
-    commits, standbys = settings.get("synchronous_commit", "on"), settings.get("synchronous_standby_names")
-    if commits == "off" or (commits in _LOSES and standbys):
-        text = f"synchronous_commit is {commits}: a crash of {_LOSES[commits]} may lose confirmed messages"
-        yield Notice("problem", text, f"Set it on {_FOR_ROLE} synchronous_commit = on.")
-    for name in ("statement_timeout", "transaction_timeout"):
-        if settings.get(name, "0") != "0":
-            text = f"{name} is {settings[name]} ms: the server may cancel commits and reads that take longer"
-            yield Notice("warning", text, f"Set it to 0 {_FOR_ROLE} {name} = 0.")
 
 
 def about_rights(rights: Row) -> Iterator[Notice]:

@@ -18,7 +18,7 @@ from quire.store.maintenance.postgresql_server import (
 
 SAFE = {
     "fsync": "on", "full_page_writes": "on", "zero_damaged_pages": "off", "autovacuum": "on", "statement_timeout": "0",
-    "synchronous_commit": "on", "synchronous_standby_names": "", "transaction_timeout": "0",
+    "synchronous_standby_names": "", "transaction_timeout": "0",
 }  # fmt: skip
 
 
@@ -68,23 +68,11 @@ def test_a_setting_of_the_server_that_endangers_messages_is_named(name: str, val
     assert name in notice.advice
 
 
-@pytest.mark.parametrize(
-    ("changed", "state"),
-    [
-        ({"synchronous_commit": "off"}, "problem"),
-        ({"synchronous_commit": "local", "synchronous_standby_names": "*"}, "problem"),
-        ({"synchronous_commit": "remote_write", "synchronous_standby_names": "*"}, "problem"),
-        ({"statement_timeout": "5000"}, "warning"),
-        ({"transaction_timeout": "5000"}, "warning"),
-    ],
-)
-def test_settings_of_the_session_count_where_a_pooler_shares_it(changed: dict[str, str], state: str) -> None:
-    assert [notice.state for notice in settings(changed)] == ["ok"]
-    assert [notice.state for notice in settings(changed, pooled=True)] == [state]
-
-
-def test_local_commits_are_durable_without_standbys() -> None:
-    assert [notice.state for notice in settings({"synchronous_commit": "local"}, pooled=True)] == ["ok"]
+@pytest.mark.parametrize("name", ["statement_timeout", "transaction_timeout"])
+def test_limits_of_the_session_count_where_a_pooler_shares_it(name: str) -> None:
+    assert [notice.state for notice in settings({name: "5000"})] == ["ok"]
+    (notice,) = settings({name: "5000"}, pooled=True)
+    assert (notice.state, notice.text.startswith(f"{name} is 5000 ms")) == ("warning", True)
 
 
 @pytest.mark.parametrize(
