@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
 from quire.errors import InvalidArgument, StoreError, StoreLocked, StoreUnreachable
@@ -36,7 +36,7 @@ def open_for_writing(url: str, *, create: bool = False) -> Iterator[OpenStore]:
     if not create:
         _check_exists(url)
     store = store_for_url(url)
-    with locked(store), _opened(store) as opened:
+    with closing(store), locked(store), _opened(store) as opened:
         yield opened
 
 

@@ -5,6 +5,7 @@ any more once another one has made a new epoch, whatever it believes. Time is th
 monotonic clock, from before each renewal, only with itself.
 """
 
+import threading
 import time
 import uuid
 from contextlib import suppress
@@ -95,6 +96,7 @@ class Ownership:
         self._token = uuid.uuid4().hex
         self._connection: psycopg.Connection | None = None
         self._side: psycopg.Connection | None = None  # for the lease, while the other one commits
+        self._asking = threading.Lock()
         self._refusal: tuple[type[StoreError], str] | None = None
         self._undecided: int | None = None  # a commit that was reported as failed, and may have been made
         self._was_away = False
@@ -143,28 +145,29 @@ class Ownership:
 
     def check(self) -> bool:
         """Renew the lease. It is lost when another broker has it, or when what is stored is not what we know."""
-        if not self.is_held or self._refusal is not None:
-            return False
-        ends = self._clock.monotonic() + LEASE_SECONDS
-        if self._ask(_RENEW) is None:
-            self.is_held = False
-            self._refuse(StoreLocked, _TAKEN)
-            return False
-        self.lease_ends = ends
-        return True
+        with self._asking:  # the store may be closed meanwhile
+            if not self.is_held or self._refusal is not None:
+                return False
+            ends = self._clock.monotonic() + LEASE_SECONDS
+            if self._ask(_RENEW) is None:
+                self.is_held = False
+                self._refuse(StoreLocked, _TAKEN)
+                return False
+            self.lease_ends = ends
+            return True
 
     def unlock(self) -> None:
         """Release the lock. If the server does not answer, it expires."""
-        if not self.is_held:
-            return
-        self.is_held, self.lease_ends = False, inf
-        with suppress(psycopg.Error):
-            self._ask(_RELEASE)
+        with self._asking, suppress(psycopg.Error):
+            if self.is_held:
+                self.is_held, self.lease_ends = False, inf
+                self._ask(_RELEASE)
 
     def lock_owner(self) -> str:
         """The name of the owner; empty if there is none."""
         try:
-            found = self._ask(_HOLDER)
+            with self._asking:
+                found = self._ask(_HOLDER)
         except _NO_TABLE:
             return self._owner_before_format_3()
         return str(found[0]) if found else ""
@@ -172,7 +175,8 @@ class Ownership:
     def _owner_before_format_3(self) -> str:
         """The broker of an earlier version that has the store, or an empty text. Its lock is another table."""
         try:
-            found = self._ask(_HOLDER_BEFORE_FORMAT_3)
+            with self._asking:
+                found = self._ask(_HOLDER_BEFORE_FORMAT_3)
         except _NO_TABLE:
             return ""
         return str(found[0]) if found else ""
@@ -181,9 +185,10 @@ class Ownership:
         """Release the lock, and end the connections."""
         self.unlock()
         self.drop()
-        if self._side is not None:
-            self._side.close()
-            self._side = None
+        with self._asking:
+            if self._side is not None:
+                self._side.close()
+                self._side = None
         self.epoch = _NO_EPOCH
         self._refusal = self._undecided = None
 
@@ -290,7 +295,7 @@ class Ownership:
             self.is_replicated = False
 
     def _ask(self, statement: str) -> tuple[Any, ...] | None:
-        """Ask over the other connection; a lost one is replaced once."""
+        """Ask over the other connection, one thread at a time; a lost one is replaced once."""
         for tries_left in (1, 0):
             try:
                 if self._side is None or self._side.closed:
