@@ -4,7 +4,7 @@ import pytest
 
 from tests.acceptance.test_scenarios import broken, found_by, values
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("store", ["lmdb", "sqlite"])

@@ -13,13 +13,6 @@ from tests.interop.java_build import NoJavaTools
 _NUMBERS = itertools.count(1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, one of them has these brokers."""
-    for item in items:
-        if {"broker_url", "activemq_url"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("client"))
-
-
 @pytest.fixture(scope="session")
 def activemq_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of an ActiveMQ; where it cannot be had, its tests are skipped and say so."""

@@ -9,13 +9,6 @@ import quire.spark
 from quire.errors import UnsupportedEnvironment
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests, one of them has Spark: its start takes long, and much memory."""
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session with the data source registered, stopped behind the last test."""

@@ -5,7 +5,8 @@ from typing import Any
 
 from nicegui import ui
 
-from quire.console.action import FormDialog
+from quire.console import shown
+from quire.console.action import Action, FormDialog
 from quire.console.broker_api import path_of
 from quire.console.detail import link_button
 from quire.console.form import Field, Form
@@ -34,6 +35,12 @@ def send_button(page: Page, kind: str, name: str, may: Collection[str]) -> None:
     """A button to the page that sends to the destination, for a user who may."""
     if "write" in may:
         link_button(page, "Send", "send", "/send", kind=kind, name=name)
+
+
+def delete_action(kind: str, name: str, what_goes: str) -> Action:
+    """Deletes the destination, by force."""
+    effect, path = f"messages are removed for good, {what_goes}", path_of(f"{kind}s", name)
+    return Action("Delete", f"{kind} {shown.text(name, 60)}", "DELETE", path, effect, query={"force": True})
 
 
 def context_buttons(page: Page, kind: str, name: str) -> None:

@@ -11,7 +11,7 @@ from quire.console.detail import Detail, Look, Part, action_menu, counted, link_
 from quire.console.form import Field
 from quire.console.page import Page
 from quire.console.pages.consumer_columns import consumer_columns
-from quire.console.pages.destination_buttons import context_buttons, send_button
+from quire.console.pages.destination_buttons import context_buttons, delete_action, send_button
 from quire.console.pages.queues import state
 
 SELECTION = (
@@ -101,8 +101,7 @@ def _actions(name: str, path: str) -> list[Action]:
                "dead letters go back to where they came from", fields=(back, *SELECTION, rate)),
         Action("Purge", subject, "POST", path + "/purge", "messages are removed for good; those in flight stay",
                fields=SELECTION),
-        Action("Delete", subject, "DELETE", path, "messages are removed for good, and the queue with them",
-               query={"force": True}),
+        delete_action("queue", name, "and the queue with them"),
     ]  # fmt: skip
 
 

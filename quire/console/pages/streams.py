@@ -5,13 +5,13 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.action import Action, FormDialog
+from quire.console.action import FormDialog
 from quire.console.broker_api import path_of
 from quire.console.detail import Detail, Look, Part, action_menu, counted
 from quire.console.elements import Tone
 from quire.console.form import Field, Form
 from quire.console.page import Page
-from quire.console.pages.destination_buttons import context_buttons, create_button, send_button
+from quire.console.pages.destination_buttons import context_buttons, create_button, delete_action, send_button
 from quire.console.row_table import Column, Entry, count_column, rate_column, size_column, text_column, time_column
 from quire.console.server_table import ServerTable
 
@@ -53,10 +53,7 @@ async def build(page: Page) -> None:
     name = page.query.get("name", "")
     path = path_of("streams", name)
     stream, may = await page.get(path), await page.rights("stream", name)
-    delete = Action(
-        "Delete", f"stream {shown.text(name, 60)}", "DELETE", path, query={"force": True},
-        effect="messages are removed for good, with the stream and its groups",
-    )  # fmt: skip
+    delete = delete_action("stream", name, "with the stream and its groups")
     with page.frame(name, "streams", crumbs=[("Streams", page.link("/streams"))]) as head:
         detail = Detail(page, _look(page, name, can_read="read" in may), path, name)
         with head:

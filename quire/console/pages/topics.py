@@ -1,12 +1,11 @@
 """The topics, and one of them."""
 
 from quire.console import shown
-from quire.console.action import Action
 from quire.console.broker_api import path_of
 from quire.console.detail import Detail, Look, Part, action_menu, counted
 from quire.console.elements import Tone
 from quire.console.page import Page
-from quire.console.pages.destination_buttons import context_buttons, create_button, send_button
+from quire.console.pages.destination_buttons import context_buttons, create_button, delete_action, send_button
 from quire.console.row_table import Column, Entry, count_column, rate_column, size_column, state_column, text_column
 from quire.console.server_table import ServerTable
 
@@ -44,10 +43,7 @@ async def build(page: Page) -> None:
     name = page.query.get("name", "")
     path = path_of("topics", name)
     topic, may = await page.get(path), await page.rights("topic", name)
-    delete = Action(
-        "Delete", f"topic {shown.text(name, 60)}", "DELETE", path, query={"force": True},
-        effect="messages are removed for good, with the topic and its durable subscriptions",
-    )  # fmt: skip
+    delete = delete_action("topic", name, "with the topic and its durable subscriptions")
     with page.frame(name, "topics", crumbs=[("Topics", page.link("/topics"))]) as head:
         detail = Detail(page, _look(page), path, name)
         with head:

@@ -9,7 +9,7 @@ from tests.acceptance.crash.broker_process import quire
 from tests.acceptance.full_disk.conftest import MakeFullDisk
 from tests.acceptance.full_disk.scenario import LIMIT, QUEUE, run, run_spool
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 KINDS = pytest.mark.parametrize("kind", ["lmdb", "sqlite"])
 
