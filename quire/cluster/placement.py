@@ -1,7 +1,8 @@
 """Which destinations lie together on one shard: what one commit joins must be in one store."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from itertools import product
 
 from quire.broker.dead_letter import dead_letter_destination, is_dead_letter_queue
@@ -15,6 +16,11 @@ INTERNAL = "$quire."
 
 DEPTH = 4
 """How many dead letter queues may be nested: one of one of one. Deeper ones are spread."""
+
+_LETTER_KEYS = (
+    "dead_letter_strategy", "dead_letter_queue", "queue_prefix", "queue_suffix", "topic_prefix", "topic_suffix",
+    "use_queue_for_queue_messages", "use_queue_for_topic_messages", "destination_per_durable_subscriber",
+)  # fmt: skip
 
 SPREAD = ""
 """The placement key of destinations of which each shard has its own part."""
@@ -37,6 +43,7 @@ class Placement:
         self._policies = settings.policies
         self._virtual = VirtualNames(settings.virtual)
         self._letters = _LetterNames(settings.policies)
+        self._digest = _digest(settings)
         self._joined: dict[str, str] = {}  # a key, and the key that its composites share
         for composite in settings.composites:
             targets = [written(forward.destination) for forward in composite.forward_to]
@@ -45,6 +52,11 @@ class Placement:
     def key_of(self, destination: Destination) -> str:
         """The placement key of a destination; ``SPREAD`` if each shard has its own part of it."""
         return self._key_of(destination, DEPTH)
+
+    @property
+    def digest(self) -> str:
+        """Tells whether two brokers place destinations alike: it is the same for the same settings."""
+        return self._digest
 
     def _key_of(self, destination: Destination, depth: int) -> str:
         key = self._own_key(destination)
@@ -105,6 +117,18 @@ class Placement:
 def _plain_key(destination: Destination) -> str:
     kind = DestinationKind.QUEUE if destination.kind is DestinationKind.QUEUE else DestinationKind.TOPIC
     return f"{kind}://{destination.name}"
+
+
+def _digest(settings: Settings) -> str:
+    policies = settings.policies
+    entries = [(str(entry.kind), entry.pattern.text, _of_letters(entry.values)) for entry in policies.entries]
+    base = _of_letters({key: getattr(policies.base, key) for key in policies.base.__slots__})
+    return blake2b(repr((settings.virtual, settings.composites, base, entries)).encode(), digest_size=8).hexdigest()
+
+
+def _of_letters(values: Mapping[str, object]) -> list[tuple[str, object]]:
+    """What a policy says about the places of dead letters."""
+    return [(key, value) for key, value in sorted(values.items()) if key in _LETTER_KEYS]
 
 
 class _LetterNames:
