@@ -28,6 +28,15 @@ class Peer(NamedTuple):
     broker: str = ""
 
 
+class LivingBroker(NamedTuple):
+    """A broker of the cluster, and where clients reach it: ``host:port``."""
+
+    name: str
+    stomp: str
+    openwire: str
+    http: str
+
+
 class ClusterMap:
     """What one process knows of its cluster. It is updated from outside; asking it never waits.
 
@@ -38,12 +47,14 @@ class ClusterMap:
 
     Attributes:
         epoch: the epoch of this process as the owner of its shard; 0 for a front, and before it owns it.
+        brokers: those that live, by name.
     """
 
     def __init__(self, own: int, shards: int, placement: Placement) -> None:
         self.own = own
         self.shards = shards
         self.epoch = 0
+        self.brokers: tuple[LivingBroker, ...] = ()
         self._placement = placement
         self._peers: dict[int, Peer] = {}
         self._pins: dict[str, int] = {}
@@ -88,17 +99,20 @@ class ClusterMap:
         """Have ``call`` made after each change, with the shards whose owner, address or epoch changed."""
         self._listeners.append(call)
 
-    def update(self, peers: Mapping[int, Peer], pins: Mapping[str, int]) -> None:
+    def update(
+        self, peers: Mapping[int, Peer], pins: Mapping[str, int], brokers: tuple[LivingBroker, ...] = ()
+    ) -> None:
         """Take over what the database says now.
 
         Args:
             peers: the shards that have an owner.
             pins: the shards of pinned destinations, by placement key.
+            brokers: the brokers that live, by name.
         """
         changed = frozenset(shard for shard in range(self.shards) if peers.get(shard) != self._peers.get(shard))
-        if not changed and pins == self._pins:
+        if not changed and pins == self._pins and brokers == self.brokers:
             return
-        self._peers, self._pins = dict(peers), dict(pins)
+        self._peers, self._pins, self.brokers = dict(peers), dict(pins), brokers
         self._changed(changed)
 
     def replace_placement(self, placement: Placement) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from quire.cluster.cluster_map import Peer
 from quire.logs import event
 from quire.server.child_environment import child_environment
 from quire.server.cluster.shard_messages import Map, Order, Prepare, Reload, Running, Serve, line, read_report
@@ -30,8 +29,8 @@ class Child:
     """
 
     def __init__(
-        self, module: str, prepare: Prepare, serve: Callable[[int], Serve], reported: Callable[["Child", Running], None],
-        ended: Callable[["Child", int], None],
+        self, module: str, prepare: Prepare, serve: Callable[[int], Serve],
+        reported: Callable[["Child", Running], None], ended: Callable[["Child", int], None],
     ) -> None:  # fmt: skip
         self.pid = 0
         self._module = module
@@ -47,8 +46,8 @@ class Child:
     def serve(self, shard: int) -> None:
         self._tell(self._serve(shard))
 
-    def tell_map(self, peers: dict[int, Peer], pins: dict[str, int]) -> None:
-        self._tell(Map(peers, pins))
+    def tell_map(self, map: Map) -> None:
+        self._tell(map)
 
     def reload(self) -> None:
         self._tell(Reload())

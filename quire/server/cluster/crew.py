@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quire.clock import Clock
-from quire.cluster.cluster_map import FRONT, Peer
+from quire.cluster.cluster_map import FRONT, LivingBroker, Peer
 from quire.cluster.cluster_tables import ShardRow, View
 from quire.cluster.plan import ShardState, plan
 from quire.logs import event
-from quire.server.cluster.shard_messages import Running
+from quire.server.cluster.shard_messages import Map, Running
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """How long a shard is left alone whose process ended by itself, in seconds: twice as long each time."""
@@ -27,7 +27,7 @@ class ShardProcess(Protocol):
     def serve(self, shard: int) -> None:
         """Have it wait for a shard, then run it; ``FRONT`` for one without a shard."""
 
-    def tell_map(self, peers: dict[int, Peer], pins: dict[str, int]) -> None:
+    def tell_map(self, map: Map) -> None:
         """Tell it who owns what."""
 
     def reload(self) -> None:
@@ -71,8 +71,7 @@ class Crew:
         self._reserve: ShardProcess | None = None
         self._gone: list[tuple[int, int]] = []  # shards and epochs whose processes ended
         self._pauses: dict[int, tuple[float, float]] = {}  # until when a shard is left alone, and how long that is
-        self._peers: dict[int, Peer] = {}
-        self._pins: dict[str, int] = {}
+        self._map = Map({}, {}, ())
 
     # What the supervisor tells the database.
 
@@ -206,7 +205,7 @@ class Crew:
         """Have the process in reserve serve a shard, or a new one."""
         process, self._reserve = self._reserve or self._spawn(), None
         self._members[shard] = Member(process, shard, self._clock.monotonic())
-        process.tell_map(self._peers, self._pins)
+        process.tell_map(self._map)
         process.serve(shard)
 
     def _stop(self, member: Member) -> None:
@@ -231,7 +230,9 @@ class Crew:
             if row.address and row.broker in view.brokers
         }
         pins = {row.key: row.shard for row in view.pins.values()}
-        if (peers, pins) != (self._peers, self._pins):
-            self._peers, self._pins = peers, pins
+        rows = [view.brokers[name] for name in sorted(view.brokers)]
+        brokers = tuple([LivingBroker(row.name, row.stomp, row.openwire, row.http) for row in rows])
+        if (map := Map(peers, pins, brokers)) != self._map:
+            self._map = map
             for member in self._members.values():
-                member.process.tell_map(peers, pins)
+                member.process.tell_map(map)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from quire.cluster.cluster_map import Peer
+from quire.cluster.cluster_map import LivingBroker, Peer
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
@@ -42,10 +42,11 @@ class Serve(msgspec.Struct, frozen=True, tag=True):
 
 
 class Map(msgspec.Struct, frozen=True, tag=True):
-    """Broker to process: who owns which shard now, and the pins by placement key."""
+    """Broker to process: who owns which shard now, the pins by placement key, the brokers (``ClusterMap.update``)."""
 
     peers: dict[int, Peer]
     pins: dict[str, int]
+    brokers: tuple[LivingBroker, ...]
 
 
 class Reload(msgspec.Struct, frozen=True, tag=True):

@@ -1,4 +1,4 @@
-"""A broker of a cluster: it tells the database that it lives, and keeps processes for the shards that it should have."""
+"""A broker of a cluster: it tells the database that it lives, and keeps the processes of its shards."""
 
 import asyncio
 import logging
@@ -119,13 +119,13 @@ class Supervisor:
             crew.withdrawn(shard, epoch)
         for row in crew.to_announce():
             crew.announced(row, await self._ask(partial(directory.announce, row)))
-        row = self._row._replace(standing_by=crew.standing_by, leaving=self._ends_at is not None)
+        ours = self._row._replace(standing_by=crew.standing_by, leaving=self._ends_at is not None)
         now = self._clock.monotonic()
-        if row != self._renewed_row or now - self._renewed >= RENEWAL:
-            if not await self._ask(partial(directory.renew, row)):
-                text = f"another broker of the cluster has the name {row.name!r}: set another cluster.name"
-                raise InvalidSettings(text, key="cluster.name", value=row.name)
-            self._renewed, self._renewed_row = now, row
+        if ours != self._renewed_row or now - self._renewed >= RENEWAL:
+            if not await self._ask(partial(directory.renew, ours)):
+                text = f"another broker of the cluster has the name {ours.name!r}: set another cluster.name"
+                raise InvalidSettings(text, key="cluster.name", value=ours.name)
+            self._renewed, self._renewed_row = now, ours
 
     async def _tell_end(self) -> None:
         """The broker is no more: others need not wait until its lease ends."""

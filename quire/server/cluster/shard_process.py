@@ -1,0 +1,131 @@
+"""A process that runs a shard: a whole broker on the shard's store, told by the supervisor what to do."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from quire.cluster.cluster_map import ClusterMap
+from quire.cluster.placement import Placement
+from quire.errors import QuireError
+from quire.logs import configure, event
+from quire.server.cluster.shard_messages import Map, Prepare, Reload, Running, Serve, line, read_order
+from quire.server.process import allow_connections, loop_factory
+from quire.server.service import HttpServer, Service, address_of, listen, telling_of_files
+from quire.settings import Settings, load, store_url
+from quire.store.base import Sync
+from quire.store.urls import store_for_url
+
+LONGEST_LINE = 64 * 2**20
+"""The longest line that the supervisor writes, in bytes: a map with many pins."""
+
+
+class ShardProcess:
+    """One process: first it is prepared, then told its shard; it ends with its input.
+
+    Args:
+        http: makes what serves the HTTP API.
+    """
+
+    def __init__(self, http: Callable[[], HttpServer]) -> None:
+        self._http = http
+        self._prepared: Prepare | None = None
+        self._serve: Serve | None = None
+        self._last_map: Map | None = None
+        self._map: ClusterMap | None = None
+        self._service: Service | None = None
+        self._told = asyncio.Event()
+
+    async def run(self) -> int:
+        """Until the input ends, or the broker does: the exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM):  # they come to the whole group: the supervisor decides
+            signal.signal(number, signal.SIG_IGN)
+        hearing = asyncio.create_task(self._hear())
+        await self._told.wait()
+        try:
+            if self._serve is not None:
+                await self._run_shard(self._serve)
+        except QuireError as error:
+            event("broker.failed", f"{error.code}: {error}", code=error.code)
+            return error.entry.exit
+        finally:
+            hearing.cancel()
+        return 0
+
+    async def _hear(self) -> None:
+        """Do what the supervisor says, until it says no more."""
+        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        async for text in reader:
+            match read_order(text):
+                case Prepare() as prepared:
+                    self._prepared = prepared
+                    settings = self._settings({})
+                    configure(settings.log.format, settings.log.level)
+                case Serve() as serve:
+                    self._serve = serve
+                    self._told.set()
+                case Map() as map:
+                    self._last_map = map
+                    self._take_map()
+                case Reload():
+                    if self._service is not None:
+                        self._service.reload()
+        self._told.set()
+        if self._service is None:
+            self._serve = None
+        else:
+            self._service.ask_stop()
+
+    def _settings(self, flags: dict[str, object]) -> Settings:
+        assert self._prepared is not None
+        file = Path(self._prepared.file) if self._prepared.file else None
+        return load(file, os.environ, self._prepared.flags | flags)
+
+    def _take_map(self) -> None:
+        if self._map is not None and self._last_map is not None:
+            self._map.update(self._last_map.peers, self._last_map.pins, self._last_map.brokers)
+
+    async def _run_shard(self, serve: Serve) -> None:
+        assert self._prepared is not None
+        settings = self._settings(serve.flags)
+        self._map = ClusterMap(serve.shard, self._prepared.shards, Placement(settings))
+        self._take_map()
+
+        def reload() -> Settings:
+            settings = self._settings(serve.flags)
+            assert self._map is not None
+            self._map.replace_placement(Placement(settings))
+            return settings
+
+        store = store_for_url(store_url(settings), Sync(settings.store.sync))
+        service = self._service = Service(settings, store, self._http(), reload=reload, shares_ports=True)
+        service.security.accounts.use_local_token(self._prepared.local_token)
+        try:
+            with telling_of_files():
+                await service.take_store(standby=True)
+                if service.is_stopping:
+                    return
+                await service.start()
+            try:
+                self._report(serve, service)
+                await service.wait()
+            finally:
+                await service.stop()
+        finally:
+            store.close()
+
+    def _report(self, serve: Serve, service: Service) -> None:
+        """Tell the supervisor where the shard is."""
+        sys.stdout.buffer.write(line(Running("", service.http_address, 0)))
+        sys.stdout.buffer.flush()
+
+
+def run(http: Callable[[], HttpServer]) -> int:
+    """Run the process of a shard: the exit code."""
+    allow_connections()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(ShardProcess(http).run())
