@@ -64,6 +64,8 @@ class Directory:
             connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))
             connection.execute(CreateSchema(SCHEMA, if_not_exists=True))
             tables.metadata.create_all(connection)
+            for n in range(shards):
+                connection.execute(CreateSchema(f"quire_shard_{n}", if_not_exists=True))  # TEMP
             values = {"shards": shards, "secret": secrets.token_bytes(32), "stores": " ".join(stores), "formed": _NOW}
             connection.execute(insert(tables.cluster).values(id=1, **values).on_conflict_do_nothing())
             row = connection.execute(select(tables.cluster)).one()
@@ -95,7 +97,7 @@ class Directory:
             where=or_(table.c.run == row.run, table.c.expires < _NOW),
         )  # fmt: skip
         with self._transaction() as connection:
-            return connection.execute(renewal).rowcount == 1
+            return connection.execute(renewal.returning(table.c.name)).first() is not None
 
     def remove(self, row: BrokerRow) -> None:
         """A broker has stopped."""
@@ -125,7 +127,7 @@ class Directory:
         new = insert(table).values(shard=row.shard, preferred="", **values)
         taken = new.on_conflict_do_update(index_elements=["shard"], set_=values, where=table.c.epoch <= row.epoch)
         with self._transaction() as connection:
-            return connection.execute(taken).rowcount == 1
+            return connection.execute(taken.returning(table.c.shard)).first() is not None
 
     def withdraw(self, shard: int, epoch: int) -> None:
         """The process that owned a shard with an epoch is gone."""

@@ -38,11 +38,18 @@ class _Server(uvicorn.Server):
 
 
 class HttpApi:
-    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``)."""
+    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``).
+
+    Args:
+        also: further sockets where it is served.
+    """
 
     _application: Application
     _server: _Server
     _task: asyncio.Task[None]
+
+    def __init__(self, *also: socket.socket) -> None:
+        self._also = also
 
     async def start(self, service: Service, listener: socket.socket) -> None:
         """Serve a broker on a bound socket; returns when it listens."""
@@ -55,7 +62,7 @@ class HttpApi:
             access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener, *self._also]))
         await self._server.ready.wait()
         if not self._server.started:
             await self._task

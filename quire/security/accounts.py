@@ -10,7 +10,7 @@ from quire.security.decision import Decision
 from quire.security.principal import Principal, Proof
 from quire.security.rule_book import RuleBook
 from quire.security.saved_state import SavedState
-from quire.security.tokens import LOCAL, Token, make_token
+from quire.security.tokens import LOCAL, Token, make_token, same_token
 from quire.settings import Action, Rule, Settings, User
 
 LOCAL_USER = "$local"
@@ -61,6 +61,10 @@ class Accounts:
         self._book = RuleBook(self.rules, self._is_dead_letter)
         self.is_enabled = bool(self.is_enabled or self.users or settings.security.enabled or settings.jwt.issuer)
         self._changed()
+
+    def use_local_token(self, text: str) -> None:
+        """Have the command line on this machine log in with the token of another process: that of the broker."""
+        self._local, self.local_token = same_token(self._local, text), text
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call when anything changes."""

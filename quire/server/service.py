@@ -18,7 +18,7 @@ from quire.broker.core.flow import HoldCause
 from quire.broker.dead_letter import dead_letter_names
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
-from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable, UnsupportedEnvironment
+from quire.errors import QuireError, StoreFull, StoreLocked, StoreUnreachable, UnsupportedEnvironment
 from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.security import Security
@@ -32,6 +32,7 @@ from quire.server.entrance.tls_contexts import TlsContexts
 from quire.server.entrance.visitor import Visitor
 from quire.server.garbage import GarbageCollection
 from quire.server.gate import Gate
+from quire.server.listener import BACKLOG, address_of, listen
 from quire.server.loop_lag import LoopLag
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.protocol_doors import ProtocolDoors
@@ -66,9 +67,6 @@ MOST_WRITES = 1000
 EXPORT_LIMIT = 3.0
 """How long a collector may take to take spans, in seconds; a stop waits for the last ones."""
 
-BACKLOG = 1024
-"""How many connections may wait to be served."""
-
 
 class HttpServer(Protocol):
     """What serves the HTTP API; the layer above hands it in."""
@@ -91,6 +89,7 @@ class Service:
 
     Args:
         tunes_collector: whether Python's collector of cycles is set for a broker; not in a process of others.
+        shares_ports: whether other processes listen at the same addresses: those of other shards.
     """
 
     broker: Broker
@@ -98,6 +97,7 @@ class Service:
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
         reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes, tunes_collector: bool = True,
+        shares_ports: bool = False,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
@@ -117,6 +117,7 @@ class Service:
         self._reload_at_start = False  # asked while it waited for the store or started
         self._probe = probe
         self._tunes_collector = tunes_collector
+        self._listen = partial(listen, is_shared=shares_ports)
         self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
@@ -168,9 +169,9 @@ class Service:
         self._writer.start()
         self.gate = Gate(self.broker, self.security, self.connections.values)
         self._stomp = StompDoors(self.broker, self.gate)
-        http_listener = _listen(self.settings.http.address) if self._http else None
-        stomp, openwire = _listen(self.settings.stomp.address), _listen(self.settings.openwire.address)
-        self.stomp_address, self.openwire_address = _address(stomp), _address(openwire)
+        http_listener = self._listen(self.settings.http.address) if self._http else None
+        stomp, openwire = self._listen(self.settings.stomp.address), self._listen(self.settings.openwire.address)
+        self.stomp_address, self.openwire_address = address_of(stomp), address_of(openwire)
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
         if self._tunes_collector:
             self._garbage.start()
@@ -178,7 +179,7 @@ class Service:
         self._tick()
         self.backups.start()
         if self._http and http_listener:
-            self.http_address = _address(http_listener)
+            self.http_address = address_of(http_listener)
             await self._http.start(self, http_listener)
         opened()
         self._doors = [self._stomp, OpenWireDoors(self.broker, self.gate)]
@@ -399,24 +400,3 @@ def started_tracer(settings: Settings, clock: Clock) -> "OtelTracer":
 
 def _owner() -> str:
     return f"{socket.gethostname()} process {os.getpid()}"
-
-
-def _listen(address: str) -> socket.socket:
-    """A socket that takes connections from now on, before they are served; port 0 picks a free one."""
-    host, port = split_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise AddressInUse(f"cannot listen on {address}: {error.strerror}", address=address) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -335,7 +335,9 @@ class ClusterSettings:
 
     name: str = _key("", TEXT, "The name of this broker in its cluster. Empty: the name of the machine.")
     store: str = _key(
-        "", TEXT, "The PostgreSQL database of the cluster, `postgresql://user@host/name`: all its brokers have the same."
+        "",
+        TEXT,
+        "The PostgreSQL database of the cluster, `postgresql://user@host/name`: all its brokers have the same.",
     )
     stores: str = _key(
         "", TEXT,
@@ -345,8 +347,8 @@ class ClusterSettings:
     shards: int = _key(6, count(1), "How many shards a new cluster has. Fixed once the cluster is formed.")
     address: str = _key(
         "127.0.0.1:0", ADDRESS,
-        "Where the shards of this broker are reached by other brokers. Port 0: free ports; else shard 0 has this "
-        "port for links and the next one for HTTP, shard 1 the two after these, and so on.",
+        "Where the shards of this broker are reached by other brokers. Port 0: free ports; else a broker "
+        "takes two for each shard from this one on, and two more.",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The processes of one broker: which shards they run or wait for, and one in reserve that has imported everything."""
+"""The processes of one broker: which shards they run or wait for."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -19,10 +19,6 @@ CALM = 60.0
 
 class ShardProcess(Protocol):
     """A process, as the crew sees it. It calls ``Crew.reported`` and ``Crew.ended``."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
 
     def serve(self, shard: int) -> None:
         """Have it wait for a shard, then run it; ``FRONT`` for one without a shard."""
@@ -55,7 +51,7 @@ class Crew:
     Args:
         name: the name of the broker in its cluster.
         shards: how many shards the cluster has.
-        spawn: starts a process that has no shard yet.
+        spawn: starts a process.
 
     Attributes:
         is_ending: whether all processes are being stopped.
@@ -68,7 +64,6 @@ class Crew:
         self._clock = clock
         self._spawn = spawn
         self._members: dict[int, Member] = {}
-        self._reserve: ShardProcess | None = None
         self._gone: list[tuple[int, int]] = []  # shards and epochs whose processes ended
         self._pauses: dict[int, tuple[float, float]] = {}  # until when a shard is left alone, and how long that is
         self._map = Map({}, {}, ())
@@ -98,12 +93,12 @@ class Crew:
     @property
     def is_empty(self) -> bool:
         """Whether there is no process."""
-        return not self._members and self._reserve is None
+        return not self._members
 
     def to_announce(self) -> list[ShardRow]:
         """The shards whose new owner the database does not know yet."""
         return [
-            ShardRow(shard, self.name, at.epoch, at.address, at.http, member.process.pid, 0.0)
+            ShardRow(shard, self.name, at.epoch, at.address, at.http, at.pid, 0.0)
             for shard, member in self._members.items()
             if (at := member.running) is not None and not member.is_announced and shard != FRONT
         ]
@@ -146,8 +141,6 @@ class Crew:
             if self._pauses.get(shard, (0.0, 0.0))[0] <= now:
                 self._start(shard)
         self._keep_front()
-        if self._reserve is None:
-            self._reserve = self._spawn()
 
     def reported(self, process: ShardProcess, running: Running) -> None:
         """A process owns its shard and serves clients."""
@@ -156,15 +149,12 @@ class Crew:
             return
         member.state, member.running = ShardState.RUNNING, running
         if member.shard != FRONT:
-            text = f"shard {member.shard} runs here, epoch {running.epoch}, process {process.pid}"
-            event("cluster.shard-running", text, shard=member.shard, epoch=running.epoch, pid=process.pid)
+            text = f"shard {member.shard} runs here, epoch {running.epoch}, process {running.pid}"
+            event("cluster.shard-running", text, shard=member.shard, epoch=running.epoch, pid=running.pid)
         self._keep_front()
 
-    def ended(self, process: ShardProcess, status: int) -> None:
+    def ended(self, process: ShardProcess) -> None:
         """A process has ended, told to or not."""
-        if process is self._reserve:
-            self._reserve = None
-            return
         member = self._member_of(process)
         if member is None:
             return
@@ -178,15 +168,13 @@ class Crew:
         pause = FIRST_PAUSE if now - member.began > CALM else min(last * 2, LONGEST_PAUSE)
         self._pauses[member.shard] = (now + pause, pause)
         what = "the process without a shard" if member.shard == FRONT else f"the process of shard {member.shard}"
-        event("cluster.process-ended", f"{what} ended with status {status}", shard=member.shard, status=status)
+        event("cluster.process-ended", f"{what} has ended: another one is started", shard=member.shard)
 
     def stop_rest(self) -> None:
         """Stop all processes, whether others take their shards or not."""
         self.is_ending = True
         for member in list(self._members.values()):
             self._stop(member)
-        if self._reserve is not None:
-            self._reserve.stop()
 
     def reload(self) -> None:
         """The settings are to be read again."""
@@ -202,8 +190,7 @@ class Crew:
         return next((member for member in self._members.values() if member.process is process), None)
 
     def _start(self, shard: int) -> None:
-        """Have the process in reserve serve a shard, or a new one."""
-        process, self._reserve = self._reserve or self._spawn(), None
+        process = self._spawn()
         self._members[shard] = Member(process, shard, self._clock.monotonic())
         process.tell_map(self._map)
         process.serve(shard)

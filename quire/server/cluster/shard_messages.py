@@ -1,4 +1,4 @@
-"""What a broker and the processes of its shards tell each other: lines of JSON in their input and output."""
+"""What a broker and the processes of its shards tell each other: lines of JSON."""
 
 from typing import Any
 
@@ -57,11 +57,13 @@ class Running(msgspec.Struct, frozen=True, tag=True):
     """Process to broker: it owns its shard and serves clients.
 
     Attributes:
+        pid: its process id.
         address: where it takes links.
         http: where it takes requests of other processes.
         epoch: the epoch of its lock.
     """
 
+    pid: int
     address: str
     http: str
     epoch: int

@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import signal
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +10,11 @@ from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.placement import Placement
 from quire.errors import QuireError
 from quire.logs import configure, event
+from quire.server.cluster.nursery import wait_for_birth
 from quire.server.cluster.shard_messages import Map, Prepare, Reload, Running, Serve, line, read_order
+from quire.server.listener import address_of, advertised, listen
 from quire.server.process import allow_connections, loop_factory
-from quire.server.service import HttpServer, Service, address_of, listen, telling_of_files
+from quire.server.service import HttpServer, Service, telling_of_files
 from quire.settings import Settings, load, store_url
 from quire.store.base import Sync
 from quire.store.urls import store_for_url
@@ -27,10 +27,12 @@ class ShardProcess:
     """One process: first it is prepared, then told its shard; it ends with its input.
 
     Args:
-        http: makes what serves the HTTP API.
+        channel: leads to the supervisor.
+        http: makes what serves the HTTP API, for the socket where other processes reach it.
     """
 
-    def __init__(self, http: Callable[[], HttpServer]) -> None:
+    def __init__(self, channel: socket.socket, http: Callable[[socket.socket], HttpServer]) -> None:
+        self._channel = channel
         self._http = http
         self._prepared: Prepare | None = None
         self._serve: Serve | None = None
@@ -41,9 +43,8 @@ class ShardProcess:
 
     async def run(self) -> int:
         """Until the input ends, or the broker does: the exit code."""
-        for number in (signal.SIGINT, signal.SIGTERM):  # they come to the whole group: the supervisor decides
-            signal.signal(number, signal.SIG_IGN)
-        hearing = asyncio.create_task(self._hear())
+        reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=LONGEST_LINE)
+        hearing = asyncio.create_task(self._hear(reader))
         await self._told.wait()
         try:
             if self._serve is not None:
@@ -55,10 +56,8 @@ class ShardProcess:
             hearing.cancel()
         return 0
 
-    async def _hear(self) -> None:
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
         """Do what the supervisor says, until it says no more."""
-        reader = asyncio.StreamReader(limit=LONGEST_LINE)
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         async for text in reader:
             match read_order(text):
                 case Prepare() as prepared:
@@ -102,7 +101,8 @@ class ShardProcess:
             return settings
 
         store = store_for_url(store_url(settings), Sync(settings.store.sync))
-        service = self._service = Service(settings, store, self._http(), reload=reload, shares_ports=True)
+        internal = listen(serve.http)
+        service = self._service = Service(settings, store, self._http(internal), reload=reload, shares_ports=True)
         service.security.accounts.use_local_token(self._prepared.local_token)
         try:
             with telling_of_files():
@@ -111,21 +111,23 @@ class ShardProcess:
                     return
                 await service.start()
             try:
-                self._report(serve, service)
+                self._report(internal)
                 await service.wait()
             finally:
                 await service.stop()
         finally:
             store.close()
 
-    def _report(self, serve: Serve, service: Service) -> None:
+    def _report(self, internal: socket.socket) -> None:
         """Tell the supervisor where the shard is."""
-        sys.stdout.buffer.write(line(Running("", service.http_address, 0)))
-        sys.stdout.buffer.flush()
+        self._writer.write(line(Running(os.getpid(), "", advertised(address_of(internal)), 0)))
 
 
-def run(http: Callable[[], HttpServer]) -> int:
-    """Run the process of a shard: the exit code."""
+def run(channel: socket.socket, http: Callable[[socket.socket], HttpServer]) -> int:
+    """Fork processes of shards, and run one in each: the exit code."""
+    born = wait_for_birth(channel)
+    if born is None:
+        return 0
     allow_connections()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(ShardProcess(http).run())
+        return runner.run(ShardProcess(born, http).run())

@@ -3,13 +3,11 @@
 import asyncio
 import logging
 import secrets
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from quire import __version__
 from quire.clock import Clock
 from quire.cluster.cluster_tables import BrokerRow, View
 from quire.cluster.directory import Directory
@@ -138,8 +136,3 @@ class Supervisor:
 
     async def _ask(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-
-def broker_row(name: str, stomp: str, openwire: str, http: str, placement: str) -> BrokerRow:
-    """What others see of a broker that starts."""
-    return BrokerRow(name or socket.gethostname(), "", stomp, openwire, http, __version__, placement)
