@@ -13,6 +13,7 @@ from quire.errors.access import (
     UnknownUser,
     UserExists,
 )
+from quire.errors.cluster import ShardMoved, ShardUnavailable, UnknownBroker
 from quire.errors.connections import (
     BrokerBusy,
     BrokerStopping,
