@@ -95,6 +95,11 @@ class Link:
         self._has_sent = True  # something since the last tick
         self._asked = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.error is not None
+
     # Virtual connections.
 
     def open(self, connection: VirtualConnection) -> None:
@@ -134,15 +139,15 @@ class Link:
 
     def receive(self, data: bytes) -> None:
         """Take what came; a fault ends the link."""
-        if self.error is not None:
+        if self.is_over:
             return
         self._silent = 0
         self._decoder.receive(data)
         try:
-            while self.error is None and (frames := self._decoder.frames()):
+            while frames := self._decoder.frames():
                 for frame in frames:
                     self._take(frame)
-                    if self.error is not None:
+                    if self.is_over:
                         return
         except QuireError as fault:
             self.fail(fault)
@@ -151,7 +156,7 @@ class Link:
         """What is to be sent now: of each virtual connection a piece in turn. More is there if it asks again."""
         self._asked = False
         self._has_sent = True
-        output: list[bytes | memoryview] = [*self._early]
+        output = [*self._early]
         self._early.clear()
         if self.is_ready:
             output += self._control

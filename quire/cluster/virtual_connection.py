@@ -5,7 +5,6 @@ waits here, and whose input or output it is knows by ``is_full`` and ``drained``
 """
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Protocol
 
 from quire.cluster.link_frames import MAX_PAYLOAD, Closing, Kind, Opening, encode, encode_credit, encode_struct
@@ -131,10 +130,9 @@ class VirtualConnection:
         """Whether it has something that can be sent now."""
         return bool(self._control or (self._pieces and self._credit) or (self._closing and not self._pieces))
 
-    def next_output(self) -> Iterable[bytes | memoryview]:
+    def next_output(self) -> list[bytes]:
         """The next frames to send: at most one of them has data. The link forgets it once it has told its end."""
-        output: list[bytes | memoryview] = self._control
-        self._control = []
+        output, self._control = self._control, []
         if (most := min(self._credit, MAX_PAYLOAD)) and self._pieces:
             data = self._cut(most)
             self._credit -= len(data)

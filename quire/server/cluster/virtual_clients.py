@@ -36,7 +36,7 @@ class VirtualClients:
         self, broker: Broker, security: Security, admission: Admission, secret: bytes, cluster_map: ClusterMap,
         doors: Mapping[str, ProtocolDoors], connections: dict[ClientTransport, ConnectedSession],
     ) -> None:  # fmt: skip
-        self.links: set[Link] = set()
+        self.links: dict[Link, Visitor] = {}
         self._broker = broker
         self._security = security
         self._admission = admission
@@ -46,16 +46,17 @@ class VirtualClients:
         self._connections = connections
         self._ticking: Timer | None = None
 
-    def link(self) -> Link:
+    def link(self, visitor: Visitor) -> Link:
         """A process has connected: the link whose bytes its connection carries. Its port is to be set.
 
-        Raises:
-            TooManyConnections: there are as many links as there may be.
+        Args:
+            visitor: the connection as it is counted.
         """
-        if len(self.links) >= MAX_LINKS:
-            raise TooManyConnections(f"{MAX_LINKS} links are open, which is the limit", limit=MAX_LINKS)
         link = Link(OwnerHandshake(self._secret, self._map.own, lambda: self._map.epoch), self, self._accept)
-        self.links.add(link)
+        if len(self.links) >= MAX_LINKS:
+            link.error = TooManyConnections(f"{MAX_LINKS} links are open, which is the limit", limit=MAX_LINKS)
+            return link
+        self.links[link] = visitor
         if self._ticking is None:
             self._ticking = self._broker.core.scheduler.call_later(TICK, self._tick)
         return link
@@ -69,10 +70,11 @@ class VirtualClients:
 
     def link_ready(self, link: Link) -> None:
         """A link works."""
+        self.links[link].logged_in("")
 
     def link_ended(self, link: Link, error: QuireError) -> None:
         """A link is over: the clients on it have lost their connection."""
-        self.links.discard(link)
+        self.links.pop(link, None)
         ends = link.ends()
         self._broker.core.steps.add(lambda: next(ends, link) is None, "the end of a link", stores=False)
 
