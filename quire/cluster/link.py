@@ -144,11 +144,7 @@ class Link:
         self._silent = 0
         self._decoder.receive(data)
         try:
-            while frames := self._decoder.frames():
-                for frame in frames:
-                    self._take(frame)
-                    if self.is_over:
-                        return
+            self._take_all()
         except QuireError as fault:
             self.fail(fault)
 
@@ -216,6 +212,13 @@ class Link:
             yield
 
     # What came.
+
+    def _take_all(self) -> None:
+        while frames := self._decoder.frames():
+            for frame in frames:
+                self._take(frame)
+                if self.is_over:
+                    return
 
     def _take(self, frame: LinkFrame) -> None:
         kind = frame.kind

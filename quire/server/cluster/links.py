@@ -59,6 +59,7 @@ class Links:
         self._peers: dict[int, Peer] = {}  # where those links lead
         self._outages: dict[int, Outage] = {}
         self._ticking: Timer | None = None
+        self.generation = 0  # changes with the map
         cluster_map.listen(self._map_changed)
 
     def open(self, shard: int, opening: Opening, end: VirtualEnd) -> VirtualConnection:
@@ -80,6 +81,10 @@ class Links:
             self._await(shard, [connection])
             self._connect(shard)
         return connection
+
+    def all(self) -> list[Link]:
+        """The links there are."""
+        return list(self._links.values())
 
     def stop(self) -> None:
         """The process stops: all links end."""
@@ -148,6 +153,7 @@ class Links:
                 connection.end_now(ShardMoved(f"shard {shard} could not be reached for {PATIENCE:g} s", shard=shard))
 
     def _map_changed(self, shards: frozenset[int]) -> None:
+        self.generation += 1
         for shard in shards:
             link = self._links.get(shard)
             if link is not None and self._peers[shard] != self.cluster_map.peer(shard):
