@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.transactions.transaction import Transaction
+from quire.destination import Destination
 from quire.errors import LimitExceeded, QuireError, StoreError
 from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
@@ -238,11 +239,15 @@ class ConnectedSession(Session):
             if self.is_closed:
                 return
             source = subscription.source
-            if not self._broker.routing.temporaries.has(source) and (error := self.guard.lost_read(source.destination)):
+            if not self._broker.routing.temporaries.has(source) and (error := self._lost(source.destination)):
                 self.end_consumer(subscription, error)
             yield
         if not self.is_closed:
             self._look_again()
+
+    def _lost(self, destination: Destination) -> QuireError | None:
+        """Why a consumer of a destination must end that the client has; None if it may go on."""
+        return self.guard.lost_read(destination)
 
     @abstractmethod
     def _forget_sends(self) -> None:

@@ -105,9 +105,16 @@ class SteppedShard(SteppedBroker):
         self.entry_doors = StompEntryDoors(self.broker, self.gate, self.links)
         self.owner_doors: dict[str, ProtocolDoors] = {"stomp": StompOwnerDoors(self.broker, self.gate, self.links)}
         self.admission = Admission(LimitSettings())
+        if number != FRONT:
+            self.broker.routing.temporaries.is_own = self.cluster_map.is_own
+        self.cluster_map.listen(self._map_changed)
         self.virtual_clients = VirtualClients(
             self.broker, self.security, self.admission, SECRET, self.cluster_map, self.owner_doors, self.sessions
         )
+
+    def _map_changed(self, shards: frozenset[int]) -> None:
+        self.broker.destinations.moved()
+        self.gate.look_again()
 
     def new_session(self, connection: RecordingConnection) -> RelaySession:
         """The broker's half of a new client."""
@@ -252,7 +259,7 @@ class SteppedCluster:
         self._ports.append(port)
         owner = self.members.get(int(peer.address.removeprefix("shard-")))
         if owner is not None:
-            visitor = Visitor(owner.admission, "link", "127.0.0.1", lambda: None)
+            visitor = Visitor(owner.admission, "link", "127.0.0.1")
             port.other = MemoryPort(owner.virtual_clients.link(visitor))
             port.other.other = port
             self._ports.append(port.other)

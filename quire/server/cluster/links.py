@@ -10,7 +10,7 @@ from quire.cluster.link import Link
 from quire.cluster.link_frames import Opening
 from quire.cluster.link_handshake import EntryHandshake
 from quire.cluster.virtual_connection import VirtualConnection, VirtualEnd
-from quire.errors import QuireError, ShardMoved
+from quire.errors import QuireError, ShardMoved, ShardUnavailable
 from quire.scheduler import Scheduler, Timer
 
 PATIENCE = 10.0
@@ -67,7 +67,7 @@ class Links:
 
         Args:
             opening: what is said of the client.
-            end: is told what comes, and of its end: with ``ShardMoved`` if the shard cannot be reached.
+            end: is told what comes, and of its end: with ``ShardUnavailable`` if the shard cannot be reached.
 
         Raises:
             LimitExceeded: there are too many virtual connections to this shard.
@@ -148,9 +148,10 @@ class Links:
             del self._links[shard], self._peers[shard]
             waiting += link.release()
             link.fail(ShardMoved("it took too long"))
+        text = f"shard {shard} could not be reached for {PATIENCE:g} s"
         for connection in waiting:
             if not connection.is_closed:
-                connection.end_now(ShardMoved(f"shard {shard} could not be reached for {PATIENCE:g} s", shard=shard))
+                connection.end_now(ShardUnavailable(text, shard=shard))
 
     def _map_changed(self, shards: frozenset[int]) -> None:
         self.generation += 1

@@ -2,9 +2,9 @@
 
 from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Scope, read_destination
-from quire.cluster.cluster_map import ClusterMap
+from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.destination import Destination
-from quire.errors import ShardMoved
+from quire.errors import QuireError
 from quire.protocols.stomp.frames import Head
 from quire.server.cluster.relay_acknowledgements import ack_prefix
 from quire.server.cluster.stomp_relay import CLAIMS
@@ -34,10 +34,12 @@ class OwnerSession(StompSession):
         if text.startswith(PULL):
             return
         for kind, name, scope in read_destination(text)[0]:
-            if scope is not Scope.OWN and not self._map.is_own(Destination(kind, name)):
-                shard = self._map.shard_of(Destination(kind, name))
-                text = f"{kind}://{name} is at shard {shard}, not at shard {self._map.own}"
-                raise ShardMoved(text, destination=f"{kind}://{name}", shard=shard)
+            error = None if scope is Scope.OWN else lost_to_another(self._map, Destination(kind, name))
+            if error is not None:
+                raise error
+
+    def _lost(self, destination: Destination) -> QuireError | None:
+        return super()._lost(destination) or lost_to_another(self._map, destination)
 
     def _claim(self, client_id: str, head: Head) -> None:
         if CLAIMS in head.headers:

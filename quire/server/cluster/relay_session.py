@@ -1,10 +1,13 @@
 """A STOMP client's session in a process of a cluster: what concerns other shards is passed on to their owners."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN
 from quire.broker.routing.own_temporaries import REPLY_TO
+from quire.cluster.cluster_map import lost_to_another
+from quire.destination import Destination
+from quire.errors import QuireError
 from quire.protocols.stomp.decoder import Event
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.passed_frames import head_lines, passed_frame
@@ -179,6 +182,16 @@ class RelaySession(StompSession):
             self._alike[base] = place, head.lines[place], shard
 
     # The connection's life.
+
+    def recheck(self) -> Iterator[None]:
+        """Rules have changed, or where destinations are: end what the client may not have any more."""
+        yield from super().recheck()
+        moved = None if self.is_closed else self._subscribed.moved()
+        if moved is not None:
+            self.fail(moved)
+
+    def _lost(self, destination: Destination) -> QuireError | None:
+        return super()._lost(destination) or lost_to_another(self._links.cluster_map, destination)
 
     def _must_wait_for_login(self, head: Head) -> bool:
         """Whether CONNECT has to wait: for the login, or for the shard that knows who has the client id."""

@@ -8,7 +8,7 @@ from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address, read_destination
 from quire.broker.routing.route import whole_number
 from quire.destination import Destination, DestinationKind
-from quire.errors import InvalidHeader, LimitExceeded
+from quire.errors import InvalidHeader, LimitExceeded, ShardMoved
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.passed_frames import header_of
 from quire.protocols.stomp.versions import Version
@@ -48,11 +48,13 @@ class Places:
         shards: at which other shards; at the own one too, if it is one of several.
         is_own: whether there is one here.
         several: what is known of one at several shards; None of all others.
+        addresses: what they are subscribed to at other shards.
     """
 
     shards: dict[int, None] = field(default_factory=dict)
     is_own: bool = False
     several: Several | None = None
+    addresses: list[Address] = field(default_factory=list)
 
 
 class RelaySubscriptions:
@@ -89,6 +91,8 @@ class RelaySubscriptions:
         if not self._relay.has_room(shards):
             return Outcome.WAITS
         places = self._places.get(id) or Places()
+        if shards.keys() != {self._relay.own}:
+            places.addresses += addresses
         if len(shards) > 1:
             self._subscribe_several(head, receipt, headers, shards, places)
         elif (shard := next(iter(shards))) != self._relay.own:
@@ -164,6 +168,14 @@ class RelaySubscriptions:
     def take_shard_of(self, id: bytes) -> int | None:
         """Which shard has given a message that is acknowledged now, by its id; None if that is not known."""
         return self._given.pop(id, None)
+
+    def moved(self) -> ShardMoved | None:
+        """Why the client must connect again: something it is subscribed to has moved; None if nothing has."""
+        for places in self._places.values():
+            if places.addresses and not self._shards(places.addresses).keys() <= {*places.shards}:
+                text = f"{places.addresses[0]} or another one of this subscription has moved to another shard"
+                return ShardMoved(text, destination=str(places.addresses[0]))
+        return None
 
     # Inside.
 

@@ -86,7 +86,7 @@ class VirtualClients:
         origin = Origin(opening.door, opening.peer)
         access = self._security.vouched(opening.user, opening.roles, origin)
         # It is counted at its entry.
-        visitor = Visitor(self._admission, opening.door, opening.peer.rpartition(":")[0], lambda: None)
+        visitor = Visitor(self._admission, opening.door, opening.peer.rpartition(":")[0])
         VirtualClient(self._broker, doors, self._connections, visitor, connection, access)
 
     def _tick(self) -> None:
