@@ -4,8 +4,6 @@ The id in the ``ack`` header of a message of another shard begins with that shar
 before its own id, and it is taken off before the acknowledgement is passed on to it.
 """
 
-from collections.abc import Callable
-
 from quire.message import escape, unescape
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
@@ -25,21 +23,16 @@ def ack_prefix(shard: int) -> bytes:
 
 
 class RelayAcknowledgements(Acknowledgements):
-    """The acknowledgements of one client.
-
-    Args:
-        confirmed: tells the client that a frame with a receipt is done.
-    """
+    """The acknowledgements of one client."""
 
     def __init__(
         self, table: ConsumerTable, relay: StompRelay, subscriptions: RelaySubscriptions,
-        transactions: RelayTransactions, confirmed: Callable[[bytes], None],
+        transactions: RelayTransactions,
     ) -> None:  # fmt: skip
         super().__init__(table)
         self._relay = relay
         self._subscriptions = subscriptions
         self._transactions_of = transactions
-        self._confirmed = confirmed
 
     def acknowledge_run(self, ids: list[bytes]) -> None:
         """A run of ACK frames: those of other shards are passed on."""
@@ -77,8 +70,9 @@ class RelayAcknowledgements(Acknowledgements):
             if shard is None:
                 shard = self._shard_of_member(rest)
         else:
-            header, rest = "message-id", escape(head.headers["message-id"].encode())
-            shard, id = self._shard_of_message(head, rest), rest
+            header, id = "message-id", head.headers["message-id"].encode()
+            id = id if self._relay.version is Version.V1_0 else escape(id)  # as it stands in frames
+            shard = self._shard_of_message(head, id)
         if shard is None:
             self._join(head, self._relay.own)
             return Outcome.OWN
@@ -87,9 +81,11 @@ class RelayAcknowledgements(Acknowledgements):
             return Outcome.WAITS
         for at, _ in covered:
             self._join(head, at)
-        changes = {at: {header: _unescaped(self._split(last)[1])} for at, last in covered}
-        done = None if receipt is None else lambda: self._confirmed(receipt)
-        return self._relay.pass_to_all(changes, head, done=done)
+        changes: dict[int, dict[str, str | None]] = {}
+        for at, last in covered:
+            own = self._split(last)[1] if header == "id" else last
+            changes[at] = {header: self._plain(own)}
+        return self._relay.pass_to_all(changes, head, receipt)
 
     def without_own_prefix(self, head: Head) -> Head:
         """A frame about a message that this shard has given over another process, as it is understood here."""
@@ -103,6 +99,11 @@ class RelayAcknowledgements(Acknowledgements):
     def _join(self, head: Head, shard: int) -> None:
         if (name := head.headers.get("transaction")) is not None:
             self._transactions_of.join(name, shard)
+
+    def _plain(self, id: bytes) -> str:
+        """An id as the value of a header."""
+        raw = id if self._relay.version is Version.V1_0 else unescape(id)
+        return raw.decode("utf-8", "replace")
 
     def _split(self, id: bytes) -> tuple[int | None, bytes]:
         """The shard of an id, and the id that the shard itself has for the message; None for the own shard."""
@@ -130,7 +131,3 @@ class RelayAcknowledgements(Acknowledgements):
         if places is not None and not places.is_own and len(places.shards) == 1:
             return next(iter(places.shards))
         return self._subscriptions.take_shard_of(id)
-
-
-def _unescaped(id: bytes) -> str:
-    return unescape(id).decode("utf-8", "replace")

@@ -36,10 +36,10 @@ class RelaySession(StompSession):
         self.door = connection.visitor.door
         self._links = links
         self._relay = relay = StompRelay(links, self)
-        self._subscribed = RelaySubscriptions(relay, lambda: self._core.settings.policies, self._answer)
+        self._subscribed = RelaySubscriptions(relay, lambda: self._core.settings.policies)
         self._begun = RelayTransactions(relay, self._transactions.begin)
         self._acknowledgements = self._passed_acks = RelayAcknowledgements(
-            self._table, relay, self._subscribed, self._begun, self._answer
+            self._table, relay, self._subscribed, self._begun
         )
         self._passed: dict[Head, tuple[StompShard, bytes]] = {}  # SEND frames of other shards, by heads that were seen
         self._alike: dict[Head, tuple[int, bytes, StompShard]] = {}  # by the head that others are like
@@ -161,8 +161,7 @@ class RelaySession(StompSession):
         if len(parts) > 1:
             origin = {ORIGIN: headers["destination"]}
             frames = {number: {**changes, **origin, "destination": part} for number, part in parts}
-            done = None if receipt is None else lambda: self._answer(receipt)
-            return relay.pass_to_all(frames, head, body, done)
+            return relay.pass_to_all(frames, head, receipt, body)
         shard, lines = relay.shard(numbers[0]), head_lines(head, self.version, changes)
         shard.connection.write(passed_frame(lines, receipt, body))
         if transaction is None:
@@ -223,7 +222,3 @@ class RelaySession(StompSession):
         """The transport takes output again."""
         super().output_drained()
         self._relay.pay()
-
-    def _answer(self, receipt: bytes) -> None:
-        """All shards have done what a frame says."""
-        self.confirmed([receipt])

@@ -58,16 +58,11 @@ class Places:
 
 
 class RelaySubscriptions:
-    """The subscriptions of one client.
+    """The subscriptions of one client."""
 
-    Args:
-        confirmed: tells the client that a frame with a receipt is done.
-    """
-
-    def __init__(self, relay: StompRelay, policies: Callable[[], Policies], confirmed: Callable[[bytes], None]) -> None:
+    def __init__(self, relay: StompRelay, policies: Callable[[], Policies]) -> None:
         self._relay = relay
         self._policies = policies
-        self._confirmed = confirmed
         self._places: dict[str, Places] = {}
         self._durables: dict[str, int] = {}  # at which shard durable subscriptions are, by name
         self._given: dict[bytes, int] = {}  # which shard has given a message, by its id, if that has to be known
@@ -123,15 +118,12 @@ class RelaySubscriptions:
         shards: dict[int, dict[str, str | None]] = {shard: {} for shard in places.shards}
         if places.is_own:  # another one with this id is here: the shard that is left answers
             places.is_own = False
-            self._relay.pass_to_all(shards, head)
+            self._relay.pass_to_all(shards, head, None)
             places.shards.clear()
             del self._places[id]
             return Outcome.OWN
         del self._places[id]
-        if len(shards) == 1:
-            return self._relay.pass_to(next(iter(shards)), head, receipt)
-        done = None if receipt is None else lambda: self._confirmed(receipt)
-        return self._relay.pass_to_all(shards, head, done=done)
+        return self._relay.pass_to_all(shards, head, receipt)
 
     def pull(self, head: Head, receipt: bytes | None) -> Outcome:
         """A SEND frame to ``/pull/ID``."""
@@ -200,8 +192,7 @@ class RelaySubscriptions:
             at_shard: dict[str, str | None] = {**headers, "destination": ",".join([str(each) for each in addresses])}
             at_shard |= {"id": headers.get("id", headers["destination"]), "prefetch-count": None}
             frames[shard] = at_shard if browses else {**at_shard, PREFETCH: str(share)}
-        done = None if receipt is None else lambda: self._confirmed(receipt)
-        self._relay.pass_to_all(frames, head, done=done)
+        self._relay.pass_to_all(frames, head, receipt)
         for shard in shards:
             places.shards[shard] = None
             self._relay.shard(shard).frames.one_by_one = True

@@ -57,6 +57,9 @@ class Relayed(Protocol):
     def takes_output(self) -> bool:
         """Whether its connection takes output now."""
 
+    def confirmed(self, receipts: list[bytes]) -> None:
+        """Write receipts."""
+
     def write(self, data: bytes) -> None:
         """Have something written at the end of the turn."""
 
@@ -180,33 +183,31 @@ class StompRelay:
         return Outcome.PASSED
 
     def pass_to_all(
-        self, frames: Mapping[int, Mapping[str, str | None]], head: Head, body: bytes | bytearray = b"",
-        done: Callable[[], None] | None = None,
+        self, frames: Mapping[int, Mapping[str, str | None]], head: Head, receipt: bytes | None,
+        body: bytes | bytearray = b"",
     ) -> Outcome:  # fmt: skip
-        """Pass a frame on to several shards.
+        """Pass a frame on to several shards. Its receipt is sent when all of them have done what it says.
 
         Args:
             frames: the changes of headers, by shard.
-            done: is called when all shards have done what it says.
         """
         if not self.has_room(frames):
             return Outcome.WAITS
         waiting = set(frames)
-
-        def answered(number: int) -> Callable[[], None]:
-            def one() -> None:
-                waiting.discard(number)
-                if not waiting and done is not None:
-                    done()
-
-            return one
-
         for number, changes in frames.items():
             shard = self.shard(number)
-            receipt = None if done is None else shard.when_answered(answered(number))
+            asked = receipt
+            if receipt is not None and len(frames) > 1:
+                asked = shard.when_answered(partial(self._answered, waiting, number, receipt), receipt)
             lines = head_lines(head, self._session.version, changes)
-            shard.connection.write(passed_frame(lines, receipt, body))
+            shard.connection.write(passed_frame(lines, asked, body))
         return Outcome.PASSED
+
+    def _answered(self, waiting: set[int], number: int, receipt: bytes) -> None:
+        """One of several shards has done what a frame says."""
+        waiting.discard(number)
+        if not waiting:
+            self._session.confirmed([receipt])
 
     @property
     def waiting(self) -> int:

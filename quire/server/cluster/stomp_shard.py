@@ -52,15 +52,19 @@ class StompShard:
         self.owed = 0
         self.frames = ServerFrames()
         self._client = client
-        self._answers: dict[bytes, Callable[[], None]] = {}
+        self._answers: dict[bytes, tuple[Callable[[], None], bytes | None]] = {}
         self._next_answer = 0
 
-    def when_answered(self, call: Callable[[], None]) -> bytes:
-        """The receipt to ask for, so that a call is made when the owner has done what a frame says."""
+    def when_answered(self, call: Callable[[], None], receipt: bytes | None = None) -> bytes:
+        """The receipt to ask for, so that a call is made when the owner has done what a frame says.
+
+        Args:
+            receipt: the one that the client asks for.
+        """
         self._next_answer += 1
-        receipt = b"quire-relay-%d" % self._next_answer
-        self._answers[receipt] = call
-        return receipt
+        asked = b"quire-relay-%d" % self._next_answer
+        self._answers[asked] = call, receipt
+        return asked
 
     # The virtual connection calls these.
 
@@ -94,9 +98,18 @@ class StompShard:
             if answer is None:
                 client.passes(frames)
             else:
-                answer()
+                answer[0]()
         elif frames.startswith(b"CONNECTED"):
             self.is_connected = True
             client.connected(self)
         else:
-            client.refused(frames)
+            client.refused(self._as_asked(frames))
+
+    def _as_asked(self, error: bytes) -> bytes:
+        """An ERROR frame with the receipt that the client has asked for, instead of the relay's own."""
+        asked = header_of(error, b"receipt-id")
+        answer = None if asked is None else self._answers.get(asked)
+        if asked is None or answer is None:
+            return error
+        line = b"" if answer[1] is None else b"receipt-id:" + answer[1] + b"\n"
+        return error.replace(b"receipt-id:" + asked + b"\n", line, 1)
