@@ -5,6 +5,7 @@ waits here, and whose input or output it is knows by ``is_full`` and ``drained``
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from quire.cluster.link_frames import MAX_PAYLOAD, Closing, Kind, Opening, encode, encode_credit, encode_struct
@@ -51,6 +52,7 @@ class VirtualConnection:
 
     Args:
         opening: what the entry says of its client.
+        charge: is told how many bytes more or fewer wait to be sent; whether they are more than all may have together.
 
     Attributes:
         opening: as given.
@@ -58,21 +60,23 @@ class VirtualConnection:
         id: its id in the link; 0 until a link carries it.
         is_closed: whether it is closed on this side, or has ended.
         is_full: whether so much waits to be sent that no more is welcome.
+        is_over_limit: whether it had something to send when all together had too much: it should be closed.
         waiting: how many bytes wait to be sent.
         unread: how many bytes have come that ``taken`` was not said of.
     """
 
     __slots__ = (
-        "_carrier", "_closing", "_control", "_credit", "_owed", "_pieces", "end", "id", "is_closed", "is_full",
-        "opening", "unread", "waiting",
+        "_carrier", "_charge", "_closing", "_control", "_credit", "_owed", "_pieces", "end", "id", "is_closed",
+        "is_full", "is_over_limit", "opening", "unread", "waiting",
     )  # fmt: skip
 
     end: VirtualEnd
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, charge: Callable[[int], bool] | None = None) -> None:
         self.opening = opening
         self.id = 0
-        self.is_closed = self.is_full = False
+        self.is_closed = self.is_full = self.is_over_limit = False
+        self._charge = charge
         self.waiting = self.unread = 0
         self._carrier: Carrier | None = None
         self._pieces: deque[bytes | memoryview] = deque()
@@ -88,7 +92,7 @@ class VirtualConnection:
         if self.is_closed or not data:
             return
         self._pieces.append(data if isinstance(data, bytes) else memoryview(data))
-        self.waiting += len(data)
+        self._add_waiting(len(data))
         self.is_full = self.is_full or self.waiting > FULL
         if self._credit:
             self._ask()
@@ -136,7 +140,7 @@ class VirtualConnection:
         if (most := min(self._credit, MAX_PAYLOAD)) and self._pieces:
             data = self._cut(most)
             self._credit -= len(data)
-            self.waiting -= len(data)
+            self._add_waiting(-len(data))
             output.append(encode(Kind.DATA, self.id, data))
         if self._closing is not None and not self._pieces:
             output.append(encode_struct(Kind.CLOSE, self.id, self._closing))
@@ -192,7 +196,12 @@ class VirtualConnection:
 
     def _drop(self) -> None:
         self._pieces.clear()
-        self.waiting = 0
+        self._add_waiting(-self.waiting)
+
+    def _add_waiting(self, size: int) -> None:
+        self.waiting += size
+        if self._charge is not None and self._charge(size):
+            self.is_over_limit = True
 
     def _cut(self, most: int) -> bytes:
         """Take the next bytes to send."""

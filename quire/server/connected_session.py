@@ -74,7 +74,7 @@ class ConnectedSession(Session):
         self._output: list[bytes] = []
         self._output_size = 0
         self._waiting: list[Any] = []
-        self._partial = self._elsewhere = 0  # so much of unfinished input counts; so much of it is not in the decoder
+        self._partial = 0
         self._heart_beat: HeartBeat | None = None
         self._gate = gate
         self._early = 0  # so many bytes have come before the login
@@ -147,7 +147,7 @@ class ConnectedSession(Session):
 
     def _count_partial(self) -> None:
         """Unfinished input of all connections together is bounded, or many slow senders could fill the memory."""
-        core, buffered = self._core, self._input.buffered + self._elsewhere
+        core, buffered = self._core, self._input.buffered
         grown, self._partial = buffered - self._partial, buffered
         if grown and core.charge_partial(grown):
             held, limit = core.partial_bytes, core.partial_limit

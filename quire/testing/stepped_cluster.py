@@ -100,8 +100,7 @@ class SteppedShard(SteppedBroker):
         super().__init__(settings, store, clock)
         self.cluster_map = ClusterMap(number, cluster.shards, Placement(settings))
         self.cluster_map.epoch = epoch
-        core = self.broker.core
-        self.links = Links(self.cluster_map, SECRET, self.scheduler, core.steps, cluster.connect_link)
+        self.links = Links(self.cluster_map, SECRET, self.broker.core, cluster.connect_link)
         self.entry_doors = StompEntryDoors(self.broker, self.gate, self.links)
         self.owner_doors: dict[str, ProtocolDoors] = {"stomp": StompOwnerDoors(self.broker, self.gate, self.links)}
         self.admission = Admission(LimitSettings())

@@ -63,7 +63,7 @@ class LinkServer:
         self._process, broker = service, service.broker
         core = broker.core
         self._connector = LinkConnector(core.meter, service.settings.tls)
-        self.links = Links(self.cluster_map, self._secret, core.scheduler, core.steps, self._connector.connect)
+        self.links = Links(self.cluster_map, self._secret, core, self._connector.connect)
         own: list[ProtocolDoors] = [StompEntryDoors(broker, service.gate, self.links)]
         own.append(OpenWireDoors(broker, service.gate))
         virtual: dict[str, ProtocolDoors] = {"stomp": StompOwnerDoors(broker, service.gate, self.links)}

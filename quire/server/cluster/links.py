@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from quire.broker.core.steps import Steps
+from quire.broker.core.core import Core
 from quire.cluster.cluster_map import ClusterMap, Peer
 from quire.cluster.link import Link
 from quire.cluster.link_frames import Opening
 from quire.cluster.link_handshake import EntryHandshake
 from quire.cluster.virtual_connection import VirtualConnection, VirtualEnd
 from quire.errors import QuireError, ShardMoved, ShardUnavailable
-from quire.scheduler import Scheduler, Timer
+from quire.scheduler import Timer
 
 PATIENCE = 10.0
 """How many seconds virtual connections wait for their shard to have an owner that answers."""
@@ -45,21 +45,25 @@ class Links:
         cluster_map: says where the shards are.
         secret: of the cluster.
         connect: makes connections to other processes.
+
+    Attributes:
+        cluster_map: as given.
+        charge: counts what clients have under way, with all other unfinished input of the process.
+        generation: changes with the map.
     """
 
-    def __init__(
-        self, cluster_map: ClusterMap, secret: bytes, scheduler: Scheduler, steps: Steps, connect: Connect
-    ) -> None:
+    def __init__(self, cluster_map: ClusterMap, secret: bytes, core: Core, connect: Connect) -> None:
         self.cluster_map = cluster_map
+        self.charge = core.charge_partial
         self._secret = secret
-        self._scheduler = scheduler
-        self._steps = steps
+        self._scheduler = core.scheduler
+        self._steps = core.steps
         self._connect_link = connect
         self._links: dict[int, Link] = {}
         self._peers: dict[int, Peer] = {}  # where those links lead
         self._outages: dict[int, Outage] = {}
         self._ticking: Timer | None = None
-        self.generation = 0  # changes with the map
+        self.generation = 0
         cluster_map.listen(self._map_changed)
 
     def open(self, shard: int, opening: Opening, end: VirtualEnd) -> VirtualConnection:
@@ -72,7 +76,7 @@ class Links:
         Raises:
             LimitExceeded: there are too many virtual connections to this shard.
         """
-        connection = VirtualConnection(opening)
+        connection = VirtualConnection(opening, self.charge)
         connection.end = end
         link = self._links.get(shard)
         if link is not None:

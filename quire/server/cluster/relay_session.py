@@ -7,7 +7,7 @@ from quire.broker.dead_letter import ORIGIN
 from quire.broker.routing.own_temporaries import REPLY_TO
 from quire.cluster.cluster_map import lost_to_another
 from quire.destination import Destination
-from quire.errors import QuireError
+from quire.errors import LimitExceeded, QuireError
 from quire.protocols.stomp.decoder import Event
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.passed_frames import head_lines, passed_frame
@@ -87,8 +87,11 @@ class RelaySession(StompSession):
     def _process(self, events: list[Event], end: float) -> None:
         """Do what frames say; what shards take no more of waits."""
         super()._process(events, end)
-        if not (self.held or self.is_closed or self._relay.has_room(self._relay.shards)):
-            self._wait_for_shards([])
+        if self._relay.shards and not self.is_closed:
+            if self._relay.is_over_limit:
+                self.fail(LimitExceeded("what clients have sent to shards that do not take it is more than it may be"))
+            elif not (self.held or self._relay.has_room(self._relay.shards)):
+                self._wait_for_shards([])
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes | bytearray, receipts: list[bytes]) -> bool:
         """Do what a frame says that is more than a plain one of the own shard; false if it has to wait."""
@@ -113,11 +116,6 @@ class RelaySession(StompSession):
     def _wait_for_shards(self, events: list[Event]) -> None:
         self._waits_for_shards = True
         self._wait(events)
-
-    def _count_partial(self) -> None:
-        """What waits for shards counts as unfinished input."""
-        self._elsewhere = self._relay.waiting
-        super()._count_partial()
 
     # SEND.
 

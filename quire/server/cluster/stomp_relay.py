@@ -8,7 +8,7 @@ from typing import Protocol
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.cluster.link_frames import Opening
 from quire.destination import Destination
-from quire.errors import InvalidDestination, QuireError, ShardMoved
+from quire.errors import InvalidDestination, LimitExceeded, QuireError, ShardMoved
 from quire.protocols.stomp.encoder import encode_frame
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.passed_frames import head_lines, passed_frame
@@ -94,6 +94,7 @@ class StompRelay:
         self._places: dict[str, tuple[Part, ...]] = {}
         self._generation = links.generation
         self._is_leaving = False
+        self._charged = 0
 
     @property
     def version(self) -> Version:
@@ -210,9 +211,9 @@ class StompRelay:
             self._session.confirmed([receipt])
 
     @property
-    def waiting(self) -> int:
-        """How many bytes wait in both directions."""
-        return sum([shard.connection.waiting + shard.frames.buffered for shard in self.shards.values()])
+    def is_over_limit(self) -> bool:
+        """Whether something waits for a shard while all clients of the process have more under way than they may."""
+        return any([shard.connection.is_over_limit for shard in self.shards.values()])
 
     # What shards say.
 
@@ -231,6 +232,12 @@ class StompRelay:
     def shows(self, shard: StompShard, frame: bytes) -> bytes:
         """A MESSAGE frame of a subscription at several shards is about to be passed on."""
         return self.inspect(shard, frame)
+
+    def charges(self, size: int) -> None:
+        """So many bytes more, or fewer, have come of frames that are not whole."""
+        self._charged += size
+        if self.links.charge(size):
+            self._session.fail(LimitExceeded("what is sent to clients in parts takes more memory than it may"))
 
     def owes(self, shard: StompShard, size: int) -> None:
         """So many bytes have come."""
@@ -279,6 +286,8 @@ class StompRelay:
         """The client is gone; ``lost`` if it vanished without a word."""
         shards, self.shards = list(self.shards.values()), {}
         self._owing.clear()
+        self.links.charge(-self._charged)
+        self._charged = 0
         for shard in shards:
             if lost:
                 shard.connection.abort()

@@ -20,6 +20,9 @@ class Client(Protocol):
     def refused(self, frame: bytes) -> None:
         """The owner has told the client of an error: its connection ends."""
 
+    def charges(self, size: int) -> None:
+        """So many bytes more, or fewer, have come of frames that are not whole."""
+
     def owes(self, shard: "StompShard", size: int) -> None:
         """So many bytes have come, and are to be written to the client."""
 
@@ -70,12 +73,17 @@ class StompShard:
 
     def data_came(self, data: bytes) -> None:
         """The owner says something."""
+        before = self.frames.buffered
         try:
             for frames in self.frames.receive(data):
                 self._take(frames)
         except QuireError as error:
             self.connection.abort()
             self._client.lost(self, error)
+        if self.connection.is_closed:
+            return
+        if self.frames.buffered != before:
+            self._client.charges(self.frames.buffered - before)
         self._client.owes(self, len(data))
 
     def drained(self) -> None:
