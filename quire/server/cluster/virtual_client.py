@@ -39,9 +39,9 @@ class VirtualTransport(asyncio.Transport):
             self._inside.resume_writing()
 
     def ended(self, error: QuireError | None) -> None:
-        """The entry has closed it, or the link is lost; what was said before is read all the same."""
+        """The entry has closed it, or the link is lost; what was said before is read all the same, if it is read."""
         self._has_ended = True
-        if error is not None:
+        if error is not None or self._is_full:  # output that never leaves would hold the input up for ever
             self._forget()
         self._deliver()
 

@@ -94,6 +94,24 @@ def test_a_client_that_does_not_read_holds_up_no_other() -> None:
     assert virtual_bytes(cluster) == 0
 
 
+def test_a_client_that_vanishes_while_it_reads_nothing_leaves_nothing() -> None:
+    cluster = SteppedCluster(2)
+    name = cluster.name_at(1)
+    slow, producer = cluster.connect(0), cluster.connect(1)
+    slow.subscribe(name)
+    cluster.run()
+    slow.connection.is_writable = False
+    for _ in range(200):
+        producer.send(name, b"x" * 10_000)
+    cluster.run()
+    slow.send(name, b"x", {"receipt": "r"})  # the owner reads nothing of it
+    cluster.run()
+    slow.vanish()
+    cluster.run()
+    assert cluster.members[1].queue(name).subscriptions == []
+    assert virtual_bytes(cluster) == 0
+
+
 def test_what_waits_for_shards_counts_as_unfinished_input() -> None:
     cluster = SteppedCluster(2, settings(memory={"limit": 500_000}, stomp={"max_body": 500_000}, openwire={"max_frame_size": 500_000}))
     limit = cluster.members[0].broker.core.partial_limit
