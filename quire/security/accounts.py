@@ -81,6 +81,8 @@ class Accounts:
         if principal.expires_at is not None and principal.expires_at <= self._clock.now_ms():
             return None
         user = self.users.get(principal.name)
+        if principal.proof is Proof.PEER:
+            return None if user is not None and user.disabled else principal
         if principal.proof is Proof.TOKEN or principal.proof is Proof.LOCAL:
             token = self.token(principal.key)
             return None if token is None else self.standing_of_token(token)

@@ -118,7 +118,7 @@ class BrokerProcess:
     def _spawn(self, facts: ClusterFacts, crew: Crew, supervisor: Supervisor) -> Child:
         flags = {key: value for key, value in self._flags.items() if value is not None}
         file = str(self._file.absolute()) if self._file else ""
-        prepare = Prepare(file, flags, facts.shards, facts.secret, self._local_token)
+        prepare = Prepare(file, flags, self._name, facts.shards, facts.secret, self._local_token)
 
         def reported(child: Child, running: Running) -> None:
             crew.reported(child, running)

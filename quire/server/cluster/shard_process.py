@@ -11,6 +11,7 @@ from quire.cluster.placement import Placement
 from quire.errors import QuireError
 from quire.logs import configure, event
 from quire.server.cluster.nursery import wait_for_birth
+from quire.server.cluster.seat import Seat
 from quire.server.cluster.shard_messages import Map, Prepare, Reload, Running, Serve, line, read_order
 from quire.server.listener import address_of, advertised, listen
 from quire.server.process import allow_connections, loop_factory
@@ -18,6 +19,9 @@ from quire.server.service import HttpServer, Service, telling_of_files
 from quire.settings import Settings, load, store_url
 from quire.store.base import Sync
 from quire.store.urls import store_for_url
+
+HttpServerMaker = Callable[[socket.socket, Seat], HttpServer]
+"""Makes what serves the HTTP API, for the socket where other processes reach it."""
 
 LONGEST_LINE = 64 * 2**20
 """The longest line that the supervisor writes, in bytes: a map with many pins."""
@@ -28,10 +32,10 @@ class ShardProcess:
 
     Args:
         channel: leads to the supervisor.
-        http: makes what serves the HTTP API, for the socket where other processes reach it.
+        http: makes what serves the HTTP API.
     """
 
-    def __init__(self, channel: socket.socket, http: Callable[[socket.socket], HttpServer]) -> None:
+    def __init__(self, channel: socket.socket, http: HttpServerMaker) -> None:
         self._channel = channel
         self._http = http
         self._prepared: Prepare | None = None
@@ -102,7 +106,10 @@ class ShardProcess:
 
         store = store_for_url(store_url(settings), Sync(settings.store.sync))
         internal = listen(serve.http)
-        service = self._service = Service(settings, store, self._http(internal), reload=reload, shares_ports=True)
+        prepared = self._prepared
+        seat = Seat(self._map, prepared.secret, prepared.broker, settings.cluster.store)
+        http = self._http(internal, seat)
+        service = self._service = Service(settings, store, http, reload=reload, shares_ports=True)
         service.security.accounts.use_local_token(self._prepared.local_token)
         try:
             with telling_of_files():
@@ -120,10 +127,10 @@ class ShardProcess:
 
     def _report(self, internal: socket.socket) -> None:
         """Tell the supervisor where the shard is."""
-        self._writer.write(line(Running(os.getpid(), "", advertised(address_of(internal)), 0)))
+        self._writer.write(line(Running(os.getpid(), advertised(address_of(internal)), advertised(address_of(internal)), 0)))
 
 
-def run(channel: socket.socket, http: Callable[[socket.socket], HttpServer]) -> int:
+def run(channel: socket.socket, http: HttpServerMaker) -> int:
     """Fork processes of shards, and run one in each: the exit code."""
     born = wait_for_birth(channel)
     if born is None:
