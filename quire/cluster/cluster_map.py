@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from quire.cluster.placement import SPREAD, Placement
 from quire.destination import Destination
+from quire.errors import ShardMoved
 
 FRONT = -1
 """The shard number of a process that has no shard: it only passes on what clients say."""
@@ -149,6 +150,15 @@ class ClusterMap:
             return FRONT
         pinned = self.pinned(key)
         return shard_of_key(key, self.shards) if pinned is None else pinned
+
+
+def lost_to_another(cluster_map: ClusterMap, destination: Destination) -> ShardMoved | None:
+    """The error of who uses a destination here that another shard has; None if this process has it."""
+    shard = cluster_map.shard_of(destination)
+    if shard == cluster_map.own:
+        return None
+    text = f"{destination} is at shard {shard}, not at shard {cluster_map.own}"
+    return ShardMoved(text, destination=str(destination), shard=shard)
 
 
 def shard_of_key(key: str, shards: int) -> int:

@@ -13,7 +13,7 @@ from quire.errors.access import (
     UnknownUser,
     UserExists,
 )
-from quire.errors.cluster import ShardMoved, ShardUnavailable, UnknownBroker
+from quire.errors.cluster import ShardMoved, ShardUnavailable, TransactionSpansShards, UnknownBroker
 from quire.errors.connections import (
     BrokerBusy,
     BrokerStopping,
@@ -116,6 +116,7 @@ __all__ = [
     "TooManyLogins",
     "TooManySubscriptions",
     "TransactionRolledBack",
+    "TransactionSpansShards",
     "TransactionTimedOut",
     "TransactionTooLarge",
     "UnknownBroker",

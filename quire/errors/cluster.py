@@ -15,6 +15,12 @@ class ShardUnavailable(QuireError):
     code = "shard-unavailable"
 
 
+class TransactionSpansShards(QuireError):
+    """A transaction is about destinations of several shards."""
+
+    code = "transaction-spans-shards"
+
+
 class UnknownBroker(QuireError):
     """The cluster has no such broker."""
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.transactions.transaction import Transaction
+from quire.destination import Destination
 from quire.errors import LimitExceeded, QuireError, StoreError
 from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
@@ -73,7 +74,7 @@ class ConnectedSession(Session):
         self._output: list[bytes] = []
         self._output_size = 0
         self._waiting: list[Any] = []
-        self._partial = 0
+        self._partial = self._elsewhere = 0  # so much of unfinished input counts; so much of it is not in the decoder
         self._heart_beat: HeartBeat | None = None
         self._gate = gate
         self._early = 0  # so many bytes have come before the login
@@ -146,7 +147,7 @@ class ConnectedSession(Session):
 
     def _count_partial(self) -> None:
         """Unfinished input of all connections together is bounded, or many slow senders could fill the memory."""
-        core, buffered = self._core, self._input.buffered
+        core, buffered = self._core, self._input.buffered + self._elsewhere
         grown, self._partial = buffered - self._partial, buffered
         if grown and core.charge_partial(grown):
             held, limit = core.partial_bytes, core.partial_limit
@@ -194,6 +195,10 @@ class ConnectedSession(Session):
 
     # Its login.
 
+    def vouch(self, access: Access) -> None:
+        """The client has logged in elsewhere: what it shows here does not matter."""
+        self._login, self._has_shown = access, True
+
     def _must_log_in(self, login: str | None, passcode: str | None) -> bool:
         """Log in; whether input has to wait until it is known who the client is.
 
@@ -234,11 +239,15 @@ class ConnectedSession(Session):
             if self.is_closed:
                 return
             source = subscription.source
-            if not self._broker.routing.temporaries.has(source) and (error := self.guard.lost_read(source.destination)):
+            if not self._broker.routing.temporaries.has(source) and (error := self._lost(source.destination)):
                 self.end_consumer(subscription, error)
             yield
         if not self.is_closed:
             self._look_again()
+
+    def _lost(self, destination: Destination) -> QuireError | None:
+        """Why a consumer of a destination must end that the client has; None if it may go on."""
+        return self.guard.lost_read(destination)
 
     @abstractmethod
     def _forget_sends(self) -> None:

@@ -84,10 +84,23 @@ class HttpServer(Protocol):
         ...
 
 
+class Member(Protocol):
+    """What makes a process one of a cluster; it is handed in."""
+
+    def doors(self, service: "Service") -> list[ProtocolDoors]:
+        """The protocols of the process's own clients: STOMP and OpenWire."""
+        ...
+
+    async def stop(self) -> None:
+        """All clients were told; end the links to other processes."""
+        ...
+
+
 class Service:
     """One broker process.
 
     Args:
+        member: makes it one of a cluster; None if it is a broker by itself.
         tunes_collector: whether Python's collector of cycles is set for a broker; not in a process of others.
         shares_ports: whether other processes listen at the same addresses: those of other shards.
     """
@@ -97,7 +110,7 @@ class Service:
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
         reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes, tunes_collector: bool = True,
-        shares_ports: bool = False,
+        shares_ports: bool = False, member: Member | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
@@ -113,6 +126,7 @@ class Service:
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.started_at = self.clock.now_ms()
         self._http = http
+        self._member = member
         self._reload = reload
         self._reload_at_start = False  # asked while it waited for the store or started
         self._probe = probe
@@ -168,7 +182,8 @@ class Service:
         self.broker.disks.watch(self._disks)
         self._writer.start()
         self.gate = Gate(self.broker, self.security, self.connections.values)
-        self._stomp = StompDoors(self.broker, self.gate)
+        self._doors = self._made_doors()
+        self._stomp = self._doors[0]
         http_listener = self._listen(self.settings.http.address) if self._http else None
         stomp, openwire = self._listen(self.settings.stomp.address), self._listen(self.settings.openwire.address)
         self.stomp_address, self.openwire_address = address_of(stomp), address_of(openwire)
@@ -182,11 +197,15 @@ class Service:
             self.http_address = address_of(http_listener)
             await self._http.start(self, http_listener)
         opened()
-        self._doors = [self._stomp, OpenWireDoors(self.broker, self.gate)]
         listeners = zip(self._doors, (stomp, openwire), strict=True)
         self._servers = [await self._serve(doors, listener) for doors, listener in listeners]
         if self._reload_at_start:
             self.reload()
+
+    def _made_doors(self) -> list[ProtocolDoors]:
+        if self._member is not None:
+            return self._member.doors(self)
+        return [StompDoors(self.broker, self.gate), OpenWireDoors(self.broker, self.gate)]
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
         door = Door(
@@ -354,6 +373,8 @@ class Service:
             await self._http.stop()
         while self.broker.core.leaving:
             await self._commit()
+        if self._member is not None:
+            await self._member.stop()
         self.broker.stop()
         await self._commit()
         self._ticking.cancel()

@@ -1,0 +1,102 @@
+"""What one STOMP client has at one shard: a virtual connection to its owner, with a session of the client there."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from quire.cluster.virtual_connection import VirtualConnection
+from quire.errors import QuireError
+from quire.protocols.stomp.passed_frames import ServerFrames, header_of
+
+
+class Client(Protocol):
+    """The relay of the client, as a shard sees it."""
+
+    def connected(self, shard: "StompShard") -> None:
+        """The owner has accepted the client."""
+
+    def passes(self, frames: bytes) -> None:
+        """The owner says something to the client."""
+
+    def refused(self, frame: bytes) -> None:
+        """The owner has told the client of an error: its connection ends."""
+
+    def owes(self, shard: "StompShard", size: int) -> None:
+        """So many bytes have come, and are to be written to the client."""
+
+    def shows(self, shard: "StompShard", frame: bytes) -> bytes:
+        """A MESSAGE frame of a subscription at several shards is about to be passed on; nothing if it is not."""
+
+    def drained(self) -> None:
+        """The shard takes input again."""
+
+    def lost(self, shard: "StompShard", error: QuireError | None) -> None:
+        """The virtual connection is over."""
+
+
+class StompShard:
+    """One client at one shard.
+
+    Attributes:
+        number: of the shard.
+        connection: to its owner.
+        is_connected: whether the owner has accepted the client.
+        owed: so many bytes were written to the client, and no credit was given for them.
+        frames: what has come, as frames.
+    """
+
+    connection: VirtualConnection
+
+    def __init__(self, client: Client, number: int) -> None:
+        self.number = number
+        self.is_connected = False
+        self.owed = 0
+        self.frames = ServerFrames()
+        self._client = client
+        self._answers: dict[bytes, Callable[[], None]] = {}
+        self._next_answer = 0
+
+    def when_answered(self, call: Callable[[], None]) -> bytes:
+        """The receipt to ask for, so that a call is made when the owner has done what a frame says."""
+        self._next_answer += 1
+        receipt = b"quire-relay-%d" % self._next_answer
+        self._answers[receipt] = call
+        return receipt
+
+    # The virtual connection calls these.
+
+    def data_came(self, data: bytes) -> None:
+        """The owner says something."""
+        try:
+            for frames in self.frames.receive(data):
+                self._take(frames)
+        except QuireError as error:
+            self.connection.abort()
+            self._client.lost(self, error)
+        self._client.owes(self, len(data))
+
+    def drained(self) -> None:
+        """The owner takes input again."""
+        self._client.drained()
+
+    def ended(self, error: QuireError | None) -> None:
+        """The virtual connection is over."""
+        self._client.lost(self, error)
+
+    def _take(self, frames: bytes) -> None:
+        client = self._client
+        if frames.startswith(b"MESSAGE"):
+            if self.frames.one_by_one:
+                frames = client.shows(self, frames)
+            if frames:
+                client.passes(frames)
+        elif frames.startswith(b"RECEIPT"):
+            answer = self._answers.pop(header_of(frames, b"receipt-id") or b"", None)
+            if answer is None:
+                client.passes(frames)
+            else:
+                answer()
+        elif frames.startswith(b"CONNECTED"):
+            self.is_connected = True
+            client.connected(self)
+        else:
+            client.refused(frames)
