@@ -30,6 +30,8 @@ class Scope(Enum):
     """One shard, which has the topic that the body names."""
     CHOSEN = "chosen"
     """One that the caller has to name: ``shard=3``."""
+    BROKER = "broker"
+    """All shards of the broker: their metrics."""
     NEVER = "never"
     """None: a cluster does not do it."""
 
@@ -47,6 +49,8 @@ LISTS = {
 }  # fmt: skip
 """The lists that have pages, with the names of their entries."""
 
+METRICS = ("/metrics", "/metrics/detailed")
+
 _DESTINATION = re.compile(r"/(queues|topics|streams|groups)/([^/]+)(/.*)?|/cluster/places/(queue|topic|stream)/([^/]+)")
 _EVERY = re.compile(r"/(schedule|xa|producers)/.+|/(schedule|operations)")
 _FOUND = re.compile(r"(/durables/[^/]+/[^/]+|/operations/[^/]+)(/.*)?")
@@ -61,11 +65,11 @@ def where(map: ClusterMap, method: str, path: str, shard: str | None) -> Where:
         path: as it was sent, percent-encoded.
         shard: the shard that the caller names.
     """
-    if not path.startswith(BASE + "/"):
-        return Where(Scope.HERE)
-    path = path.removeprefix(BASE)
     if shard is not None and shard.isascii() and shard.isdigit() and int(shard) < map.shards:
         return Where(Scope.ONE, int(shard))
+    if not path.startswith(BASE + "/"):
+        return Where(Scope.BROKER if path in METRICS else Scope.HERE)
+    path = path.removeprefix(BASE)
     if (destination := _destination_of(path)) is not None:
         if not map.is_spread(destination):
             return Where(Scope.ONE, map.shard_of(destination))
