@@ -22,11 +22,13 @@ class Peer(NamedTuple):
         address: where its process takes links, ``host:port``.
         epoch: the epoch of its owner. A process that has another one is not the owner, or not any more.
         broker: the name of the broker that runs it.
+        http: where its process takes requests of other processes, ``host:port``.
     """
 
     address: str
     epoch: int
     broker: str = ""
+    http: str = ""
 
 
 class LivingBroker(NamedTuple):
@@ -59,6 +61,7 @@ class ClusterMap:
         self._placement = placement
         self._peers: dict[int, Peer] = {}
         self._pins: dict[str, int] = {}
+        self._announced: dict[str, int] = {}  # pins that the database does not tell yet
         self._found: dict[Destination, int] = {}
         self._listeners: list[Callable[[frozenset[int]], None]] = []
 
@@ -96,6 +99,20 @@ class ClusterMap:
         """The placement key of a destination; ``SPREAD`` if each shard has its own part."""
         return self._placement.key_of(destination)
 
+    def pinned(self, key: str) -> int | None:
+        """The shard that a placement key is pinned to."""
+        return self._announced.get(key, self._pins.get(key))
+
+    def pin(self, key: str, shard: int) -> None:
+        """Pin a placement key here, before the database tells all: until it does, or ``forget_pin``."""
+        self._announced[key] = shard
+        self._changed(frozenset())
+
+    def forget_pin(self, key: str) -> None:
+        """The database does not tell what was pinned here."""
+        self._announced.pop(key, None)
+        self._changed(frozenset())
+
     def listen(self, call: Callable[[frozenset[int]], None]) -> None:
         """Have ``call`` made after each change, with the shards whose owner, address or epoch changed."""
         self._listeners.append(call)
@@ -114,6 +131,7 @@ class ClusterMap:
         if not changed and pins == self._pins and brokers == self.brokers:
             return
         self._peers, self._pins, self.brokers = dict(peers), dict(pins), brokers
+        self._announced = {key: shard for key, shard in self._announced.items() if pins.get(key) != shard}
         self._changed(changed)
 
     def replace_placement(self, placement: Placement) -> None:
@@ -130,7 +148,8 @@ class ClusterMap:
         key = self._placement.key_of(destination)
         if key == SPREAD:
             return FRONT
-        return self._pins[key] if key in self._pins else shard_of_key(key, self.shards)
+        pinned = self.pinned(key)
+        return shard_of_key(key, self.shards) if pinned is None else pinned
 
 
 def lost_to_another(cluster_map: ClusterMap, destination: Destination) -> ShardMoved | None:

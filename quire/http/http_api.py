@@ -8,10 +8,13 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from quire import logs
 from quire.http.app import Application
+from quire.http.cluster.cluster_router import ClusterRouter
 from quire.http.http_connection import entrance_of
+from quire.server.cluster.seat import Seat
 from quire.server.service import Service
 from quire.settings import Settings
 
@@ -42,23 +45,25 @@ class HttpApi:
 
     Args:
         also: further sockets where it is served.
+        seat: its place in a cluster; None if it has none.
     """
 
     _application: Application
     _server: _Server
     _task: asyncio.Task[None]
 
-    def __init__(self, *also: socket.socket) -> None:
+    def __init__(self, *also: socket.socket, seat: Seat | None = None) -> None:
         self._also = also
+        self._seat = seat
 
     async def start(self, service: Service, listener: socket.socket) -> None:
         """Serve a broker on a bound socket; returns when it listens."""
-        self._application = Application(service)
+        self._application = Application(service, self._seat)
         logs.watch(self._application.doors.events)
         upgrade = self._application.upgrade
         connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=upgrade)
         config = uvicorn.Config(
-            self._application, http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
+            self._outermost(service), http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
             access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
@@ -68,6 +73,9 @@ class HttpApi:
             await self._task
         self._application.doors.management.sampler.start()
         self._application.doors.console.start(service.http_address)
+
+    def _outermost(self, service: Service) -> ASGIApp:
+        return self._application if self._seat is None else ClusterRouter(self._application, service, self._seat)
 
     def reload(self, settings: Settings) -> None:
         """The settings were read again: the bulk server and the console have certificates too."""

@@ -7,4 +7,5 @@ from quire.http.http_api import HttpApi
 from quire.server.cluster.shard_process import run
 
 if __name__ == "__main__":
-    sys.exit(run(socket.socket(fileno=int(sys.argv[1])), HttpApi))
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    sys.exit(run(channel, lambda internal, seat: HttpApi(internal, seat=seat)))

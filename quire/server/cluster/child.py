@@ -64,7 +64,7 @@ class Child:
     def _tell(self, order: Order) -> None:
         if self._writer is None:
             self._waiting.append(order)
-        elif not self._writer.is_closing():
+        elif not self._is_stopping:
             self._writer.write(line(order))
 
     async def _run(self, nursery: Nursery) -> None:
@@ -74,8 +74,7 @@ class Child:
             await nursery.fork(theirs)
         reader, writer = await asyncio.open_connection(sock=ours)
         self._writer = writer
-        for order in self._waiting:
-            self._tell(order)
+        writer.writelines([line(order) for order in self._waiting])
         self._waiting.clear()
         if self._is_stopping:
             self._begin(self._end(writer))

@@ -212,7 +212,7 @@ class Crew:
 
     def _tell_map(self, view: View) -> None:
         peers = {
-            row.shard: Peer(row.address, row.epoch, row.broker)
+            row.shard: Peer(row.address, row.epoch, row.broker, row.http)
             for row in view.shards.values()
             if row.address and row.broker in view.brokers
         }

@@ -13,6 +13,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         file: the settings file; empty for none.
         flags: values of the command line and of the broker, by key.
+        broker: the name of the broker in its cluster.
         shards: how many shards the cluster has.
         secret: by which links know each other.
         local_token: what the command line on this machine logs in with.
@@ -20,6 +21,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
     file: str
     flags: dict[str, Any]
+    broker: str
     shards: int
     secret: bytes
     local_token: str

@@ -4,20 +4,26 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.placement import Placement
 from quire.errors import QuireError
 from quire.logs import configure, event
+from quire.server.cluster.link_server import LinkServer
 from quire.server.cluster.nursery import wait_for_birth
+from quire.server.cluster.seat import Seat
 from quire.server.cluster.shard_messages import Map, Prepare, Reload, Running, Serve, line, read_order
 from quire.server.listener import address_of, advertised, listen
 from quire.server.process import allow_connections, loop_factory
 from quire.server.service import HttpServer, Service, telling_of_files
 from quire.settings import Settings, load, store_url
-from quire.store.base import Sync
+from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
+
+HttpServerMaker = Callable[[socket.socket, Seat], HttpServer]
+"""Makes what serves the HTTP API, for the socket where other processes reach it."""
 
 LONGEST_LINE = 64 * 2**20
 """The longest line that the supervisor writes, in bytes: a map with many pins."""
@@ -28,10 +34,10 @@ class ShardProcess:
 
     Args:
         channel: leads to the supervisor.
-        http: makes what serves the HTTP API, for the socket where other processes reach it.
+        http: makes what serves the HTTP API.
     """
 
-    def __init__(self, channel: socket.socket, http: Callable[[socket.socket], HttpServer]) -> None:
+    def __init__(self, channel: socket.socket, http: HttpServerMaker) -> None:
         self._channel = channel
         self._http = http
         self._prepared: Prepare | None = None
@@ -89,41 +95,54 @@ class ShardProcess:
             self._map.update(self._last_map.peers, self._last_map.pins, self._last_map.brokers)
 
     async def _run_shard(self, serve: Serve) -> None:
-        assert self._prepared is not None
+        """Wait for the shard, then run it."""
         settings = self._settings(serve.flags)
-        self._map = ClusterMap(serve.shard, self._prepared.shards, Placement(settings))
-        self._take_map()
-
-        def reload() -> Settings:
-            settings = self._settings(serve.flags)
-            assert self._map is not None
-            self._map.replace_placement(Placement(settings))
-            return settings
-
         store = store_for_url(store_url(settings), Sync(settings.store.sync))
-        internal = listen(serve.http)
-        service = self._service = Service(settings, store, self._http(internal), reload=reload, shares_ports=True)
-        service.security.accounts.use_local_token(self._prepared.local_token)
-        try:
+        with closing(store), listen(serve.http) as internal:
+            links, service = self._make_service(serve, settings, store, internal)
             with telling_of_files():
                 await service.take_store(standby=True)
                 if service.is_stopping:
                     return
+                links.cluster_map.epoch = store.lock_epoch
                 await service.start()
             try:
-                self._report(internal)
+                listener = listen(serve.link)
+                await links.start(listener)
+                self._report(Running(os.getpid(), _reached(listener), _reached(internal), store.lock_epoch))
                 await service.wait()
             finally:
                 await service.stop()
-        finally:
-            store.close()
 
-    def _report(self, internal: socket.socket) -> None:
-        """Tell the supervisor where the shard is."""
-        self._writer.write(line(Running(os.getpid(), "", advertised(address_of(internal)), 0)))
+    def _make_service(
+        self, serve: Serve, settings: Settings, store: Store, internal: socket.socket
+    ) -> tuple[LinkServer, Service]:
+        """The broker of the shard, and its part in the cluster."""
+        assert self._prepared is not None
+        prepared = self._prepared
+        map = self._map = ClusterMap(serve.shard, prepared.shards, Placement(settings))
+        self._take_map()
+
+        def reload() -> Settings:
+            settings = self._settings(serve.flags)
+            map.replace_placement(Placement(settings))
+            return settings
+
+        links = LinkServer(map, prepared.secret)
+        http = self._http(internal, Seat(map, prepared.secret, prepared.broker, settings.cluster.store))
+        self._service = Service(settings, store, http, reload=reload, shares_ports=True, member=links)
+        self._service.security.accounts.use_local_token(prepared.local_token)
+        return links, self._service
+
+    def _report(self, running: Running) -> None:
+        self._writer.write(line(running))
 
 
-def run(channel: socket.socket, http: Callable[[socket.socket], HttpServer]) -> int:
+def _reached(listener: socket.socket) -> str:
+    return advertised(address_of(listener))
+
+
+def run(channel: socket.socket, http: HttpServerMaker) -> int:
     """Fork processes of shards, and run one in each: the exit code."""
     born = wait_for_birth(channel)
     if born is None:
