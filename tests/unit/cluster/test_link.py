@@ -336,47 +336,56 @@ _ACTIONS = st.lists(
 )
 
 
+def _at_entry(action: str, connection: VirtualConnection, size: int, sent: bytearray) -> None:
+    """What the entry does with a virtual connection."""
+    if action == "write" and not connection.is_closed:
+        data = bytes([65 + size % 26]) * size
+        sent += data
+        connection.write(data)
+    elif action == "give":
+        connection.taken(connection.unread)
+    elif action == "close":
+        connection.close()
+    elif action == "abort":
+        connection.abort()
+
+
+def _at_owner(action: str, connection: VirtualConnection, size: int) -> None:
+    """What the owner does with it."""
+    if action == "answer":
+        connection.write(b"a" * size)
+    elif action == "take":
+        connection.taken(connection.unread)
+    elif action == "end":
+        connection.close()
+
+
 @given(_ACTIONS, st.sampled_from([97, 1 << 20]))
 def test_what_is_written_comes_in_order_whatever_happens_between(
     actions: list[tuple[str, int, int]], piece: int
-) -> None:  # fmt: skip
+) -> None:
     pair = Pair(piece=piece)
-    opened: list[tuple[VirtualConnection, End]] = []
-    sent: dict[int, bytearray] = {}
+    opened: list[VirtualConnection] = []
+    sent: list[bytearray] = []
     for action, which, size in actions:
         if action == "open":
-            opened.append(pair.open())
+            opened.append(pair.open()[0])
+            sent.append(bytearray())
         elif action == "run":
             pair.run()
-        elif which < len(opened) and action in ("write", "close", "abort", "give"):
-            connection, end = opened[which]
-            if action == "write" and not connection.is_closed:
-                data = bytes([65 + size % 26]) * size
-                sent.setdefault(which, bytearray()).extend(data)
-                connection.write(data)
-            elif action == "give":
-                connection.taken(connection.unread)
-            elif action == "close":
-                connection.close()
-            elif action == "abort":
-                connection.abort()
-        elif which < len(pair.accepted):
-            connection, _ = pair.accepted[which]
-            if action == "answer":
-                connection.write(b"a" * size)
-            elif action == "take":
-                connection.taken(connection.unread)
-            elif action == "end":
-                connection.close()
+        else:
+            if which < len(opened):
+                _at_entry(action, opened[which], size, sent[which])
+            if which < len(pair.accepted):
+                _at_owner(action, pair.accepted[which][0], size)
     pair.run()
     assert pair.watchers[0].errors == pair.watchers[1].errors == []
-    for which, (connection, heard) in enumerate(pair.accepted):
-        expected = bytes(sent.get(which, b""))
+    for expected, (connection, heard) in zip(sent, pair.accepted, strict=True):
         assert expected.startswith(bytes(heard.data))
         assert connection.unread <= WINDOW
+    both = [*opened, *[connection for connection, _ in pair.accepted]]
     for _ in range(20):
-        for connection, _ in [*opened, *pair.accepted]:
+        for connection in both:
             connection.taken(connection.unread)
         pair.run()
-    for connection, _ in [*opened, *pair.accepted]:
-        assert connection.waiting == 0
+    assert [connection.waiting for connection in both] == [0] * len(both)

@@ -10,7 +10,9 @@ from tests.unit.broker.harness import settings
 
 def virtual_bytes(cluster: SteppedCluster) -> int:
     """How many bytes wait in the virtual connections of all processes."""
-    links = [link for member in cluster.members.values() for link in [*member.links.all(), *member.virtual_clients.links]]
+    links = [
+        link for member in cluster.members.values() for link in [*member.links.all(), *member.virtual_clients.links]
+    ]
     return sum([virtual.waiting + virtual.unread for link in links for virtual in link.virtual.values()])
 
 
@@ -113,7 +115,9 @@ def test_a_client_that_vanishes_while_it_reads_nothing_leaves_nothing() -> None:
 
 
 def test_what_waits_for_shards_counts_as_unfinished_input() -> None:
-    cluster = SteppedCluster(2, settings(memory={"limit": 500_000}, stomp={"max_body": 500_000}, openwire={"max_frame_size": 500_000}))
+    cluster = SteppedCluster(
+        2, settings(memory={"limit": 500_000}, stomp={"max_body": 500_000}, openwire={"max_frame_size": 500_000})
+    )
     limit = cluster.members[0].broker.core.partial_limit
     name = cluster.name_at(1)
     cluster.kill(1)
