@@ -6,6 +6,7 @@ from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.destination import Destination
 from quire.errors import QuireError
 from quire.protocols.stomp.frames import Head
+from quire.server.cluster.front_temporaries import NAME
 from quire.server.cluster.relay_acknowledgements import ack_prefix
 from quire.server.cluster.stomp_relay import CLAIMS
 from quire.server.connection import Connection
@@ -27,16 +28,20 @@ class OwnerSession(StompSession):
     def _other(self, head: Head, receipt: bytes | None, body: bytes | bytearray, receipts: list[bytes]) -> bool:
         """Do what a frame says. One about a destination that this shard has not, or not any more, is refused."""
         if head.command in _WITH_DESTINATION:
-            self._check_own(head.headers.get("destination", ""))
+            self._check_own(head.headers.get("destination", ""), head.headers.get(NAME, ""))
         return super()._other(head, receipt, body, receipts)
 
-    def _check_own(self, text: str) -> None:
+    def _check_own(self, text: str, temporary: str) -> None:
+        """See that destinations are this shard's own; a temporary one of a front's client gets its name."""
         if text.startswith(PULL):
             return
-        for kind, name, scope in read_destination(text)[0]:
-            error = None if scope is Scope.OWN else lost_to_another(self._map, Destination(kind, name))
+        for address in read_destination(text)[0]:
+            kind, name, scope = address
+            error = lost_to_another(self._map, Destination(kind, temporary if scope is Scope.OWN else name))
             if error is not None:
                 raise error
+            if scope is Scope.OWN:
+                self.temporaries.remote(address, temporary)
 
     def _lost(self, destination: Destination) -> QuireError | None:
         return super()._lost(destination) or lost_to_another(self._map, destination)

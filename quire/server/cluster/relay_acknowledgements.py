@@ -8,7 +8,7 @@ from quire.message import escape, unescape
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
 from quire.server.cluster.relay_subscriptions import RelaySubscriptions
-from quire.server.cluster.relay_transactions import RelayTransactions
+from quire.server.cluster.relay_transactions import HERE, RelayTransactions
 from quire.server.cluster.stomp_relay import Outcome, StompRelay
 from quire.server.stomp.acknowledgements import Acknowledgements
 from quire.server.stomp.consumer_table import ConsumerTable
@@ -74,7 +74,7 @@ class RelayAcknowledgements(Acknowledgements):
             id = id if self._relay.version is Version.V1_0 else escape(id)  # as it stands in frames
             shard = self._shard_of_message(head, id)
         if shard is None:
-            self._join(head, self._relay.own)
+            self._join(head, HERE)
             return Outcome.OWN
         covered = self._subscriptions.covered(id, head.headers.get("subscription"), shard)
         if not self._relay.has_room([at for at, _ in covered]):
@@ -96,9 +96,9 @@ class RelayAcknowledgements(Acknowledgements):
         fields = [(name, value.removeprefix(start) if name == "id" else value) for name, value in head.fields]
         return Head(head.command, tuple(fields))
 
-    def _join(self, head: Head, shard: int) -> None:
+    def _join(self, head: Head, place: int) -> None:
         if (name := head.headers.get("transaction")) is not None:
-            self._transactions_of.join(name, shard)
+            self._transactions_of.join(name, place)
 
     def _plain(self, id: bytes) -> str:
         """An id as the value of a header."""

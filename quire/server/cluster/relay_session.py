@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import ORIGIN
-from quire.broker.routing.own_temporaries import REPLY_TO
-from quire.cluster.cluster_map import lost_to_another
+from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
+from quire.cluster.cluster_map import FRONT, lost_to_another
 from quire.destination import Destination
 from quire.errors import LimitExceeded, QuireError
 from quire.protocols.stomp.decoder import Event
@@ -13,10 +13,11 @@ from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.passed_frames import head_lines, passed_frame
 from quire.protocols.stomp.states import State, check_required, next_state
 from quire.security import Principal
+from quire.server.cluster.front_temporaries import FrontTemporaries
 from quire.server.cluster.links import Links
 from quire.server.cluster.relay_acknowledgements import RelayAcknowledgements
 from quire.server.cluster.relay_subscriptions import RelaySubscriptions
-from quire.server.cluster.relay_transactions import RelayTransactions
+from quire.server.cluster.relay_transactions import HERE, RelayTransactions
 from quire.server.cluster.stomp_relay import Outcome, StompRelay
 from quire.server.cluster.stomp_shard import StompShard
 from quire.server.connection import Connection
@@ -35,6 +36,8 @@ class RelaySession(StompSession):
         super().__init__(broker, gate, connection)
         self.door = connection.visitor.door
         self._links = links
+        if links.cluster_map.own == FRONT:
+            self.temporaries = OwnTemporaries(FrontTemporaries())
         self._relay = relay = StompRelay(links, self)
         self._subscribed = RelaySubscriptions(relay, lambda: self._core.settings.policies)
         self._begun = RelayTransactions(relay, self._transactions.begin)
@@ -148,12 +151,17 @@ class RelaySession(StompSession):
         if not relay.has_room(numbers):
             return Outcome.WAITS
         transaction = headers.get("transaction")
+        is_own = numbers == [relay.own]
         if transaction is not None:
-            for number in numbers:
-                self._begun.join(transaction, number)
-        if numbers == [relay.own]:
+            places = [self._begun.place(transaction, number) for number in numbers]
+            for place in places:
+                self._begun.join(transaction, place)
+            is_own = places == [HERE]
+        if is_own:
             return Outcome.OWN
         changes: dict[str, str | None] = {}
+        if relay.own == FRONT and "/temp-" in headers["destination"]:
+            changes["destination"] = self.temporaries.remote_text(headers["destination"])
         if headers.get(REPLY_TO, "").startswith(_OWN_NAMES):
             changes[REPLY_TO] = self.temporaries.remote_reply_to(headers[REPLY_TO])
         if len(parts) > 1:

@@ -91,7 +91,7 @@ class RelaySubscriptions:
         if len(shards) > 1:
             self._subscribe_several(head, receipt, headers, shards, places)
         elif (shard := next(iter(shards))) != self._relay.own:
-            self._relay.pass_to(shard, head, receipt)
+            self._relay.pass_to(shard, head, receipt, changes=self._relay.name_at_owner(addresses[0]))
             places.shards[shard] = None
             if self._relay.version is Version.V1_0:  # its acknowledgements need not say of which subscription they are
                 self._relay.shard(shard).frames.one_by_one = True

@@ -6,14 +6,17 @@ from functools import partial
 from typing import Protocol
 
 from quire.broker.routing.addresses import Address, Scope, read_destination
+from quire.broker.routing.own_temporaries import OwnTemporaries
+from quire.cluster.cluster_map import FRONT
 from quire.cluster.link_frames import Opening
 from quire.destination import Destination
-from quire.errors import InvalidDestination, LimitExceeded, QuireError, ShardMoved
+from quire.errors import LimitExceeded, QuireError, ShardMoved
 from quire.protocols.stomp.encoder import encode_frame
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.passed_frames import head_lines, passed_frame
 from quire.protocols.stomp.versions import Version
 from quire.security import Principal
+from quire.server.cluster.front_temporaries import NAME
 from quire.server.cluster.links import Links
 from quire.server.cluster.stomp_shard import StompShard
 
@@ -48,6 +51,7 @@ class Relayed(Protocol):
     client_id: str | None
     is_closed: bool
     door: str
+    temporaries: OwnTemporaries
 
     @property
     def principal(self) -> Principal:
@@ -112,6 +116,8 @@ class StompRelay:
         if self._generation != self.links.generation:
             self._generation = self.links.generation
             self._places.clear()
+        if self.own == FRONT:
+            destination = self._session.temporaries.remote_text(destination)
         known = self._places.get(destination)
         if known is None:
             addresses, _ = read_destination(destination)
@@ -129,13 +135,17 @@ class StompRelay:
     def shard_of(self, address: Address) -> int:
         """The shard that takes messages for one destination; of a spread one the own, or one that a front chooses."""
         cluster_map = self.links.cluster_map
-        if address.scope is Scope.OWN:
-            if self.own < 0:
-                text = "this broker of the cluster has no shard now, and so no temporary destinations: connect again"
-                raise InvalidDestination(text, destination=str(address)[:100])
+        if address.scope is Scope.OWN and self.own != FRONT:
             return self.own
+        address = self._session.temporaries.remote(address)
         shard = cluster_map.shard_of(Destination(address.kind, address.name))
-        return cluster_map.shard_of_client(self._session.name) if shard < 0 else shard
+        return cluster_map.shard_of_client(self._session.name) if shard == FRONT else shard
+
+    def name_at_owner(self, address: Address) -> dict[str, str | None]:
+        """What a SUBSCRIBE to a temporary destination tells its owner, if this process has none itself."""
+        if self.own != FRONT or address.scope is not Scope.OWN:
+            return {}
+        return {NAME: self._session.temporaries.remote(address).name}
 
     def is_spread(self, address: Address) -> bool:
         """Whether a consumer of a destination is subscribed at every shard."""

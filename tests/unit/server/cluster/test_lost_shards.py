@@ -194,3 +194,24 @@ def test_a_client_id_is_its_own_at_a_front_too() -> None:
     first = cluster.connect_to_front(headers={"client-id": "c"})
     assert len(first.take("CONNECTED")) == 1
     assert cluster.connect(0, headers={"client-id": "c"}).errors() == ["invalid-header"]
+
+
+def test_a_client_of_a_front_gets_answers_in_its_temporary_queue() -> None:
+    cluster = SteppedCluster(2, fronts=1)
+    service, asker = cluster.connect(0), cluster.connect_to_front()
+    service.subscribe("requests")
+    for number in range(4):  # their names lie at both shards
+        asker.frame("SUBSCRIBE", {"destination": f"/temp-queue/{number}", "id": str(number)})
+        asker.send("requests", b"?", {"reply-to": f"/temp-queue/{number}"})
+        asker.frame("SEND", {"destination": f"/temp-queue/{number}"}, b"own")
+    cluster.run()
+    for message in service.take("MESSAGE"):
+        service.frame("SEND", {"destination": message.headers["reply-to"]}, b"!")
+    cluster.run()
+    answers = asker.take("MESSAGE")
+    assert sorted(answer.headers["subscription"] for answer in answers) == sorted("0123" * 2)
+    assert all(answer.headers["destination"] == f"/temp-queue/{answer.headers['subscription']}" for answer in answers)
+    assert asker.errors() == service.errors() == []
+    asker.vanish()
+    cluster.run()
+    assert [len(member.broker.routing.temporaries.queues) for member in cluster.members.values()] == [0, 0]

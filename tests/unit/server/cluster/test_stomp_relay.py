@@ -308,6 +308,39 @@ def test_a_transaction_about_two_shards_is_refused_whole(cluster: SteppedCluster
     assert [cluster.owner(name).queue(name).depth for name in names] == [0, 0]
 
 
+def test_a_transaction_takes_messages_of_a_wildcard_at_the_shard_of_the_entry(cluster: SteppedCluster) -> None:
+    source, target = cluster.name_at(0, "a."), cluster.name_at(0, "target")
+    client = cluster.connect(0)
+    client.subscribe("a.*")
+    client.send(source, b"m")
+    cluster.run()
+    (message,) = client.take("MESSAGE")
+    client.frame("BEGIN", {"transaction": "t"})
+    client.send(target, b"n", {"transaction": "t"})
+    client.ack(message, {"transaction": "t"})
+    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    cluster.run()
+    assert client.receipts() == ["r"]
+    owner = cluster.members[0]
+    assert (owner.queue(source).depth, owner.queue(target).depth) == (0, 1)
+
+
+def test_a_transaction_is_not_half_of_the_session_and_half_of_a_virtual_connection(cluster: SteppedCluster) -> None:
+    source, target = cluster.name_at(0, "a."), cluster.name_at(0, "target")
+    client = cluster.connect(0)
+    client.frame("BEGIN", {"transaction": "t"})
+    client.send(target, b"n", {"transaction": "t"})
+    client.subscribe("a.*")
+    client.send(source, b"m")
+    cluster.run()
+    (message,) = client.take("MESSAGE")
+    client.ack(message, {"transaction": "t"})
+    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    cluster.run()
+    assert client.receipts() == []
+    assert client.errors() == ["transaction-spans-shards"]
+
+
 # Spread destinations.
 
 
