@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from quire.errors import QuireError, ShardMoved
+from quire.errors import QuireError, ShardMoved, UnknownSubscription
 from quire.protocols.openwire.codec import Encoder
 from quire.protocols.openwire.commands import (
     ConnectionInfo,
@@ -141,7 +141,7 @@ class OpenWireRelay:
         return parts.ask(dict.fromkeys(asked, info), partial(self._subscription_removed, info))
 
     def _subscription_removed(self, info: RemoveSubscriptionInfo, answers: Answers) -> None:
-        self.parts.answer(info, success_anywhere(answers, "unknown-subscription"))
+        self.parts.answer(info, success_anywhere(answers, UnknownSubscription.code))
 
     def _remove(self, info: RemoveInfo) -> bool | None:
         id = info.object_id
@@ -186,19 +186,21 @@ class OpenWireRelay:
 
     def ended(self, part: RemotePart, error: QuireError | None) -> None:
         """A shard has closed the client's connection, or cannot be reached any more."""
-        moved = ShardMoved(f"shard {part.shard} of the cluster is lost: {error or 'it has closed the connection'}")
+        lost = error or ShardMoved(f"shard {part.shard} of the cluster has closed the connection")
         if self._shutdown is not None:
-            self.parts.remove(part, moved)
+            self.parts.remove(part, lost)
             if not self.parts.opened:
                 self._client.take_own(self._shutdown)
         elif self._client.is_closed:
-            self.parts.remove(part, moved)
-        elif part.is_used:
-            self._client.fail(error if isinstance(error, ShardMoved) else moved)
-        else:
+            self.parts.remove(part, lost)
+        elif not part.is_used:
             self.consumers.lost(part)
-            self.parts.remove(part, moved)
+            self.parts.remove(part, lost)
             self._rejoin_later(is_sure=True)
+        elif error is None:
+            self._client.end()
+        else:
+            self._client.fail(error)
 
     # Advisories of shards that were lost.
 

@@ -9,6 +9,16 @@ from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.openwire.openwire_session import OpenWireSession
 
 
+class VirtualOpenWireDoors(OpenWireDoors):
+    """The OpenWire clients of other processes."""
+
+    def session(self, connection: Connection) -> OpenWireSession:
+        """The session of a client that has connected to another process."""
+        session = super().session(connection)
+        session.is_announced = False
+        return session
+
+
 class OpenWireRelayDoors(OpenWireDoors):
     """The OpenWire clients of a process in a cluster.
 
@@ -22,7 +32,7 @@ class OpenWireRelayDoors(OpenWireDoors):
     def __init__(self, broker: Broker, gate: Gate, links: Links) -> None:
         super().__init__(broker, gate)
         self._links = links
-        self.virtual = OpenWireDoors(broker, gate, self._by_id)
+        self.virtual = VirtualOpenWireDoors(broker, gate, self._by_id)
         links.cluster_map.listen(self._map_changed)
 
     def session(self, connection: Connection) -> OpenWireSession:

@@ -48,6 +48,9 @@ class RelayedClient(Protocol):
     def fail(self, error: QuireError) -> None:
         """Tell the client what went wrong and close."""
 
+    def end(self) -> None:
+        """Close; the client was told why."""
+
     def opening(self) -> Opening:
         """What other shards are told of the client."""
 

@@ -3,7 +3,7 @@
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.cluster.link_frames import Opening
-from quire.errors import ProtocolViolation, QuireError, ShardMoved
+from quire.errors import QuireError, ShardMoved
 from quire.message import Message as Stored
 from quire.protocols.openwire.codec import Decoder
 from quire.protocols.openwire.commands import Command, ConnectionInfo, ExceptionResponse, Response
@@ -12,7 +12,7 @@ from quire.protocols.openwire.structures import ActiveMQDestination, BaseCommand
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay import OpenWireRelay
-from quire.server.cluster.openwire_relay_frames import RelayDecoder, Route
+from quire.server.cluster.openwire_relay_frames import SEVERAL, RelayDecoder, Route
 from quire.server.connection import Connection
 from quire.server.gate import Gate
 from quire.server.openwire.openwire_session import OpenWireSession
@@ -47,13 +47,22 @@ class OpenWireRelaySession(OpenWireSession):
         return RelayDecoder(max_frame_size, self._route)
 
     def _route(self, producer_id: ProducerId, destination: ActiveMQDestination) -> Route:
-        if self._relay is None:
-            raise ProtocolViolation("a message may not come before ConnectionInfo is accepted")
+        if self._relay is None:  # it comes right behind ConnectionInfo: it is asked again when that is done
+            return Route(producer_id, destination, SEVERAL)
         return self._relay.route(producer_id, destination)
 
     def map_changed(self) -> None:
         """Destinations may be at other shards now."""
         self._decoder.forget_routes()
+
+    @property
+    def _broker_id(self) -> str:
+        """A name of its own for each connection, so that none goes on with an XA branch of another one.
+
+        A transaction manager asks the client library by this whether two connections are of the same broker. With a
+        branch for each connection all shards that a branch has work for are known where it is prepared.
+        """
+        return f"{super()._broker_id}/{self.name}"
 
     # Input.
 
@@ -136,6 +145,10 @@ class OpenWireRelaySession(OpenWireSession):
         """What other shards are told of the client."""
         principal = self.guard.access.principal
         return Opening("openwire", self.user, sorted(principal.roles), self.name, self._connection.visitor.door)
+
+    def end(self) -> None:
+        """A shard has told the client why, and closed."""
+        self.replaced()
 
     def hold_input(self) -> None:
         """Read nothing more: a shard takes no more now."""

@@ -5,9 +5,11 @@ ends at all of them.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from quire.broker.transactions.transaction_services import check_room
-from quire.errors import QuireError, TransactionRolledBack, TransactionSpansShards
+from quire.broker.transactions.xid import Xid
+from quire.errors import QuireError, TransactionRolledBack, TransactionSpansShards, UnknownTransaction, UnknownXid
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
     ExceptionResponse,
@@ -19,27 +21,40 @@ from quire.protocols.openwire.commands import (
 from quire.protocols.openwire.structures import LocalTransactionId, TransactionId, XATransactionId
 from quire.server.cluster.openwire_relay_consumer import SpreadConsumer
 from quire.server.cluster.openwire_relay_part import Part
-from quire.server.cluster.openwire_relay_parts import Answers, OpenWireRelayParts, first_error, success_anywhere
+from quire.server.cluster.openwire_relay_parts import (
+    Answers,
+    OpenWireRelayParts,
+    code_of,
+    first_error,
+    success_anywhere,
+)
 from quire.server.openwire.openwire_transactions import PREPARED, READ_ONLY
 
 _COMMITS = (TransactionType.COMMIT_ONE_PHASE, TransactionType.COMMIT_TWO_PHASE)
+_OF_LOCAL = (TransactionType.COMMIT_ONE_PHASE, TransactionType.ROLLBACK, TransactionType.END)
 _OUTCOMES = (*_COMMITS, TransactionType.ROLLBACK, TransactionType.FORGET)
 
 
+MOST_KNOWN = 1000
+"""Of how many transactions of a client it is known which shards they have work for."""
+
+
 class _Open:
-    """A transaction that is open.
+    """A transaction that is open, or a branch whose outcome is not known.
 
     Attributes:
+        is_active: whether work may come for it.
         parts: the shards that it has work for.
         failure: the first error of what was sent or acknowledged in it.
         settled: the messages of consumers of several shards that were acknowledged in it.
     """
 
-    __slots__ = ("failure", "parts", "settled")
+    __slots__ = ("failure", "is_active", "parts", "settled")
 
     def __init__(self) -> None:
         self.parts: dict[Part, None] = {}
         self.failure: QuireError | None = None
+        self.is_active = True
         self.settled: list[tuple[SpreadConsumer, list[int]]] = []
 
 
@@ -92,13 +107,25 @@ class OpenWireRelayTransactions:
         return self._xa_step(info, info.transaction_id)
 
     def _begin(self, info: TransactionInfo, id: TransactionId) -> bool:
-        if id not in self._open:  # a failover client, and one that joins a branch again, repeat it
-            check_room(len(self._open))
+        known = self._open.get(id)
+        if known is None:  # else a failover client, and one that goes on with a branch, repeat it
+            if isinstance(id, XATransactionId):
+                Xid(id.format_id, id.global_transaction_id, id.branch_qualifier)  # an invalid one is refused at once
+            check_room(sum([each.is_active for each in self._open.values()]))
+            self._make_room()
             self._open[id] = _Open()
         elif isinstance(id, XATransactionId):
-            for part in self._open[id].parts:
+            known.is_active = True
+            for part in known.parts:
                 part.tell(TransactionInfo(transaction_id=id, type=int(TransactionType.BEGIN)))
         return self._done(info)
+
+    def _make_room(self) -> None:
+        """Forget the oldest branch that was ended or prepared, if there are many: all shards are asked for it then."""
+        if len(self._open) >= MOST_KNOWN:
+            oldest = next((id for id, known in self._open.items() if not known.is_active), None)
+            if oldest is not None:
+                del self._open[oldest]
 
     def _done(self, info: TransactionInfo) -> bool:
         self._parts.answer(info, Response())
@@ -108,6 +135,9 @@ class OpenWireRelayTransactions:
         known = self._open.get(id)
         if known is None:
             return None
+        if info.type not in _OF_LOCAL:
+            text = f"{id} is a local transaction: it has no {TransactionType(info.type).name}"
+            raise UnknownTransaction(text, transaction=str(id)[:60])
         if info.type == TransactionType.COMMIT_ONE_PHASE and known.failure is not None:
             self._roll_back(id, known)
             raise _failed(id, known.failure)
@@ -146,34 +176,41 @@ class OpenWireRelayTransactions:
 
     def _xa_step(self, info: TransactionInfo, id: TransactionId) -> bool | None:
         known = self._open.get(id)
-        if known is not None and not known.parts:  # it has no work
-            return self._empty_step(info, id)
-        if known is not None and known.failure is not None and info.type in (*_COMMITS, TransactionType.PREPARE):
+        if known is None or not known.parts:
+            return self._unknown_step(info, id, known)
+        if known.failure is not None and info.type in (*_COMMITS, TransactionType.PREPARE):
             self._roll_back(id, known)
             raise _failed(id, known.failure)
-        if known is not None and len(known.parts) > 1 and info.type == TransactionType.COMMIT_ONE_PHASE:
+        if len(known.parts) > 1 and info.type == TransactionType.COMMIT_ONE_PHASE:
             self._roll_back(id, known)
             text = f"the transaction {id} has work for several shards: it was rolled back; prepare it first"
             raise TransactionSpansShards(text, transaction=str(id)[:60])
-        # A transaction manager may name a branch to any connection: then all shards are asked for it.
-        parts = self._parts.every() if known is None else list(known.parts)
-        taken = self._tell(parts, info, lambda answers: self._stepped(info, id, answers))
-        if taken and known is not None and info.type in _OUTCOMES:
-            self._end(id, known, info)
+        taken = self._tell(list(known.parts), info, partial(self._stepped, info, id))
+        if taken:
+            known.is_active = False
+            if info.type in _OUTCOMES:
+                self._end(id, known, info)
         return taken
 
-    def _empty_step(self, info: TransactionInfo, id: TransactionId) -> bool:
-        if info.type != TransactionType.END:
-            del self._open[id]
-        if info.type == TransactionType.PREPARE:
-            self._parts.answer(info, IntegerResponse(result=READ_ONLY))
-            return True
-        return self._done(info)
+    def _unknown_step(self, info: TransactionInfo, id: TransactionId, known: _Open | None) -> bool:
+        """A step of a branch with no work of this connection: a transaction manager may use any other one for it."""
+        if known is not None and info.type == TransactionType.END:
+            known.is_active = False
+            return self._done(info)
+        then = partial(self._stepped, info, id, nothing_done=known is not None)
+        taken = self._parts.ask(dict.fromkeys(self._parts.every(), info), then)
+        if taken:
+            self._open.pop(id, None)
+        return taken
 
-    def _stepped(self, info: TransactionInfo, id: TransactionId, answers: Answers) -> None:
-        """All shards have answered to a step."""
-        answer = success_anywhere(answers, "unknown-xid")
-        if info.type == TransactionType.PREPARE:
+    def _stepped(
+        self, info: TransactionInfo, id: TransactionId, answers: Answers, *, nothing_done: bool = False
+    ) -> None:
+        """All shards have answered to a step; if they know nothing of a branch that had no work, that is well."""
+        answer = success_anywhere(answers, UnknownXid.code)
+        if nothing_done and isinstance(answer, ExceptionResponse) and code_of(answer) == UnknownXid.code:
+            answer = IntegerResponse(result=READ_ONLY) if info.type == TransactionType.PREPARE else Response()
+        elif info.type == TransactionType.PREPARE:
             answer = self._prepared(id, answers, answer)
         self._parts.answer(info, answer)
 

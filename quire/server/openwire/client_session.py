@@ -19,6 +19,7 @@ class ClientSession(ConnectedSession):
         package: the package in which it has the classes of JMS.
         format: how frames look.
         temporaries: the temporary destinations that it has made, by name.
+        is_announced: whether advisories tell of its connection; those of a client of another process do so there.
     """
 
     format: WireFormat
@@ -27,6 +28,7 @@ class ClientSession(ConnectedSession):
     connection_id: str = ""
     is_fault_tolerant: bool = False
     package: str = JAVAX
+    is_announced: bool = True
 
     @abstractmethod
     def frame(self, command: Structure) -> bytes:

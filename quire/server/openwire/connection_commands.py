@@ -93,7 +93,8 @@ class ConnectionCommands:
             return ExceptionResponse(exception=Throwable(f"{session.package}.InvalidClientIDException", str(error)))
         session.client_id = info.client_id
         session.is_fault_tolerant = session.is_fault_tolerant or info.fault_tolerant
-        broker.advisories.connection_started(session, session.client_id)
+        if session.is_announced:
+            broker.advisories.connection_started(session, session.client_id)
         if info.manageable:
             session.send_command(ConnectionControl())
         return None

@@ -335,10 +335,15 @@ class OpenWireSession(ClientSession):
         self._decoder.use(self.format)
         self._encoder.use(self.format)
         name = self._core.settings.broker.name
-        self.send_command(BrokerInfo(broker_id=BrokerId(name), broker_name=name))
+        self.send_command(BrokerInfo(broker_id=BrokerId(self._broker_id), broker_name=name))
         if self.format.inactivity_ms:
             seconds = self.format.inactivity_ms / 1000
             self._heart_beat = HeartBeat(self._core, self, self.frame(KeepAliveInfo()), seconds / 3, seconds)
+
+    @property
+    def _broker_id(self) -> str:
+        """What tells the broker from others."""
+        return self._core.settings.broker.name
 
     def _connect_timed_out(self) -> None:
         seconds = self._core.settings.openwire.connect_timeout
@@ -414,7 +419,7 @@ class OpenWireSession(ClientSession):
         self.leave("the consumer's connection was lost")
         if self._by_id.get(self.connection_id) is self:
             del self._by_id[self.connection_id]
-        if self.client_id is not None and not was_closed:
+        if self.client_id is not None and not was_closed and self.is_announced:
             self._broker.advisories.connection_stopped(self, self.client_id)
 
     def leave(self, cause: str, last_seen: int = -2) -> None:
