@@ -70,7 +70,9 @@ def _all_clients_are_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "Rig", RelayedRig)
 
 
-for module in MODULES:
-    for name, test in vars(module).items():
-        if name.startswith("test_") and callable(test) and name not in LOOKS_INSIDE | DIFFER:
-            globals()[f"{name}__{module.__name__.rpartition('.')[2]}"] = test
+globals().update({
+    f"{name}__{module.__name__.rpartition('.')[2]}": test
+    for module in MODULES
+    for name, test in vars(module).items()
+    if name.startswith("test_") and callable(test) and name not in LOOKS_INSIDE | DIFFER
+})  # fmt: skip
