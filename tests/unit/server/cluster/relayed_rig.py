@@ -1,6 +1,6 @@
 """A stepped broker whose OpenWire clients have all connected to a process without a shard: everything is relayed."""
 
-from typing import Any, cast
+from typing import Any
 
 from quire.cluster.cluster_map import FRONT, ClusterMap, Peer
 from quire.cluster.link import Link
@@ -9,10 +9,14 @@ from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.admission import Admission
+from quire.server.entrance.visitor import Visitor
 from quire.server.gate import Gate
 from quire.settings import Settings
-from tests.unit.server.cluster.openwire_cluster import SECRET, Pipe
+from quire.testing.stepped_cluster import SECRET, MemoryPort
 from tests.unit.server.openwire.rig import OpenWireClient, Rig
+
+PIECE = 1 << 20
+"""How many bytes of a link come at once."""
 
 
 class RelayedRig(Rig):
@@ -24,7 +28,8 @@ class RelayedRig(Rig):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._pipes: list[Pipe] = []
+        self._ports: list[MemoryPort] = []
+        self._admission = Admission(self.settings.limits)
         placement = Placement(self.settings)
         own_map, front_map = ClusterMap(0, 1, placement), ClusterMap(FRONT, 1, placement)
         own_map.epoch = 1
@@ -32,8 +37,7 @@ class RelayedRig(Rig):
         self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links).virtual
         self.by_id = self.doors._by_id
         self._virtual = VirtualClients(
-            self.broker, self.security, Admission(self.settings.limits), SECRET, own_map, {"openwire": self.doors},
-            cast(Any, self.sessions),
+            self.broker, self.security, self._admission, SECRET, own_map, {"openwire": self.doors}, self.sessions
         )
         front = self.front = Rig(self.settings, clock=self.clock)
         front.gate = Gate(front.broker, self.security, front.sessions.values)
@@ -41,8 +45,11 @@ class RelayedRig(Rig):
         front.doors = OpenWireRelayDoors(front.broker, front.gate, links)
         front_map.update({0: Peer("owner:1", 1)}, {})
 
-    def _join(self, peer: Peer, link: Link) -> None:
-        self._pipes += Pipe.pair(link, self._virtual.link())
+    def _join(self, _: Peer, link: Link) -> None:
+        entry = MemoryPort(link)
+        owner = MemoryPort(self._virtual.link(Visitor(self._admission, "link", "127.0.0.1", lambda: None)))
+        entry.other, owner.other = owner, entry
+        self._ports += [entry, owner]
 
     def socket(self, name: str = "") -> OpenWireClient:
         """A client of the front that has said nothing yet."""
@@ -54,15 +61,13 @@ class RelayedRig(Rig):
     def _pump(self) -> None:
         """Let the front and the links come to rest."""
         self.front.run()
-        while any([pipe.pump() for pipe in self._pipes]):
+        while any([port.pump(PIECE) for port in self._ports]):
             self.front.run()
 
-    def _run(self, *, commits: bool) -> None:
-        while True:
-            self._pump()
-            super()._run(commits=commits)
-            if not any([pipe.pump() for pipe in self._pipes]):
-                return
+    def step(self, *, commits: bool = True) -> bool:
+        """A step of the shard, when the front and the links are at rest."""
+        self._pump()
+        return super().step(commits=commits) or any([port.pump(PIECE) for port in self._ports])
 
     def turn(self) -> None:
         """One turn of the shard."""
