@@ -180,6 +180,10 @@ class OpenWireRelay:
         """A shard has changed a consumer, or ended it."""
         self.consumers.controlled(part, control)
 
+    def unwritten(self) -> None:
+        """Something has gathered for a shard."""
+        self._client.unwritten()
+
     def drained(self) -> None:
         """A shard takes more again."""
         self.parts.drained()

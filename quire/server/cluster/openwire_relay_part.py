@@ -53,6 +53,9 @@ class Receiver(Protocol):
     def charge(self, size: int) -> None:
         """So many more bytes of unfinished frames are held."""
 
+    def unwritten(self) -> None:
+        """Something has gathered for a shard: ``flush`` is to write it at the end of the turn."""
+
     def drained(self) -> None:
         """A shard takes more again."""
 
@@ -188,17 +191,22 @@ class RemotePart(Part):
             number: the id of the command.
         """
         self.asked[number] = answered
+        self._receiver.unwritten()
         self.tell(replace(self._info, password=None, manageable=False, command_id=number, response_required=True))
 
     # Output.
 
     def tell(self, command: BaseCommand) -> bool:
         """Send a command."""
+        if not self._output:
+            self._receiver.unwritten()
         self._output.append(self._encoder.encode(command))
         return True
 
     def pass_on(self, frame: bytes | memoryview) -> None:
         """Send a frame as it came, without its size."""
+        if not self._output:
+            self._receiver.unwritten()
         self._output += (SIZE.pack(len(frame)), frame)
 
     def flush(self) -> None:

@@ -54,6 +54,9 @@ class RelayedClient(Protocol):
     def opening(self) -> Opening:
         """What other shards are told of the client."""
 
+    def unwritten(self) -> None:
+        """Have the relay flushed at the end of the turn."""
+
     def hold_input(self) -> None:
         """Read nothing more from the client."""
 

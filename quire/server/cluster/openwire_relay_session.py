@@ -150,6 +150,10 @@ class OpenWireRelaySession(OpenWireSession):
         """A shard has told the client why, and closed."""
         self.replaced()
 
+    def unwritten(self) -> None:
+        """Something has gathered for a shard."""
+        self._core.unwritten(self)
+
     def hold_input(self) -> None:
         """Read nothing more: a shard takes no more now."""
         self._connection.pause_reading(LINK)

@@ -17,7 +17,7 @@ class OpenWireShard(OpenWireClients, SteppedShard):
         super().__init__(cluster, *arguments)
         self._cluster = cluster
         self.doors = doors = OpenWireRelayDoors(self.broker, self.gate, self.links)
-        self.owner_doors["openwire"] = doors.virtual
+        self.owner_doors["openwire"] = doors.owner_doors
 
     def run(self) -> None:
         """Let the whole cluster come to rest."""

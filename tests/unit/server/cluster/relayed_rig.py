@@ -34,7 +34,7 @@ class RelayedRig(Rig):
         own_map, front_map = ClusterMap(0, 1, placement), ClusterMap(FRONT, 1, placement)
         own_map.epoch = 1
         own_links = Links(own_map, SECRET, self.scheduler, self.broker.core.steps, self._join)
-        self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links).virtual
+        self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links).owner_doors
         self.by_id = self.doors._by_id
         self._virtual = VirtualClients(
             self.broker, self.security, self._admission, SECRET, own_map, {"openwire": self.doors}, self.sessions

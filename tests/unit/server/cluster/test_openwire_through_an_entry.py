@@ -1,4 +1,4 @@
-"""All tests of OpenWire clients once more: this time they have connected to a process that has none of the destinations.
+"""All tests of OpenWire clients once more: this time from a process that has none of the destinations.
 
 What a client sees must be the same. The tests that are left out see more than a client does, or differ for a reason.
 """
@@ -53,7 +53,7 @@ LOOKS_INSIDE = {
     "test_a_client_that_goes_leaves_nothing_of_its_transactions",
     "test_sends_in_branches_that_do_not_exist_are_refused_and_leave_nothing_behind",
 }
-"""They look into the session of the client, which is at the entry and has nothing there, or at a moment inside a turn."""
+"""They look into the session of the client, which has nothing at the entry, or at a moment inside a turn."""
 
 DIFFER = {
     "test_a_connection_comes_and_goes",  # a process without a shard tells of no connections
