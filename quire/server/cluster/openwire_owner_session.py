@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 
 from quire.broker.broker import Broker
+from quire.broker.core.subscription import Subscription
 from quire.broker.routing.addresses import Address
-from quire.cluster.cluster_map import ClusterMap
+from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.destination import Destination
-from quire.errors import ShardMoved
+from quire.errors import QuireError, ShardMoved
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.security import Access
 from quire.server.connection import Connection
@@ -44,10 +45,8 @@ class OwnerGuard(Guard):
 
     def _check_own(self, addresses: list[Address]) -> None:
         for kind, name, _ in addresses:
-            if not self._cluster.is_own(Destination(kind, name)):
-                shard = self._cluster.shard_of(Destination(kind, name))
-                text = f"{kind}://{name} is at shard {shard}, not at shard {self._cluster.own}"
-                raise ShardMoved(text, destination=f"{kind}://{name}", shard=shard)
+            if (error := lost_to_another(self._cluster, Destination(kind, name))) is not None:
+                raise error
 
 
 class OpenWireOwnerSession(OpenWireSession):
@@ -72,6 +71,18 @@ class OpenWireOwnerSession(OpenWireSession):
         self.guard = OwnerGuard(self._gate, self.guard.access, self._cluster)
         return False
 
-    def map_changed(self) -> None:
-        """Destinations may be at other shards now."""
-        self._forget_sends()
+    def end_consumer(self, subscription: Subscription, error: QuireError) -> None:
+        """End one consumer. What has moved is found by a client that connects again, and by no other."""
+        if isinstance(error, ShardMoved):
+            self.fail(error)
+        else:
+            super().end_consumer(subscription, error)
+
+    def _failed(self, command: object, error: QuireError) -> None:
+        if isinstance(error, ShardMoved):
+            self.fail(error)
+        else:
+            super()._failed(command, error)
+
+    def _lost(self, destination: Destination) -> QuireError | None:
+        return super()._lost(destination) or lost_to_another(self._cluster, destination)

@@ -53,5 +53,5 @@ class OpenWireRelayDoors(OpenWireDoors):
 
     def _map_changed(self, _: frozenset[int]) -> None:
         for session in list(self._by_id.values()):
-            if isinstance(session, OpenWireRelaySession | OpenWireOwnerSession):
+            if isinstance(session, OpenWireRelaySession):
                 session.map_changed()

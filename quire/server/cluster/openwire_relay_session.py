@@ -2,11 +2,13 @@
 
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
+from quire.cluster.cluster_map import lost_to_another
 from quire.cluster.link_frames import Opening
+from quire.destination import Destination
 from quire.errors import QuireError, ShardMoved
 from quire.message import Message as Stored
 from quire.protocols.openwire.codec import Decoder
-from quire.protocols.openwire.commands import Command, ConnectionInfo, ExceptionResponse, Response
+from quire.protocols.openwire.commands import Command, ConnectionControl, ConnectionInfo, ExceptionResponse, Response
 from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, BaseCommand, ProducerId
 from quire.protocols.openwire.wire_format import WireFormat
@@ -34,6 +36,7 @@ class OpenWireRelaySession(OpenWireSession):
     _relay: OpenWireRelay | None = None
     _claim: Response | None = None  # what the shard has answered that decides about the client id
     _is_claiming = False
+    _told: str | None = None  # the brokers that it was told of
     _decoder: RelayDecoder
 
     def __init__(
@@ -52,8 +55,29 @@ class OpenWireRelaySession(OpenWireSession):
         return self._relay.route(producer_id, destination)
 
     def map_changed(self) -> None:
-        """Destinations may be at other shards now."""
+        """Destinations may be at other shards now, and brokers may have come or gone."""
         self._decoder.forget_routes()
+        if self._told is not None and self._told != self._brokers():
+            self.send_command(self.control())
+
+    def control(self) -> ConnectionControl:
+        """The brokers of the cluster: a client that fails over may use any of them. It stays where it is."""
+        self._told = self._brokers()
+        return ConnectionControl(connected_brokers=self._told)
+
+    def _brokers(self) -> str:
+        scheme = "ssl" if self._connection.visitor.is_encrypted else "tcp"
+        return ",".join([f"{scheme}://{broker.openwire}" for broker in self._links.cluster_map.brokers])
+
+    def end_consumer(self, subscription: Subscription, error: QuireError) -> None:
+        """End one consumer. What has moved is found by a client that connects again, and by no other."""
+        if isinstance(error, ShardMoved):
+            self.fail(error)
+        else:
+            super().end_consumer(subscription, error)
+
+    def _lost(self, destination: Destination) -> QuireError | None:
+        return super()._lost(destination) or lost_to_another(self._links.cluster_map, destination)
 
     @property
     def _broker_id(self) -> str:

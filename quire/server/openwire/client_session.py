@@ -4,6 +4,7 @@ from abc import abstractmethod
 
 from quire.destination import DestinationKind
 from quire.errors import QuireError
+from quire.protocols.openwire.commands import ConnectionControl
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connected_session import ConnectedSession
@@ -37,6 +38,10 @@ class ClientSession(ConnectedSession):
     def send_command(self, command: Structure) -> None:
         """Have a command written at the end of the turn."""
         self.write(self.frame(command))
+
+    def control(self) -> ConnectionControl:
+        """What a client that has connected is told of the brokers that it may use."""
+        return ConnectionControl()
 
     @abstractmethod
     def report(self, error: QuireError) -> None:

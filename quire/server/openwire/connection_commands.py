@@ -96,7 +96,7 @@ class ConnectionCommands:
         if session.is_announced:
             broker.advisories.connection_started(session, session.client_id)
         if info.manageable:
-            session.send_command(ConnectionControl())
+            session.send_command(session.control())
         return None
 
     def _control(self, command: ConnectionControl | FlushCommand) -> None:

@@ -47,7 +47,7 @@ class RelayedRig(Rig):
 
     def _join(self, _: Peer, link: Link) -> None:
         entry = MemoryPort(link)
-        owner = MemoryPort(self._virtual.link(Visitor(self._admission, "link", "127.0.0.1", lambda: None)))
+        owner = MemoryPort(self._virtual.link(Visitor(self._admission, "link", "127.0.0.1")))
         entry.other, owner.other = owner, entry
         self._ports += [entry, owner]
 

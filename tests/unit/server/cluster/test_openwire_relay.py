@@ -2,11 +2,13 @@
 
 import pytest
 
+from quire.cluster.cluster_map import LivingBroker
 from quire.destination import Destination, DestinationKind
 from quire.errors import SlowConsumer
 from quire.protocols.openwire.commands import (
     AckType,
     BrokerInfo,
+    ConnectionControl,
     ConsumerControl,
     DestinationInfo,
     ExceptionResponse,
@@ -576,7 +578,7 @@ def test_a_shard_without_an_owner_is_waited_for_and_then_given_up() -> None:
     cluster.kill(1)
     late.request(late.message("x", there))
     cluster.advance(11)
-    assert late.errors() == ["shard-moved"]
+    assert late.errors() == ["shard-unavailable"]
     assert not late.is_open()
 
 
@@ -640,14 +642,53 @@ def test_each_connection_is_a_resource_manager_of_its_own() -> None:
 def test_an_entry_that_does_not_know_yet_that_a_queue_has_moved_is_refused() -> None:
     cluster = OpenWireCluster()
     there = cluster.queue(1)
-    client = cluster.client(0)
-    client.producer(there)
-    client.send("x", destination=there)
-    client.consumer(there)
-    client.acks(client.take(MessageDispatch))
+    clients = [cluster.client(0) for _ in range(3)]
+    for client in clients:
+        client.send("x", destination=there)
+    clients[2].consumer(there)
+    clients[2].acks(clients[2].take(MessageDispatch))
     owner = cluster.members[1].cluster_map
     peers = {number: peer for number in range(2) if (peer := owner.peer(number)) is not None}
     owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): 0})
-    assert client.refused(client.message("y", there))[1] == "shard-moved"
-    assert client.refused(client.consumer_info(there))[1] == "shard-moved"
-    assert client.errors() == []
+    clients[0].tell(clients[0].message("y", there))
+    clients[1].tell(clients[1].consumer_info(there))
+    cluster.run()
+    for client in clients[:2]:
+        assert client.errors() == ["shard-moved"]
+        assert not client.is_open()
+    cluster.members[1].gate.look_again()
+    cluster.run()
+    assert clients[2].errors() == ["shard-moved"]  # its consumer would wait here for ever
+    assert cluster.depth(1, there) == 0
+
+
+def test_a_pinned_queue_is_found_where_it_is_pinned() -> None:
+    cluster = OpenWireCluster()
+    there = cluster.queue(1)
+    client = cluster.client(0)
+    client.producer(there)
+    cluster.pin(Destination(DestinationKind.QUEUE, there.physical_name), 0)
+    cluster.run()
+    client.send("x", destination=there)
+    assert (cluster.depth(0, there), cluster.depth(1, there)) == (1, 0)
+
+
+def test_clients_are_told_of_the_brokers_of_the_cluster_and_stay_where_they_are() -> None:
+    cluster = OpenWireCluster()
+    known = cluster.members[0].cluster_map
+    one, two = (LivingBroker(name, "", f"{name}:61616", "") for name in ("athens", "berlin"))
+    peers = {number: peer for number in range(2) if (peer := known.peer(number)) is not None}
+    known.update(peers, {}, (one, two))
+    client = cluster.members[0].negotiated("java")  # type: ignore[attr-defined]
+    client.done(client.connection_info(manageable=True))
+    (control,) = client.take(ConnectionControl)
+    assert control.connected_brokers == "tcp://athens:61616,tcp://berlin:61616"
+    assert not control.rebalance_connection
+    known.update(peers, {}, (one,))
+    cluster.run()
+    (control,) = client.take(ConnectionControl)
+    assert control.connected_brokers == "tcp://athens:61616"
+    plain = cluster.client(0)
+    known.update(peers, {}, (one, two))
+    cluster.run()
+    assert plain.take(ConnectionControl) == []
