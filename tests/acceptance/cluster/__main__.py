@@ -1,4 +1,4 @@
-"""Shows a cluster: PostgreSQL and three brokers under load, one of which is killed: who took over, when, what was lost."""
+"""Shows a cluster: three brokers under load, one of which is killed; who took over, when, and what was lost."""
 
 import argparse
 import asyncio
@@ -75,13 +75,16 @@ def main() -> int:
     parser.add_argument("--victim", choices=BROKERS, default="berlin")
     options = parser.parse_args()
     try:
-        with run_server() as server, tempfile.TemporaryDirectory() as directory:
-            with running_cluster(server, Path(directory)) as cluster:
-                print("PostgreSQL runs; three brokers start")
-                cluster.start(*BROKERS)
-                cluster.wait_until_even()
-                show(cluster)
-                return 0 if asyncio.run(demonstrate(cluster, options.queues, options.victim)) else 1
+        with (
+            run_server() as server,
+            tempfile.TemporaryDirectory() as directory,
+            running_cluster(server, Path(directory)) as cluster,
+        ):
+            print("PostgreSQL runs; three brokers start")
+            cluster.start(*BROKERS)
+            cluster.wait_until_even()
+            show(cluster)
+            return 0 if asyncio.run(demonstrate(cluster, options.queues, options.victim)) else 1
     except NoServer as error:
         print(f"no PostgreSQL server can be run here: {error}", file=sys.stderr)
         return 1

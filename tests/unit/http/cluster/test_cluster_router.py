@@ -3,17 +3,21 @@
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from quire.cluster.cluster_map import Peer
-from quire.cluster.cluster_tables import PinRow
+from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
 from quire.destination import queue
+from quire.http.app import ENDPOINTS
 from quire.http.cluster.relayed_request import HEADER, VALID, signed
+from quire.http.endpoint import Endpoint
 from quire.security import Origin
 from quire.security.saved_state import SavedState
 from quire.settings import User
 from quire.settings.rules import read_rules
 from tests.unit.http.cluster.conftest import SHARDS, Cluster
+from tests.unit.http.sample_requests import sample_request
 
 pytestmark = pytest.mark.slow  # each cluster is three brokers with their whole API
 
@@ -196,14 +200,9 @@ def test_a_signature_is_for_one_request_at_one_shard_and_soon(cluster: Cluster, 
     assert map.own == 1
 
 
-def test_places_are_pinned_at_the_owner_only_if_nothing_lies_there(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pins: dict[str, int] = {}
-    for api in cluster.apis:
-        door = api.application.doors.cluster
-        assert door is not None
-        door.__dict__["_directory"] = FakeDirectory(pins)
+def test_places_are_pinned_at_the_owner_only_if_nothing_lies_there(cluster: Cluster) -> None:
+    directory = use_directory(cluster)
+    pins = directory.pins
     name, other = cluster.name_at(1), cluster.name_at(1, 1)
     assert cluster.call(0, "PUT", f"/cluster/places/queue/{name}", json={"shard": 2}).status_code == 200
     assert pins == {f"queue://{name}": 2}
@@ -218,11 +217,69 @@ def test_places_are_pinned_at_the_owner_only_if_nothing_lies_there(
     )  # fmt: skip
 
 
-class FakeDirectory:
-    """Takes pins."""
+@pytest.mark.parametrize(
+    "row", [row for row in ENDPOINTS if row.path.startswith("/cluster")], ids=lambda row: f"{row.method} {row.path}"
+)
+def test_what_is_answered_about_a_cluster_is_what_the_document_says(cluster: Cluster, row: Endpoint) -> None:
+    directory = use_directory(cluster)
+    path, sent = sample_request(row)
+    directory.pins[f"queue://{path.rpartition('/')[2]}"] = 1
+    for map in cluster.maps:
+        map.pin("queue://q", 1)
+    answer = cluster.call(0, row.method, path, **sent)
+    assert answer.status_code == row.status
+    msgspec.json.decode(answer.content, type=row.answer)
 
-    def __init__(self, pins: dict[str, int]) -> None:
-        self._pins = pins
+
+def test_the_status_of_the_cluster_says_who_runs_and_who_should_run_each_shard(cluster: Cluster) -> None:
+    use_directory(cluster)
+    status = cluster.call(1, "GET", "/cluster").json()
+    assert (status["asked"], status["shard"]) == ("b1", 1)
+    assert [(row["name"], row["shards"], row["places_alike"]) for row in status["brokers"]] == [
+        ("b", [0], True), ("b1", [1], True),
+    ]  # fmt: skip
+    assert [(row["shard"], row["broker"], row["wanted"]) for row in status["shards"]] == [
+        (0, "b", "b"), (1, "b1", "b1"), (2, None, "b"),
+    ]  # fmt: skip
+    assert cluster.error(0, "POST", "/cluster/shards/1/move", json={"broker": "none"}) == (404, "unknown-broker")
+    assert cluster.error(0, "POST", "/cluster/shards/9/move", json={"broker": "b"}) == (400, "invalid-argument")
+    assert cluster.error(0, "DELETE", "/cluster/places/queue/q") == (404, "unknown-destination")
+    assert cluster.error(0, "GET", "/cluster/places/box/q") == (400, "invalid-destination")
+
+
+class FakeDirectory:
+    """The database, in memory: two brokers run two of three shards.
+
+    Attributes:
+        pins: by placement key.
+    """
+
+    def __init__(self) -> None:
+        self.pins: dict[str, int] = {}
+
+    def read(self) -> View:
+        brokers = {name: BrokerRow(name, "r", "s", "o", "h", "1", "digest") for name in ("b", "b1")}
+        rows = [ShardRow(0, "b", 3, "l:0", "h:0", 7, 1.0), ShardRow(1, "b1", 1, "l:1", "h:1", 8, 1.0, "b1")]
+        return View(brokers, {row.shard: row for row in [*rows, ShardRow(2, "gone", 1, "l", "h", 9, 1.0)]}, {})
 
     def pin(self, row: PinRow) -> None:
-        self._pins[row.key] = row.shard
+        self.pins[row.key] = row.shard
+
+    def unpin(self, key: str) -> bool:
+        return self.pins.pop(key, None) is not None
+
+    def prefer(self, shard: int, broker: str) -> None:
+        """It is wanted there."""
+
+    def ask_to_leave(self, broker: str) -> None:
+        """It is told."""
+
+
+def use_directory(cluster: Cluster) -> FakeDirectory:
+    """Have all processes use a database in memory."""
+    directory = FakeDirectory()
+    for api in cluster.apis:
+        door = api.application.doors.cluster
+        assert door is not None
+        door.__dict__["_directory"] = directory
+    return directory
