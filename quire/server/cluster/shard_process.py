@@ -26,7 +26,7 @@ from quire.store.urls import store_for_url
 HttpServerMaker = Callable[[socket.socket, Seat], HttpServer]
 """Makes what serves the HTTP API, for the socket where other processes reach it."""
 
-ANY_STORE = "postgresql:///quire"
+ANY_STORE = "postgresql://quire@localhost/quire"
 """A store as those of shards are; nothing connects to it."""
 
 LONGEST_LINE = 64 * 2**20

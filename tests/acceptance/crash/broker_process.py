@@ -17,11 +17,6 @@ _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.st
 _ENVIRONMENT["QUIRE_CONSOLE__ENABLED"] = "false"
 
 
-def quire_command() -> list[str]:
-    """What runs the command line."""
-    return list(_QUIRE)
-
-
 def quire(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line, ``quire("store", "verify", ...)`` say."""
     command = [*QUIRE, *arguments]
