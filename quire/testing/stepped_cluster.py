@@ -130,11 +130,14 @@ class SteppedCluster:
         piece: how many bytes of a link come at once: small ones cut frames in all places.
 
     Attributes:
+        process: what its processes are made of.
         shards: as given.
         clock: the time of all.
         members: the processes, by the numbers of their shards; those that are down are not there.
         fronts: the processes without a shard.
     """
+
+    process: type[SteppedShard] = SteppedShard
 
     def __init__(
         self, shards: int = 3, settings: Settings | None = None, fronts: int = 0, piece: int = 1 << 20
@@ -156,7 +159,7 @@ class SteppedCluster:
         for _ in range(fronts):
             store = MemoryStore()
             store.open()
-            self.fronts.append(SteppedShard(self, FRONT, 0, self._settings, store, self.clock))
+            self.fronts.append(self.process(self, FRONT, 0, self._settings, store, self.clock))
         self._publish()
 
     # Where things are.
@@ -242,7 +245,7 @@ class SteppedCluster:
 
     def _start(self, number: int) -> SteppedShard:
         self._epochs[number] += 1
-        member = SteppedShard(self, number, self._epochs[number], self._settings, self._stores[number], self.clock)
+        member = self.process(self, number, self._epochs[number], self._settings, self._stores[number], self.clock)
         self.members[number] = member
         return member
 

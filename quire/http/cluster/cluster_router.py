@@ -17,7 +17,7 @@ from quire.http.app import Application, check_origin
 from quire.http.cluster.joined_metrics import JoinedMetrics
 from quire.http.cluster.joining import ListJoin, PartPage, summed
 from quire.http.cluster.relayed_request import HEADER, relayed_access
-from quire.http.cluster.request_routes import LISTS, Scope, Where, found_at, where
+from quire.http.cluster.request_routes import LISTS, Scope, Where, found_at, split_query, where
 from quire.http.cluster.shard_calls import PART, Reply, ShardCalls, target_of
 from quire.http.exposition import CONTENT_TYPE
 from quire.http.listing import TableQuery
@@ -53,16 +53,17 @@ class ClusterRouter:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        request = Request(scope, receive)
+        shard, query = split_query(scope["query_string"])
+        request = Request({**scope, "query_string": query}, receive)
         memory = RequestMemory(self._service.broker)
         try:
-            await self._route(request, memory, send)
+            await self._route(request, shard, memory, send)
         except QuireError as error:
             await error_answer(error)(scope, receive, send)
         finally:
             memory.release()
 
-    async def _route(self, request: Request, memory: RequestMemory, send: Send) -> None:
+    async def _route(self, request: Request, shard: str | None, memory: RequestMemory, send: Send) -> None:
         scope, service, seat = request.scope, self._service, self._seat
         if HEADER in request.headers:
             access = relayed_access(seat, service.clock, service.security, request, target_of(request))
@@ -70,15 +71,15 @@ class ClusterRouter:
             await self._application(inner, request.receive, send)
             return
         path = scope["raw_path"].decode("ascii", "replace")
-        found = where(seat.map, request.method, path, request.query_params.get("shard"))
+        found = where(seat.map, request.method, path, shard)
         if found.scope is Scope.HERE or found == Where(Scope.ONE, seat.map.own):
             await self._application(scope, request.receive, send)
             return
         check_origin(request.headers, request.url.scheme, service.http_address)
         access = await access_of(request, service.security)
         if found.scope in (Scope.ONE, Scope.FOUND, Scope.TOPIC):
-            shard = found.shard if found.scope is Scope.ONE else await self._find(request, access, found.scope, memory)
-            await self._calls.pass_on(request, access, shard, send)
+            one = found.shard if found.scope is Scope.ONE else await self._find(request, access, found.scope, memory)
+            await self._calls.pass_on(request, access, one, send)
             return
         if found.scope is Scope.BROKER:
             await (await self._metrics(request, access, memory))(scope, request.receive, send)

@@ -13,12 +13,12 @@ from quire.server.client_transport import ClientTransport
 from quire.server.cluster.link_connector import LinkConnector
 from quire.server.cluster.link_door import link_door
 from quire.server.cluster.links import Links
+from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.entrance import Entrance, Lobby
 from quire.server.gate import Gate
-from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.protocol_doors import ProtocolDoors
 from quire.settings import Settings
 
@@ -65,8 +65,10 @@ class LinkServer:
         self._connector = LinkConnector(core.meter, service.settings.tls)
         self.links = Links(self.cluster_map, self._secret, core, self._connector.connect)
         own: list[ProtocolDoors] = [StompEntryDoors(broker, service.gate, self.links)]
-        own.append(OpenWireDoors(broker, service.gate))
-        virtual: dict[str, ProtocolDoors] = {"stomp": StompOwnerDoors(broker, service.gate, self.links)}
+        own.append(openwire := OpenWireRelayDoors(broker, service.gate, self.links))
+        virtual: dict[str, ProtocolDoors] = {
+            "stomp": StompOwnerDoors(broker, service.gate, self.links), "openwire": openwire.owner_doors,
+        }  # fmt: skip
         self.clients = VirtualClients(
             broker, service.security, service.lobby.admission, self._secret, self.cluster_map, virtual,
             service.connections,
