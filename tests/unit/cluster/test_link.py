@@ -301,17 +301,17 @@ def test_a_fault_of_a_process_ends_its_link_alone(frame: bytes) -> None:
 def test_before_it_is_known_a_process_can_have_little_kept() -> None:
     link = Pair().owner
     link.receive(HEAD.pack(Kind.HELLO, 0, MAX_EARLY_PAYLOAD) + b"x" * (MAX_EARLY_PAYLOAD - 1))
-    assert link.error is None
+    assert not link.is_over
     link.receive(HEAD.pack(Kind.HELLO, 0, MAX_EARLY_PAYLOAD))
-    assert link.error is not None
-    link = Pair().owner
-    link.receive(HEAD.pack(Kind.HELLO, 0, MAX_EARLY_PAYLOAD + 1))
-    assert isinstance(link.error, LimitExceeded)
+    assert link.is_over
+    other = Pair().owner
+    other.receive(HEAD.pack(Kind.HELLO, 0, MAX_EARLY_PAYLOAD + 1))
+    assert isinstance(other.error, LimitExceeded)
 
 
 def test_a_link_carries_a_bounded_number_of_virtual_connections() -> None:
     pair = Pair()
-    pair.entry.virtual = dict.fromkeys(range(-MAX_VIRTUAL, 0))  # type: ignore[arg-type]
+    pair.entry.virtual = dict.fromkeys(range(-MAX_VIRTUAL, 0), VirtualConnection(OPENING))
     with pytest.raises(LimitExceeded):
         pair.open()
 

@@ -33,7 +33,7 @@ class RelayedRig(Rig):
         placement = Placement(self.settings)
         own_map, front_map = ClusterMap(0, 1, placement), ClusterMap(FRONT, 1, placement)
         own_map.epoch = 1
-        own_links = Links(own_map, SECRET, self.scheduler, self.broker.core.steps, self._join)
+        own_links = Links(own_map, SECRET, self.broker.core, self._join)
         self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links).owner_doors
         self.by_id = self.doors._by_id
         self._virtual = VirtualClients(
@@ -41,7 +41,7 @@ class RelayedRig(Rig):
         )
         front = self.front = Rig(self.settings, clock=self.clock)
         front.gate = Gate(front.broker, self.security, front.sessions.values)
-        links = Links(front_map, SECRET, front.scheduler, front.broker.core.steps, self._join)
+        links = Links(front_map, SECRET, front.broker.core, self._join)
         front.doors = OpenWireRelayDoors(front.broker, front.gate, links)
         front_map.update({0: Peer("owner:1", 1)}, {})
 
