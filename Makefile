@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; see scripts/setup.sh. What follows `##` is what `make help` says of a target.
 .PHONY: help run test test-parallel test-alone test-core test-fast test-of test-simulation coverage fuzz operations \
-	scenario pipeline-demo screenshots check format setup setup-dev setup-tests clean
+	scenario pipeline-demo cluster-demo screenshots check format setup setup-dev setup-tests clean
 .NOTPARALLEL:
 # `make test PYTHON=python3.13` (a name or a path) does it with that Python, in an environment of its own.
 PYTHON :=
@@ -18,13 +18,13 @@ run: setup  ## Start a broker on the embedded store, data in ./data
 test: check test-parallel test-alone  ## All checks and all tests
 
 test-parallel: setup-tests  ## The tests that share the machine, two at a time
-	$(BIN)/pytest -n 2 -m "not alone"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not alone"
 
 test-alone: setup-tests  ## The tests that need the machine for themselves, one at a time
 	$(BIN)/pytest -m alone
 
-test-core: setup-tests  ## The tests of single parts: enough to see whether another Python will do
-	$(BIN)/pytest -n 2 tests/unit tests/property tests/conformance
+test-core: setup-tests  ## The short tests of single parts: enough to see whether another Python will do
+	$(BIN)/pytest -n 2 -m "not slow and not alone" tests/unit tests/property tests/conformance
 
 test-fast: setup-dev  ## The tests that take no time: less than a minute
 	$(BIN)/pytest -n 2 -q -m "not slow and not alone"
@@ -38,7 +38,7 @@ test-simulation: setup-dev  ## 10,000 random histories with crashes: a few minut
 	$(BIN)/python -m tests.simulation --seeds 10000 --everywhere 20
 
 coverage: setup-tests  ## The lines of quire that no test runs, of the tests that share the machine
-	$(BIN)/pytest -n 2 -q -m "not alone" --cov --cov-report=term-missing:skip-covered
+	$(BIN)/pytest -n 2 --dist loadgroup -q -m "not alone" --cov --cov-report=term-missing:skip-covered
 
 fuzz: setup-dev  ## Ten minutes of random input for the STOMP and OpenWire decoders, the HTTP API, selectors and settings
 	for what in stomp_decoder openwire_decoder http selectors settings; do $(BIN)/python -m tests.fuzz.$$what --seconds 120 || exit 1; done
@@ -56,6 +56,9 @@ screenshots: setup-tests  ## The pictures of the console in docs/images, made an
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh
 	$(BIN)/python -m benchmarks.pipeline_demo
+
+cluster-demo: setup-tests  ## Three brokers as one under load; one is killed, and the others take over
+	$(BIN)/python -m tests.acceptance.cluster
 
 check: setup-dev  ## Style, types, layers, dead code
 	$(BIN)/ruff check

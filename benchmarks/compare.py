@@ -22,6 +22,7 @@ from benchmarks.peers import PEERS
 from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
 from quire.cli.perf.load import SCENARIOS, Load, Target
 from quire.cli.perf.measure import measure
+from tests.postgresql_server import run_server
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 COMPARED = ("confirm", "fire", "fanin", "cumulative", "backlog", "sync")
@@ -47,6 +48,14 @@ TARGETS = {
         Row("sync", "messages_per_s"): 1.5,
     },
     "sqlite": {Row("confirm", "messages_per_s"): 0.7},
+    "postgresql": {
+        Row("confirm", "messages_per_s"): 3.0,
+        Row("fire", "messages_per_s"): 3.0,
+        Row("fanin", "messages_per_s"): 3.0,
+        Row("backlog", "sent_per_s"): 3.0,
+        Row("backlog", "received_per_s"): 3.0,
+        Row("sync", "messages_per_s"): 1.5,
+    },
 }
 """How many times as fast as RabbitMQ a store must be."""
 
@@ -95,6 +104,8 @@ def _start(stack: ExitStack, peers: tuple[str, ...], store: str, tls: bool) -> d
     """Start all brokers; where each is, by its name. Quire is the first."""
     directory = stack.enter_context(temporary_directory())
     certificates = None
+    if store == "postgresql":
+        store = stack.enter_context(run_server(durable=True)).url_for(directory)
     if tls:
         fortress = Fortress(directory, store)
         stack.enter_context(fortress.broker)

@@ -16,11 +16,11 @@ import psycopg
 # Begins the server, says so, and ends it at the end of its input. That comes when the tests end, however they end: a
 # run that is killed leaves neither a process nor files behind. A line of input kills the server and starts it again.
 KEEPER = """
-directory=$1 programs=$2
+directory=$1 programs=$2 fsync=$3
 trap 'rm -rf "$directory"' EXIT
 start() {
     "$programs/pg_ctl" -D "$directory/data" -w -l "$directory/log" \\
-        -o "-c listen_addresses='' -c unix_socket_directories='$directory' -c fsync=off" start >&2
+        -o "-c listen_addresses='' -c unix_socket_directories='$directory' -c fsync=$fsync" start >&2
 }
 "$programs/initdb" -D "$directory/data" -U quire -A trust -E UTF8 --locale=C --no-sync >&2 || exit 1
 start || exit 1
@@ -85,21 +85,24 @@ class PostgresqlServer:
 
 
 @contextmanager
-def run_server() -> Iterator[PostgresqlServer]:
+def run_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
     """Run a server.
+
+    Args:
+        durable: whether what it commits survives a power cut; tests do not need that.
 
     Raises:
         NoServer: there can be none here.
     """
-    programs = _find_programs()
-    account = _find_account()
+    programs = find_programs()
+    account = find_account()
     # Not pytest's own directory: root's is closed to other accounts, and a socket's path must be short.
     directory = Path(tempfile.mkdtemp(prefix="quire-pg-"))
     if account is not None:
         os.chown(directory, account.pw_uid, account.pw_gid)
     with tempfile.TemporaryFile("w+") as log:
         keeper = subprocess.Popen(
-            ["sh", "-c", KEEPER, "keeper", str(directory), str(programs)],
+            ["sh", "-c", KEEPER, "keeper", str(directory), str(programs), "on" if durable else "off"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -120,7 +123,12 @@ def run_server() -> Iterator[PostgresqlServer]:
             yield server
 
 
-def _find_programs() -> Path:
+def find_programs() -> Path:
+    """Where the programs of a server are.
+
+    Raises:
+        NoServer: nowhere.
+    """
     found = shutil.which("pg_ctl")
     installed = [Path(found)] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
     if not installed:
@@ -128,8 +136,12 @@ def _find_programs() -> Path:
     return installed[-1].resolve().parent
 
 
-def _find_account() -> pwd.struct_passwd | None:
-    """Whom the server runs as; None for us. It refuses to run as root."""
+def find_account() -> pwd.struct_passwd | None:
+    """Whom the server runs as; None for us. It refuses to run as root.
+
+    Raises:
+        NoServer: there is none that it can run as.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

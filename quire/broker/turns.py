@@ -74,8 +74,9 @@ class Turns:
         if core.flow.holds:
             core.flow.release()
             core.meter.part("what waited for room")
+        is_late = core.dispatch.has_overrun()
         for session in core.take_unwritten():
-            session.flush()
+            session.discard() if is_late else session.flush()
         core.meter.end("output")
 
     def _may_begin(self) -> bool:

@@ -169,9 +169,10 @@ class Examination:
             if not store_exists(self._url):
                 yield Finding("store", "note", f"there is none at {place} yet; the broker creates it")
                 return
-            with open_for_reading(self._url) as (store, _):
+            with open_for_reading(self._url) as (store, maintenance):
                 count = len(store.destinations())
                 yield Finding("store", "ok", f"{place} can be read; it has {count} destinations")
+                yield from [Finding("database", *notice) for notice in maintenance.surroundings()]
         except StoreOutdated as error:
             yield Finding("store", "note", str(error), "The broker migrates it at its start, and keeps a backup.")
         except StoreTooNew as error:

@@ -14,7 +14,7 @@ from quire import migrations
 from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
 from quire.errors import StoreError
 from quire.settings import KEYS, load, store_url
-from quire.store.base import FORMAT_VERSION
+from quire.store.format import newest_format
 from quire.store.maintenance.chain import chain, find_destination, find_message
 from quire.store.maintenance.damaged import damaged_file
 from quire.store.maintenance.export import export as export_lines
@@ -73,8 +73,9 @@ def info(url: str, output: Output) -> None:
         output.record(
             {
                 "url": shown(url),
-                "format": FORMAT_VERSION,
+                "format": newest_format(url),
                 "size": opened.size(),
+                "disk_bytes": maintenance.disk_bytes(),
                 "files": {str(file): {"size": file.stat().st_size} for file in maintenance.files()},
                 "lock_owner": opened.lock_owner() or None,
                 "destinations": len(destinations),
@@ -158,13 +159,17 @@ def verify(context: click.Context, url: str, output: Output) -> None:
         output.texts(
             findings(opened, progress),
             ["problem", "destination", "lane", "sequence", "text"],
-            lambda row: f"{row['destination'] or 'lane ' + str(row['lane'])}: {row['problem']}: {row['text']}",
+            lambda row: f"{_place(row['destination'], row['lane'])}: {row['problem']}: {row['text']}",
         )
     if wrong:
         output.note(f"findings: {wrong}. Stop the broker, make a backup, then run `quire store repair`.")
         context.exit(1)
     if output.format == "table":
         click.echo("ok")
+
+
+def _place(destination: str, lane: int) -> str:
+    return destination or (f"lane {lane}" if lane else "store")
 
 
 @contextmanager
@@ -229,14 +234,10 @@ def import_(url: str, output: Output, file: BinaryIO) -> None:
 def compact(url: str, output: Output) -> None:
     """Rewrite the store without the free space of removed messages."""
     with open_for_writing(url) as (_, maintenance):
-        before = _file_size(maintenance.files())
+        before = maintenance.disk_bytes()
         maintenance.compact()
-        after = _file_size(maintenance.files())
+        after = maintenance.disk_bytes()
     output.done(f"compacted: {before} bytes before, {after} after", {"before": before, "after": after})
-
-
-def _file_size(files: list[Path]) -> int:
-    return sum(file.stat().st_size for file in files)
 
 
 @store.command()

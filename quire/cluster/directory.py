@@ -64,8 +64,6 @@ class Directory:
             connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))
             connection.execute(CreateSchema(SCHEMA, if_not_exists=True))
             tables.metadata.create_all(connection)
-            for n in range(shards):
-                connection.execute(CreateSchema(f"quire_shard_{n}", if_not_exists=True))  # TEMP
             values = {"shards": shards, "secret": secrets.token_bytes(32), "stores": " ".join(stores), "formed": _NOW}
             connection.execute(insert(tables.cluster).values(id=1, **values).on_conflict_do_nothing())
             row = connection.execute(select(tables.cluster)).one()

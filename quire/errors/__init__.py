@@ -16,6 +16,7 @@ from quire.errors.access import (
 from quire.errors.cluster import ShardMoved, ShardUnavailable, TransactionSpansShards, UnknownBroker
 from quire.errors.connections import (
     BrokerBusy,
+    BrokerStandby,
     BrokerStopping,
     BrokerUnreachable,
     ConnectionTimeout,
@@ -76,6 +77,7 @@ __all__ = [
     "AccessRefused",
     "AddressInUse",
     "BrokerBusy",
+    "BrokerStandby",
     "BrokerStopping",
     "BrokerUnreachable",
     "ConfirmationMismatch",

@@ -43,3 +43,9 @@ class BrokerStopping(QuireError):
     """The broker is stopping."""
 
     code = "broker-stopping"
+
+
+class BrokerStandby(QuireError):
+    """The broker waits for its store, which another broker has."""
+
+    code = "broker-standby"

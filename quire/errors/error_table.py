@@ -125,6 +125,7 @@ ERRORS: dict[str, ErrorEntry] = {
         _ROLLED_BACK, xa=100,
     ),
     "unknown-broker": ErrorEntry(404, 3, False, "`quire cluster status` lists the brokers of the cluster."),
+    "broker-standby": ErrorEntry(503, 4, True, "Use the broker that has the store, or wait until this one takes over."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
     "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
     "unsupported-environment": ErrorEntry(500, 1, False, "Install the program that the text names, then try again."),

@@ -1,7 +1,7 @@
 """The web application: finds the endpoint of a request, and makes an answer of what it says or raises."""
 
 import asyncio
-from functools import partial
+from functools import cache, partial
 from inspect import isawaitable
 from typing import Any
 
@@ -69,6 +69,12 @@ STATUS_BYTES = 1000
 """What the status of a destination takes while metrics are written, in bytes, about."""
 
 
+@cache
+def encoded_document() -> bytes:
+    """The document of the API, which takes a while to be made."""
+    return msgspec.json.encode(document(ENDPOINTS))
+
+
 class Application:
     """The ASGI application of one broker.
 
@@ -80,7 +86,6 @@ class Application:
         self._service = service
         self.doors = Doors(service, seat)
         self._broker_metrics = BrokerMetrics(self.doors)
-        self._document = msgspec.json.encode(document(ENDPOINTS))
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
@@ -167,7 +172,7 @@ class Application:
 
     async def _openapi(self, request: Request) -> Response:
         await access_of(request, self._service.security)
-        return _held(request, Answer(self._document, media_type=JSON))
+        return _held(request, Answer(encoded_document(), media_type=JSON))
 
     async def _to_console(self, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service.http_address)

@@ -14,7 +14,7 @@ from quire.management.described import Status, doc, gauge
 from quire.server.service import Service
 from quire.store.urls import shown
 
-State = Literal["running", "stopping", "store-failed"]
+State = Literal["running", "stopping", "store-failed", "suspended", "standby"]
 
 
 class DiskUse(Status, frozen=True):
@@ -56,7 +56,9 @@ class BrokerStatus(Status, frozen=True):
 
     name: Annotated[str, doc("The name of the broker.")]
     version: Annotated[str, doc("The version of Quire.")]
-    state: Annotated[State, doc("Whether the broker runs, stops, or cannot write to its store.")]
+    state: Annotated[
+        State, doc("Whether the broker runs, stops, waits for the lease of its store, or cannot write to its store.")
+    ]
     uptime_seconds: Annotated[float, gauge("quire_uptime_seconds", "Seconds since the broker started.")]
     stomp: Annotated[str, doc("The address for STOMP clients.")]
     openwire: Annotated[str, doc("The address for OpenWire clients.")]
@@ -86,6 +88,8 @@ def state(service: Service) -> State:
     """The broker's state in a word."""
     if service.is_stopping:
         return "stopping"
+    if service.lease is not None and service.lease.is_suspended:
+        return "suspended"
     return "running" if service.broker.core.store_error is None else "store-failed"
 
 

@@ -82,9 +82,9 @@ class Moving(Fields, frozen=True):
 
 
 class Leaving(Fields, frozen=True):
-    """The broker that should leave."""
+    """The broker that should leave; null for the one that is asked."""
 
-    broker: str
+    broker: str | None = None
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ async def _move(call: Call) -> Asked:
 
 
 async def _leave(call: Call) -> Asked:
-    broker = call.body.broker
+    broker = call.body.broker or call.cluster.seat.name
     await call.cluster.leave(broker)
     call.audit("cluster.left", "broker {broker} should leave", broker=broker)
     return Asked(f"broker {broker} leaves: others take its shards, then it stops")

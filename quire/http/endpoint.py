@@ -212,13 +212,8 @@ class Call:
             raise self.access.refusal(actions[0], kind, name)
 
     def check_target(self, destination: Destination) -> None:
-        """Refuse to send to a destination that the caller may not write to, or would have to create and may not.
-
-        In a cluster, also to one at another shard.
-        """
-        if self._cluster is not None and not self._cluster.seat.map.is_own(destination):
-            text = f"{destination} lies at another shard of the cluster: messages are moved within a shard only"
-            raise IllegalState(text, destination=str(destination))
+        """Refuse to send to a destination that the caller may not write to, or would have to create and may not."""
+        self._check_shard(destination)
         self.access.check(Action.WRITE, destination.kind, destination.name, exists=self._exists(destination))
 
     def check_transfer(self, source: str, target: Destination) -> None:
@@ -226,11 +221,18 @@ class Call:
 
         An operator moves messages without reading them: not to where the caller could read them.
         """
+        self._check_shard(target)
         access, kind, name = self.access, target.kind, target.name
         if not access.allows(Action.MANAGE, kind, name):
             self.check_target(target)
         if access.allows(Action.READ, kind, name):
             access.check(Action.READ, DestinationKind.QUEUE, source)
+
+    def _check_shard(self, destination: Destination) -> None:
+        """Refuse to send to a destination of another shard: it would be made here, where no client looks for it."""
+        if self._cluster is not None and not self._cluster.seat.map.is_own(destination):
+            text = f"{destination} lies at another shard of the cluster: messages are moved within a shard only"
+            raise IllegalState(text, destination=str(destination))
 
     def _exists(self, destination: Destination) -> bool:
         destinations, name = self.service.broker.destinations, destination.name

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quire import logs
-from quire.http.app import Application
+from quire.errors import BrokerStandby
+from quire.http.app import Application, encoded_document
 from quire.http.cluster.cluster_router import ClusterRouter
 from quire.http.http_connection import entrance_of
+from quire.http.standby_application import standby_application
 from quire.server.cluster.seat import Seat
+from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
 from quire.settings import Settings
 
@@ -48,46 +52,64 @@ class HttpApi:
         seat: its place in a cluster; None if it has none.
     """
 
-    _application: Application
+    _service: Service
+    _answers: ASGIApp  # a standby's, then the broker's
     _server: _Server
     _task: asyncio.Task[None]
 
     def __init__(self, *also: socket.socket, seat: Seat | None = None) -> None:
+        self._application: Application | None = None
         self._also = also
         self._seat = seat
 
-    async def start(self, service: Service, listener: socket.socket) -> None:
-        """Serve a broker on a bound socket; returns when it listens."""
-        self._application = Application(service, self._seat)
-        logs.watch(self._application.doors.events)
-        upgrade = self._application.upgrade
-        connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=upgrade)
+    async def open(self, service: Service, listener: socket.socket) -> None:
+        """Answer as a standby on a bound socket; returns when it listens."""
+        self._service = service
+        encoded_document()  # before it is urgent: a standby has time
+        self._answers = standby_application(service)
+        connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=self._upgrade)
         config = uvicorn.Config(
-            self._outermost(service), http=connection, ws="none", lifespan="off", log_config=None, log_level="error",
-            access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=STOP_LIMIT,
+            self._answer, interface="asgi3", http=connection, ws="none", lifespan="off", log_config=None,
+            log_level="error", access_log=False, server_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener, *self._also]))
         await self._server.ready.wait()
         if not self._server.started:
             await self._task
-        self._application.doors.management.sampler.start()
-        self._application.doors.console.start(service.http_address)
 
-    def _outermost(self, service: Service) -> ASGIApp:
-        return self._application if self._seat is None else ClusterRouter(self._application, service, self._seat)
+    async def start(self) -> None:
+        """Serve the broker."""
+        application = self._application = Application(self._service, self._seat)
+        self._answers = application if self._seat is None else ClusterRouter(application, self._service, self._seat)
+        doors = application.doors
+        logs.watch(doors.events)
+        doors.management.sampler.start()
+        doors.console.start(self._service.http_address)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answers(scope, receive, send)
+
+    def _upgrade(self, request: h11.Request, transport: asyncio.Transport, visitor: Visitor) -> asyncio.Protocol:
+        if self._application is None:
+            raise BrokerStandby("this broker is a standby: it has no store yet")
+        return self._application.upgrade(request, transport, visitor)
 
     def reload(self, settings: Settings) -> None:
         """The settings were read again: the bulk server and the console have certificates too."""
-        self._application.doors.bulk.reload(settings)
-        self._application.doors.console.reload(settings)
+        if self._application is not None:
+            self._application.doors.bulk.reload(settings)
+            self._application.doors.console.reload(settings)
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""
-        self._application.stop()
-        await self._application.doors.operations.stop()
-        await self._application.doors.console.stop()
-        await self._application.doors.bulk.stop()
+        if self._application is not None:
+            self._application.stop()
+            await self._application.doors.operations.stop()
+            await self._application.doors.console.stop()
+            await self._application.doors.bulk.stop()
         self._server.should_exit = True
         await self._task
-        logs.unwatch(self._application.doors.events)
+        if self._application is not None:
+            logs.unwatch(self._application.doors.events)

@@ -16,7 +16,7 @@ from quire.management.described import doc
 from quire.management.overview import DiskSpace, Use, disk_space
 from quire.management.policy_view import DestinationPolicy, PolicyList, all_policies, policy_of
 from quire.settings import KEYS
-from quire.store.format import FORMAT_VERSION
+from quire.store.format import newest_format
 from quire.store.urls import shown
 
 _SECRET = ("password", "passcode", "secret")
@@ -112,8 +112,9 @@ def _store(call: Call) -> StoreView:
     core, error = broker.core, broker.core.store_error
     used, free = call.management.store_size()
     return StoreView(
-        url=shown(call.service.store.url), format=FORMAT_VERSION, sync=settings.store.sync, writable=error is None,
-        error=None if error is None else str(error), commits=core.commits_done, failures=broker.failure.errors,
+        url=shown(call.service.store.url), format=newest_format(call.service.store.url), sync=settings.store.sync,
+        writable=error is None, error=None if error is None else str(error), commits=core.commits_done,
+        failures=broker.failure.errors,
         messages=Use(core.stored_bytes, settings.store.limit), spool=Use(core.spool.used, core.spool.limit),
         file_bytes=used, free_bytes=free, disks=disk_space(broker), lanes=call.management.lane_count(),
         destinations=core.limits.destinations, destinations_limit=core.limits.max_destinations,

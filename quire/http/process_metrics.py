@@ -3,6 +3,7 @@
 Those of the process have the names that all of Prometheus' client libraries use, so that common boards show them.
 """
 
+import math
 import os
 import resource
 from collections.abc import Callable
@@ -42,6 +43,11 @@ def _resident_bytes(_service: Service) -> float | None:
         return None
 
 
+def _lease(service: Service) -> float | None:
+    until = service.lock.until
+    return until - service.clock.monotonic() if math.isfinite(until) else None  # a store on this machine has none
+
+
 def _cpu_seconds(_service: Service) -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
@@ -56,11 +62,19 @@ PROCESS_FAMILIES: list[Family[Service]] = [
            lambda service: service.started_at / 1000),
 ]  # fmt: skip
 
+STANDBY: Family[Service] = _gauge(
+    "quire_standby", "1 while the broker waits for its store; it has few other metrics then.",
+    lambda service: not service.uses_store,
+)  # fmt: skip
+
 SERVICE_FAMILIES: list[Family[Service]] = [
+    STANDBY,
+    _gauge("quire_store_lease_seconds",
+           "Until the lease of the store runs out; negative while the database server does not answer.", _lease),
     _counter("quire_connections_opened", "Connections that clients opened, those that ended included.",
              lambda service: service.connections_opened),
     _gauge("quire_loop_lag_seconds", "How late the event loop was at most in the last 30 seconds.",
-           lambda service: service.lag.longest(service.clock.monotonic())),
+           lambda service: service.ticker.lag.longest(service.clock.monotonic())),
     _gauge("quire_backup_age_seconds", "Time since the newest backup, or since the broker started without one.",
            lambda service: service.backups.age_seconds),
     _gauge("quire_backup_last_seconds", "How long the last backup took.",

@@ -66,7 +66,7 @@ class Overview(Status, frozen=True):
 
     name: Annotated[str, doc("The name of the broker.")]
     version: Annotated[str, doc("The version of Quire.")]
-    state: Annotated[str, doc("running, stopping or store-failed.")]
+    state: Annotated[str, doc("running, stopping, suspended or store-failed.")]
     uptime_seconds: Annotated[float, doc("Seconds since the broker started.")]
     at: Annotated[int, doc("The time of the broker, in milliseconds since the epoch.")]
     sampled_seconds: Annotated[float | None, doc("The age of the last sample; null if there is none yet.")]

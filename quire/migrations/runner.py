@@ -6,7 +6,7 @@ from typing import NamedTuple
 from quire.clock import Clock, SystemClock
 from quire.errors import StoreUnreachable
 from quire.migrations.store_migration import StoreMigration
-from quire.store.format import FORMAT_VERSION, check_format
+from quire.store.format import check_format, newest_format
 from quire.store.maintenance.data_files import stamp
 from quire.store.maintenance.open_store import locked
 from quire.store.urls import shown, store_exists, store_for_url, store_path
@@ -30,16 +30,22 @@ def prepare(url: str) -> MigrationReport | None:
     """Migrate an older store, with a backup, before it is opened; the caller has its lock. None: nothing to do."""
     if url == "memory:" or not store_exists(url):
         return None
-    with closing(_migration(url)) as migration:
+    with closing(migration_of(url)) as migration:
         report = _upgrade(migration, _plan(migration, url), backup=True, clock=SystemClock())
     return report if report.steps else None
+
+
+def warm_up(url: str) -> None:
+    """Import what ``prepare`` needs, which takes a second: a standby does so before it has to be fast."""
+    if url != "memory:":
+        migration_of(url).close()
 
 
 def migrate(url: str, *, dry_run: bool = False, backup: bool = True, clock: Clock | None = None) -> MigrationReport:
     """Lock a store and migrate it to the current format; after an error it is unchanged. The clock names the backup."""
     if not store_exists(url):
         raise StoreUnreachable(f"there is no store at {shown(url)}", url=shown(url))
-    with closing(_migration(url)) as migration:
+    with closing(migration_of(url)) as migration:
         report = _plan(migration, url)
         if dry_run or not report.steps:
             return report
@@ -57,17 +63,22 @@ def _upgrade(migration: StoreMigration, report: MigrationReport, *, backup: bool
 
 def _plan(migration: StoreMigration, url: str) -> MigrationReport:
     found = migration.format()
-    if found > FORMAT_VERSION:
+    if found > newest_format(url):
         check_format(found, shown(url))
-    return MigrationReport(found, FORMAT_VERSION, migration.steps(found))
+    return MigrationReport(found, newest_format(url), migration.steps(found))
 
 
-def _migration(url: str) -> StoreMigration:
+def migration_of(url: str) -> StoreMigration:
+    """The migration of a store, by its kind. Only the back end in use is imported."""
     path = store_path(url)
     if path is not None and url.startswith("lmdb:"):
         from quire.migrations.lmdb.lmdb_migration import LmdbMigration
 
         return LmdbMigration(path)
-    from quire.migrations.sql.sql_migration import SqlMigration
+    if path is not None:
+        from quire.migrations.sql.sqlite_migration import SqliteMigration
 
-    return SqlMigration(url, path)
+        return SqliteMigration(path)
+    from quire.migrations.sql.postgresql_migration import PostgresqlMigration
+
+    return PostgresqlMigration(url)

@@ -7,7 +7,7 @@ import termios
 from typing import cast
 
 from quire.broker.broker import Broker
-from quire.errors import BrokerStopping, TooManyConnections
+from quire.errors import BrokerStopping, QuireError, TooManyConnections
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.visitor import Visitor
 from quire.server.protocol_doors import ProtocolDoors
@@ -51,8 +51,10 @@ class ClientTransport(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}"
         limit = self._doors.max_connections
-        if len(self._doors.open) >= limit:
+        refusal: QuireError | None = self._doors.away
+        if refusal is None and len(self._doors.open) >= limit:
             refusal = TooManyConnections(f"{limit} connections are open, which is the limit", limit=limit)
+        if refusal is not None:
             self._transport.write(self._doors.refusal(refusal))
             self._transport.close()
             return
@@ -118,6 +120,10 @@ class ClientTransport(asyncio.Protocol):
             self._transport.close()
             self._core.scheduler.call_later(CLOSE_LIMIT, self._transport.abort)
 
+    def abort(self) -> None:
+        """Close at once; what waits in the buffer is not sent."""
+        self._transport.abort()
+
     @property
     def unread(self) -> int:
         """How many octets wait in the system's buffer because reading is paused; 0 while it is not."""
@@ -152,3 +158,10 @@ class ClientTransport(asyncio.Protocol):
         """The broker is going down: say so and close. What was in flight comes back without a failure counted."""
         if self._session:
             self._session.stop(BrokerStopping("the broker is going down"))
+
+    def send_away(self) -> None:
+        """Another broker may have the store: say so and close; what the client has not read yet is not sent."""
+        if self._session is None or self._transport.get_write_buffer_size():
+            self.abort()
+        else:
+            self._session.send_away(BrokerStopping("this broker has lost its store: connect to another one"))

@@ -277,6 +277,11 @@ class ConnectedSession(Session):
         if not self.writable and self._connection.is_writable and not self.is_closed:
             self.output_drained()
 
+    def discard(self) -> None:
+        """Drop what has gathered, and the connection with it."""
+        self._output, self._output_size = [], 0
+        self._connection.abort()
+
     def output_drained(self) -> None:
         """The transport takes output again."""
         self.writable = True
@@ -292,6 +297,11 @@ class ConnectedSession(Session):
     @abstractmethod
     def stop(self, error: QuireError) -> None:
         """The broker goes down: the consumers go in peace, and the client is told."""
+
+    def send_away(self, error: QuireError) -> None:
+        """Another broker may have the store: what has gathered is dropped, and the client is told to go there."""
+        self._output, self._output_size = [], 0
+        self.stop(error)
 
     def closed(self) -> None:
         """The connection is gone, with or without a goodbye before."""

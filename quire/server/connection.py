@@ -31,6 +31,10 @@ class Connection(Protocol):
         """Close after what was written has been sent, or after some seconds all the same."""
         ...
 
+    def abort(self) -> None:
+        """Close at once; what waits in the transport's buffer is not sent."""
+        ...
+
     def pause_reading(self, reason: str) -> None:
         """Read no more until ``resume_reading`` has been called for every reason there is."""
         ...

@@ -7,11 +7,13 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from quire import __version__
-from quire.errors import QuireError
+from quire.errors import QuireError, StoreLocked, StoreUnreachable
 from quire.logs import configure, event
 from quire.security.saved_state import write_secret
 from quire.security.security import FIRST_USER
@@ -20,6 +22,9 @@ from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_token_file, store_url
 from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
+
+CLOSE_LIMIT = 2.0
+"""How long a broker that begins again tries to give its lock back, in seconds."""
 
 
 def run(
@@ -43,27 +48,54 @@ async def _main(service: Service, standby: bool) -> None:
     if hasattr(signal, "SIGHUP"):
         loop.add_signal_handler(signal.SIGHUP, service.reload)
     try:
-        manager.tell("STATUS=Waiting for the store." if standby else "STATUS=Starting.")
-        with telling_of_files():
-            await service.take_store(standby=standby)
-            if service.is_stopping:
-                return
-            file = broker_file(service.settings.store.data)
-            local_token = local_token_file(service.settings.store.data)
-            await service.start(lambda: _announce(service, file, local_token))
-        manager.tell("READY=1", f"STATUS=Serving STOMP on {service.stomp_address}.")
-        manager.beat()
-        try:
-            await service.wait()
-        finally:
-            manager.tell("STOPPING=1", "STATUS=Stopping.")
-            await service.stop()
-            manager.end()
-            file.unlink(missing_ok=True)
-            local_token.unlink(missing_ok=True)
-            event("broker.stopped", "Stopped. Everything confirmed is on disk.")
+        await _take_and_serve(service, standby, manager)
+    except (StoreLocked, StoreUnreachable) as error:
+        if not standby or not service.uses_store:
+            raise
+        event("broker.restarted", f"{error}: this broker begins again as a standby", logging.WARNING, code=error.code)
+        _begin_again(service)
     finally:
+        await service.lock.stop()
         service.store.close()
+
+
+async def _take_and_serve(service: Service, standby: bool, manager: ServiceManager) -> None:
+    """Take the store, serve until the broker is to stop, and end; a lost store ends it without a clean stop."""
+
+    def waits() -> None:
+        manager.tell("READY=1", "STATUS=Standing by.")
+        manager.beat()
+
+    manager.tell("STATUS=Starting.")
+    file, local_token = (path(service.settings.store.data) for path in (broker_file, local_token_file))
+    with telling_of_files():
+        if not await service.take_store(standby=standby, waits=waits) or service.is_stopping:
+            return
+        await service.start(lambda: _announce(service, file, local_token))
+    manager.tell("READY=1", f"STATUS=Serving STOMP on {service.stomp_address}.")
+    manager.beat()
+    try:
+        await service.wait()
+    except StoreLocked:
+        await service.abandon()
+        raise
+    else:
+        manager.tell("STOPPING=1", "STATUS=Stopping.")
+        await service.stop()
+        event("broker.stopped", "Stopped. Everything confirmed is on disk.")
+    finally:
+        manager.end()
+        file.unlink(missing_ok=True)
+        local_token.unlink(missing_ok=True)
+
+
+def _begin_again(service: Service) -> NoReturn:
+    """Replace this process by a fresh one of the same number: nothing is left of what it knew of the store."""
+    closing = threading.Thread(target=service.store.close, daemon=True)  # a lease that is still ours is given back
+    closing.start()
+    closing.join(CLOSE_LIMIT)
+    sys.stdout.flush()
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606
 
 
 def _announce(service: Service, file: Path, local_token: Path) -> None:

@@ -16,6 +16,7 @@ class ProtocolDoors(ABC):
         patience: how many seconds a connection may be silent at first.
         open: those it has.
         opened: how many it has had.
+        away: why it takes none now; None while it does.
     """
 
     name: str
@@ -25,6 +26,7 @@ class ProtocolDoors(ABC):
     def __init__(self) -> None:
         self.open: set[Connection] = set()
         self.opened = 0
+        self.away: QuireError | None = None
 
     @abstractmethod
     def session(self, connection: Connection) -> ConnectedSession:

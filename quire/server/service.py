@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import socket
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,7 @@ from quire.broker.core.flow import HoldCause
 from quire.broker.dead_letter import dead_letter_names
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
-from quire.errors import QuireError, StoreFull, StoreLocked, StoreUnreachable, UnsupportedEnvironment
+from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable, UnsupportedEnvironment
 from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.security import Security
@@ -32,11 +31,13 @@ from quire.server.entrance.tls_contexts import TlsContexts
 from quire.server.entrance.visitor import Visitor
 from quire.server.garbage import GarbageCollection
 from quire.server.gate import Gate
+from quire.server.lease_watch import LeaseWatch
 from quire.server.listener import BACKLOG, address_of, listen
-from quire.server.loop_lag import LoopLag
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_doors import StompDoors
+from quire.server.store_lock import StoreLock
+from quire.server.ticker import Ticker
 from quire.settings import Settings, local_host, split_address
 from quire.store.base import Store, Sync, WriteBatch
 from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
@@ -45,15 +46,6 @@ from quire.store.writer import GroupCommitWriter
 
 if TYPE_CHECKING:
     from quire.server.otel_tracer import OtelTracer
-
-TICK = 0.05
-"""How often due timers are looked for, in seconds."""
-
-TIMERS_BUDGET = 0.01
-"""How long the timers of one turn may take together, in seconds; one that has begun ends."""
-
-LOCK_INTERVAL = 1.0
-"""How often a standby tries to take the store, and an active broker checks that it still has it, in seconds."""
 
 MOST_HASHES = 64
 """How many logins may wait until their passwords are checked: about two seconds."""
@@ -67,12 +59,19 @@ MOST_WRITES = 1000
 EXPORT_LIMIT = 3.0
 """How long a collector may take to take spans, in seconds; a stop waits for the last ones."""
 
+AWAY_LIMIT = 1.0
+"""How long clients may take to read that the broker has lost its store, in seconds."""
+
 
 class HttpServer(Protocol):
     """What serves the HTTP API; the layer above hands it in."""
 
-    async def start(self, service: "Service", listener: socket.socket) -> None:
-        """Serve the broker on a bound socket."""
+    async def open(self, service: "Service", listener: socket.socket) -> None:
+        """Answer probes on a bound socket: there is no broker yet."""
+        ...
+
+    async def start(self) -> None:
+        """Serve the broker of the service."""
         ...
 
     def reload(self, settings: Settings) -> None:
@@ -103,6 +102,9 @@ class Service:
         member: makes it one of a cluster; None if it is a broker by itself.
         tunes_collector: whether Python's collector of cycles is set for a broker; not in a process of others.
         shares_ports: whether other processes listen at the same addresses: those of other shards.
+
+    Attributes:
+        uses_store: whether it has begun to use the store, which may fail and mend from then on.
     """
 
     broker: Broker
@@ -118,12 +120,13 @@ class Service:
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.connections: dict[ClientTransport, ConnectedSession] = {}
-        self.lag = LoopLag()
+        self.ticker = Ticker(self.scheduler, self.clock)
         self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
         self._doors: list[ProtocolDoors] = []
         self.lobby = Lobby(Admission(settings.limits), TlsContexts(settings.tls), self.clock, self.scheduler)
         self._servers: list[asyncio.Server] = []
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
+        self.uses_store = False
         self.started_at = self.clock.now_ms()
         self._http = http
         self._member = member
@@ -131,11 +134,15 @@ class Service:
         self._reload_at_start = False  # asked while it waited for the store or started
         self._probe = probe
         self._tunes_collector = tunes_collector
+        self._shares_ports = shares_ports
         self._listen = partial(listen, is_shared=shares_ports)
         self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
-        self._lock_checked = self._due = self.clock.monotonic()
+        self._is_standby = False
+        self.lock = StoreLock(store, _owner(), self.store_url)
+        self.lock.lost = self.ask_stop
+        self.lease: LeaseWatch | None = None
         hashing = BackgroundThread("quire-passwords", MOST_HASHES, HASHES_NICENESS)
         files, network = BackgroundThread("quire-files", MOST_WRITES), BackgroundThread("quire-keys", MOST_WRITES)
         self._threads = (hashing, files, network)
@@ -146,25 +153,46 @@ class Service:
         )  # fmt: skip
         self._tracer = started_tracer(settings, self.clock) if settings.tracing.enabled else None
 
-    async def take_store(self, *, standby: bool) -> None:
-        """Become the store's only broker; a standby waits for as long as another broker has it."""
-        owner = _owner()
-        waiting = False
-        while not self.store.try_lock(owner):
-            holder = self.store.lock_owner() or "another broker"
-            if not standby:
-                raise StoreLocked(f"{holder} uses the store {self.store_url}", owner=holder, url=self.store_url)
-            if not waiting:
-                event("broker.standby", f"standby: waiting for {holder} to give up {self.store_url}", owner=holder)
-                waiting = True
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), LOCK_INTERVAL)
-                return
+    async def take_store(self, *, standby: bool, waits: Callable[[], None] = lambda: None) -> bool:
+        """Become the store's only broker; a standby waits for as long as another broker has it.
+
+        Args:
+            standby: whether it waits.
+            waits: called when the waiting begins.
+
+        Returns:
+            Whether the store is taken; false if it is to stop.
+        """
+        self._is_standby = standby
+        if standby:
+            migrations.warm_up(self.store.url)
+            self.security.load()
+        if standby and not self._shares_ports:  # those who share them serve clients
+            await self._open_http(is_needed=False)
+        return await self.lock.take(standby=standby, waits=waits)
+
+    async def _open_http(self, *, is_needed: bool) -> None:
+        """Listen for HTTP, if that is not done. A standby may find its address taken by the broker before it."""
+        if self._http is None or self.http_address:
+            return
+        try:
+            listener = self._listen(self.settings.http.address)
+        except AddressInUse as error:
+            if is_needed:
+                raise
+            text = f"standby: {error}: probes are answered when this broker takes over"
+            event("broker.standby-unprobed", text, logging.WARNING)
+            return
+        self.http_address = address_of(listener)
+        self.ticker.begin()
+        await self._http.open(self, listener)
 
     async def start(self, opened: Callable[[], None] = lambda: None) -> None:
         """Open the store and the ports: first HTTP, then those of clients; between them ``opened`` is called."""
         loop = self._loop = asyncio.get_running_loop()
         self._use_disk(HoldCause.STORE_DISK, self.store)
+        spool = self._open_spool()  # first: it may be refused for reasons that another try would meet again
+        self.uses_store = True
         report = migrations.prepare(self.store.url)
         if report:
             event("store.migrated", report.sentence("migrated"), **report._asdict())
@@ -172,9 +200,10 @@ class Service:
         self.security.load()
         self.first_password = self.security.make_first_user()  # for the process to tell, once
         self.broker = Broker(
-            self.settings, self.store, self._open_spool(), self.clock, self.scheduler,
+            self.settings, self.store, spool, self.clock, self.scheduler,
             self._turn_soon, self._turn_later, self._tracer,
         )  # fmt: skip
+        self.ticker.meter = self.broker.core.meter
         self._writer = GroupCommitWriter(
             self.store, Sync(self.settings.store.sync), self.clock, self._committed_on_thread(loop)
         )
@@ -184,18 +213,18 @@ class Service:
         self.gate = Gate(self.broker, self.security, self.connections.values)
         self._doors = self._made_doors()
         self._stomp = self._doors[0]
-        http_listener = self._listen(self.settings.http.address) if self._http else None
         stomp, openwire = self._listen(self.settings.stomp.address), self._listen(self.settings.openwire.address)
         self.stomp_address, self.openwire_address = address_of(stomp), address_of(openwire)
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
         if self._tunes_collector:
             self._garbage.start()
-        self._due = self.clock.monotonic()  # it may have waited for the store
-        self._tick()
+        self.lease = LeaseWatch(self.lock, self.broker.core, self._doors, self.connections, self._is_standby)
+        self.ticker.look = self.lease.look
+        self.ticker.begin()
         self.backups.start()
-        if self._http and http_listener:
-            self.http_address = address_of(http_listener)
-            await self._http.start(self, http_listener)
+        await self._open_http(is_needed=True)
+        if self._http:
+            await self._http.start()
         opened()
         listeners = zip(self._doors, (stomp, openwire), strict=True)
         self._servers = [await self._serve(doors, listener) for doors, listener in listeners]
@@ -216,6 +245,8 @@ class Service:
     @property
     def http_scheme(self) -> str:
         """How the HTTP API is reached on this machine: ``https`` if clients must speak TLS here too."""
+        if not self.http_address:  # nothing is asked over HTTP
+            return "http"
         host = local_host(split_address(self.http_address)[0])
         return "http" if self.lobby.tls.settings.takes_plain(host) else "https"
 
@@ -235,6 +266,8 @@ class Service:
     def _committed_on_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[WriteBatch, QuireError | None], None]:
         def completed(batch: WriteBatch, error: QuireError | None) -> None:
             loop.call_soon_threadsafe(self.broker.turns.committed, batch, error)
+            if isinstance(error, StoreLocked):
+                loop.call_soon_threadsafe(self.ask_stop, error)
 
         return completed
 
@@ -272,43 +305,11 @@ class Service:
             text = f"the disk of {disk.directory} is full: {released} bytes of reserve are used for the start"
             event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
 
-    def _tick(self) -> None:
-        """Make the calls that are due. One that fails keeps up nothing: the others are made in the next tick."""
-        delay = TICK
-        now = self.clock.monotonic()
-        self.lag.note(self._due, now)
-        try:
-            delay = self._run_due()
-            self._check_lock()
-        except Exception as error:  # a defect: nothing that is expected to fail does so here
-            text = f"a call that was due has failed; please report this: {error!r}\n{traceback.format_exc()}"
-            event("timer.failed", text, logging.ERROR)
-        finally:
-            self._due = now + delay  # so the time that these calls take counts as a lag
-            self._ticking = asyncio.get_running_loop().call_later(delay, self._tick)
-
-    def _check_lock(self) -> None:
-        if self.clock.monotonic() - self._lock_checked >= LOCK_INTERVAL:
-            self._lock_checked = self.clock.monotonic()
-            if not self.store.check_lock():
-                self.ask_stop(StoreLocked(f"the lock of {self.store_url} is lost: another broker may have it"))
-
-    def _run_due(self) -> float:
-        """Make the calls that are due, as far as the budget reaches; in how many seconds to look again."""
-        meter, clock = self.broker.core.meter, self.clock
-        now = clock.monotonic()
-        while (call := self.scheduler.take_due(now)) is not None:
-            meter.begin()
-            call()
-            meter.end("timer", call)
-            if clock.monotonic() - now > TIMERS_BUDGET:
-                return 0.0
-        return TICK
-
     def ask_stop(self, failure: QuireError | None = None) -> None:
         """Have ``wait`` return, or raise why it stops if it is not by order."""
         self._failure = failure or self._failure
         self._stopped.set()
+        self.lock.give_up()
 
     def reload(self) -> None:
         """Read the settings again, once it has started: policies, users, rules; an unreadable file changes nothing."""
@@ -377,7 +378,7 @@ class Service:
             await self._member.stop()
         self.broker.stop()
         await self._commit()
-        self._ticking.cancel()
+        self.ticker.end()
         if self._tunes_collector:
             self._garbage.stop()
         for thread in self._threads:
@@ -386,6 +387,18 @@ class Service:
         self.broker.core.spool.close()
         if self._tracer is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._tracer.stop)
+        await self.lock.stop()
+
+    async def abandon(self) -> None:
+        """Another broker has the store: write nothing more, and send the clients there. The process is to end."""
+        for server in self._servers:
+            server.close()
+        if self.lease is not None:
+            self.lease.send_away()
+        ends = self.clock.monotonic() + AWAY_LIMIT
+        while self.connections and self.clock.monotonic() < ends:
+            await asyncio.sleep(0.01)
+        self.ticker.end()
 
     async def _commit(self) -> None:
         """Until everything that has gathered is durable, or has failed."""

@@ -9,6 +9,7 @@ The conformance suite in ``quire.testing`` tests all of this.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from math import inf
 from pathlib import Path
 
 from quire.message import Message
@@ -209,7 +210,17 @@ class Store(StoreReader):
 
     @abstractmethod
     def check_lock(self) -> bool:
-        """Whether the lock is still ours. Called every second: a lease is renewed here; False means stop at once."""
+        """Whether the lock is still ours. Called every second, beside commits: a lease is renewed here.
+
+        False means stop at once: another broker has the lock, or what is stored is not what this broker knows.
+
+        Raises:
+            StoreError: the outcome cannot be told now: the database server does not answer.
+        """
+
+    def lock_until(self) -> float:
+        """When a lease ends that is not renewed, on the monotonic clock; other locks last as long as the process."""
+        return inf
 
     def destinations(self) -> list[StoredDestination]:
         """All destinations, by id."""

@@ -9,7 +9,7 @@ from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store import pages
 from quire.store.base import Delivery, LaneBatch, LaneState
-from quire.store.pages import KEY, LinksPage
+from quire.store.pages import KEY, LinksPage, common_run
 
 LANE = Struct(">I")
 """The key of a lane's state."""
@@ -147,7 +147,7 @@ class LaneEdit:
             if page is None or start < 0:  # removed before
                 position += 1
                 continue
-            run = _common_run(page, start, sequences, position)
+            run = common_run(page, start, sequences, position)
             self._unlink(page, start, start + run)
             position += run
 
@@ -210,17 +210,6 @@ class LaneEdit:
             if lane != self._lane or sequence > sequences[-1]:
                 return
             more = cursor.delete() and bool(cursor.key()) if sequence in going else cursor.next()
-
-
-def _common_run(page: LinksPage, start: int, sequences: list[int], position: int) -> int:
-    """How many entries from ``start`` on are also the next ones of the sorted sequences."""
-    run = min(page.count - start, len(sequences) - position)
-    if page.sequence(start + run - 1) == sequences[position + run - 1] == sequences[position] + run - 1:
-        return run  # both are dense between the same ends
-    same = 1
-    while same < run and page.sequence(start + same) == sequences[position + same]:
-        same += 1
-    return same
 
 
 def drop_lane(txn: "lmdb.Transaction", dbs: Databases, lane: int) -> None:

@@ -1,9 +1,12 @@
-"""The record format of the LMDB store: records of one lane and one commit together in pages.
+"""The record format of LMDB and PostgreSQL: records of one lane and one commit together in pages.
 
 A page is two values under one key, (lane, first sequence): the *body page* holds the records one after the other and is
 never rewritten; the *links page* holds an entry of fixed width per record that is still there: its links, its size, and
 where in the body page it stands. Removing records rewrites a links page of a few kilobytes; the last removal deletes
 both values.
+
+LMDB's links lead from page to page. On PostgreSQL a page's last record has no ``next``: rows are in order anyway, and
+so no row is written again only because its neighbour came or went.
 
 Every record in a body page begins with a header of its own, so that the links can be rebuilt from the records.
 """
@@ -64,8 +67,7 @@ class LinksPage:
 
     def find(self, sequence: int) -> int:
         """The index of a sequence, or -1."""
-        index = find_from(self.data, sequence)
-        return index if index < self.count and self.sequence(index) == sequence else -1
+        return find(self.data, sequence)
 
     def measure(self, start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
         """The sum of the sizes of entries, and (expiration, sequence) of those that expire."""
@@ -92,6 +94,13 @@ class LinksPage:
         self.dirty = True
 
 
+def find(data: bytes | bytearray | memoryview, sequence: int) -> int:
+    """The index of a sequence in a links page, or -1."""
+    index = find_from(data, sequence)
+    is_there = index * _WIDTH < len(data) and _U64.unpack_from(data, index * _WIDTH)[0] == sequence
+    return index if is_there else -1
+
+
 def find_from(data: bytes | bytearray | memoryview, sequence: int) -> int:
     """The index of the first entry of a links page at or after a sequence; the entries' count if there is none."""
     count = len(data) // _WIDTH
@@ -109,6 +118,17 @@ def find_from(data: bytes | bytearray | memoryview, sequence: int) -> int:
     return low
 
 
+def common_run(page: LinksPage, start: int, sequences: list[int], position: int) -> int:
+    """How many entries from ``start`` on are also the next ones of the sorted sequences."""
+    run = min(page.count - start, len(sequences) - position)
+    if page.sequence(start + run - 1) == sequences[position + run - 1] == sequences[position] + run - 1:
+        return run  # both are dense between the same ends
+    same = 1
+    while same < run and page.sequence(start + same) == sequences[position + same]:
+        same += 1
+    return same
+
+
 def entry_of(data: bytes | memoryview, sequence: int) -> tuple[int, ...] | None:
     """The entry of a sequence in a links page, if it is there."""
     position = find_from(data, sequence) * _WIDTH
@@ -118,21 +138,27 @@ def entry_of(data: bytes | memoryview, sequence: int) -> tuple[int, ...] | None:
     return entry if entry[0] == sequence else None
 
 
-def pack(messages: list[Message], previous: int) -> Iterator[tuple[LinksPage, bytes, int]]:
-    """Write the records of one commit as pages: the links page, the body page, the sum of the records' sizes."""
+def pack(
+    messages: list[Message], previous: int, page_bytes: int = PAGE_BYTES, *, joined: bool = True
+) -> Iterator[tuple[LinksPage, bytes, int]]:
+    """Write the records of one commit as pages: the links page, the body page, the sum of the records' sizes.
+
+    ``joined`` says whether the last record of a page has a link to the first one of the next page.
+    """
     start, total = 0, len(messages)
     while start < total:
         end, size = start, 0
-        while end < total and (end == start or size + messages[end].size <= PAGE_BYTES):
+        while end < total and (end == start or size + messages[end].size <= page_bytes):
             size += messages[end].size
             end += 1
         links = bytearray((end - start) * _WIDTH)
         body: list[bytes] = []
         offset = position = 0
+        linked = total if joined else end
         for index in range(start, end):
             message = messages[index]
             content, sequence = message.content, message.sequence
-            following = messages[index + 1].sequence if index + 1 < total else 0
+            following = messages[index + 1].sequence if index + 1 < linked else 0
             checksum = zlib.crc32(content)
             ENTRY.pack_into(
                 links, position, sequence, previous, following, message.expiration,

@@ -25,10 +25,14 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS, *, readonly: bool = False)
         from quire.store.lmdb import LmdbStore
 
         return LmdbStore(unquote(_path(url)), sync, readonly=readonly)
-    if scheme == "sqlite" or scheme in _POSTGRESQL:
+    if scheme == "sqlite":
         from quire.store.sql.store import SqlStore
 
-        return SqlStore(f"sqlite://{_path(url)}" if scheme == "sqlite" else url, sync)
+        return SqlStore(f"sqlite://{_path(url)}", sync)
+    if scheme in _POSTGRESQL:
+        from quire.store.postgresql.store import PostgresqlStore
+
+        return PostgresqlStore(url, sync)
     close = get_close_matches(scheme, _SCHEMES, n=1, cutoff=0.5)
     meant = f"did you mean {'memory:' if close == ['memory'] else close[0]}? " if close else ""
     raise InvalidArgument(f"{scheme!r} is not a kind of store: {meant}write {_EXAMPLES}", scheme=scheme)
@@ -48,16 +52,16 @@ def store_path(url: str) -> Path | None:
 def store_exists(url: str) -> bool:
     path = store_path(url)
     if path is None:
-        from quire.store.sql.store import SqlStore
+        from quire.store.postgresql.store import PostgresqlStore
 
-        with closing(SqlStore(url)) as store:
+        with closing(PostgresqlStore(url)) as store:
             return store.exists()
     return (path / "data.mdb" if url.startswith("lmdb:") else path).exists()
 
 
 def shown(url: str) -> str:
     """A store's URL without its password; a text that is no URL stays as it is."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url))
 
 
 def _path(url: str) -> str:

@@ -8,11 +8,15 @@ from collections.abc import Callable
 from enum import StrEnum
 
 import lmdb
-from sqlalchemy import Connection, event, update
+from sqlalchemy import Connection, event, select, update
 
 from quire.errors import InvalidArgument, StoreError, StoreFull, UnknownMessage
 from quire.store.base import Store, WriteBatch
 from quire.store.lmdb import LmdbStore
+from quire.store.pages import entry_of
+from quire.store.postgresql.statements import Change
+from quire.store.postgresql.store import PostgresqlStore
+from quire.store.postgresql.tables import pages
 from quire.store.sql.store import SqlStore
 from quire.store.sql.tables import records
 from quire.testing.store_on_top import StoreOnTop
@@ -120,8 +124,31 @@ def _hook_commit(store: Store, call: Callable[[], None]) -> None:
             call()
 
         event.listen(store.backend.writer, "commit", committing)
+    elif isinstance(store, PostgresqlStore):
+        commit = store._committer.commit
+
+        def call_and_commit(change: Change) -> None:
+            call()  # all writes are one statement: this is just before it
+            commit(change)
+
+        vars(store._committer)["commit"] = call_and_commit
     else:
         raise InvalidArgument(f"the store {store.url} has no transaction to be inside of", url=store.url)
+
+
+def _tear_page(store: PostgresqlStore, lane: int, sequence: int) -> None:
+    """Change the first byte of a record's content in its page."""
+    holds = (pages.c.lane == lane) & (pages.c.first <= sequence) & (pages.c.last >= sequence)
+    with store.engine.begin() as connection:
+        first, entries, body = connection.execute(
+            select(pages.c.first, pages.c.entries, pages.c.body).where(holds)
+        ).one()
+        entry = entry_of(entries, sequence)
+        assert entry is not None
+        torn = bytearray(body)
+        torn[entry[4]] ^= 0xFF
+        here = (pages.c.lane == lane) & (pages.c.first == first)
+        connection.execute(update(pages).where(here).values(body=bytes(torn)))
 
 
 def tear(store: Store, lane: int, sequence: int) -> None:
@@ -141,5 +168,7 @@ def tear(store: Store, lane: int, sequence: int) -> None:
         here = (records.c.lane == lane) & (records.c.sequence == sequence)
         with store.backend.writer.begin() as connection:
             connection.execute(update(records).where(here).values(content=torn))
+    elif isinstance(store, PostgresqlStore):
+        _tear_page(store, lane, sequence)
     else:
         raise InvalidArgument(f"the store {store.url} keeps nothing that could be torn", url=store.url)

@@ -94,6 +94,10 @@ class RecordingConnection:
         """Close."""
         self.closed = True
 
+    def abort(self) -> None:
+        """Close at once."""
+        self.closed = True
+
     def pause_reading(self, reason: str) -> None:
         """Read no more."""
         self.paused.add(reason)

@@ -135,3 +135,7 @@ class StoreOnTop(AnnouncedReads, Store):
     def check_lock(self) -> bool:
         """Whether the lock of the store underneath is still ours."""
         return self._store.check_lock()
+
+    def lock_until(self) -> float:
+        """When the lease of the store underneath ends."""
+        return self._store.lock_until()

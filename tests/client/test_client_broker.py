@@ -36,7 +36,7 @@ from quire.errors import (
 )
 from tests.client.proxy import Proxy
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 FAST = RedeliveryPolicy(maximum_redeliveries=2, initial_redelivery_delay=20, redelivery_delay=20)
 

@@ -11,7 +11,7 @@ from quire.client import AckMode, Connection, Queue, RedeliveryPolicy, Session, 
 from quire.errors import BrokerUnreachable, QuireError, TransactionRolledBack
 from tests.client.proxy import Proxy
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 FAST = RedeliveryPolicy(maximum_redeliveries=3, initial_redelivery_delay=20, redelivery_delay=20)
 

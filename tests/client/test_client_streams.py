@@ -30,10 +30,9 @@ from quire.errors import (
     UnknownConsumerGroup,
 )
 from quire.testing.embedded_broker import EmbeddedBroker
-from tests.client.activemq_broker import activemq_broker, reason_to_skip
 from tests.client.proxy import Proxy
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 _NUMBERS = itertools.count(1)
 AT_ONCE = RedeliveryPolicy(maximum_redeliveries=0, initial_redelivery_delay=0)
@@ -284,16 +283,13 @@ def test_threads_have_the_same(url: str, stream: Stream) -> None:
 
 
 @in_loop
-async def test_activemq_has_no_streams(tmp_path_factory: pytest.TempPathFactory, stream: Stream) -> None:
-    if (reason := reason_to_skip()) is not None:
-        pytest.skip(reason)
-    with activemq_broker(tmp_path_factory.mktemp("activemq")) as url:
-        async with connect(url) as connection, connection.session() as session:
-            with pytest.raises(InvalidDestination, match="is a stream of Quire, and the broker is ActiveMQ"):
-                await session.consumer(stream)
-            with pytest.raises(InvalidDestination, match="is a stream of Quire"):
-                session.producer(stream)
-            with pytest.raises(InvalidDestination, match="is a stream of Quire"):
-                await session.producer().send("x", destination=stream)
-            with pytest.raises(InvalidDestination, match="is a stream of Quire"):
-                await session.unsubscribe("g", stream)
+async def test_activemq_has_no_streams(activemq_url: str, stream: Stream) -> None:
+    async with connect(activemq_url) as connection, connection.session() as session:
+        with pytest.raises(InvalidDestination, match="is a stream of Quire, and the broker is ActiveMQ"):
+            await session.consumer(stream)
+        with pytest.raises(InvalidDestination, match="is a stream of Quire"):
+            session.producer(stream)
+        with pytest.raises(InvalidDestination, match="is a stream of Quire"):
+            await session.producer().send("x", destination=stream)
+        with pytest.raises(InvalidDestination, match="is a stream of Quire"):
+            await session.unsubscribe("g", stream)

@@ -9,7 +9,7 @@ import pytest
 from quire.client import AckMode, Queue, sync
 from quire.errors import BrokerUnreachable, IllegalState
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 
 def test_messages_are_sent_received_browsed_and_acknowledged(broker_url: str, name: str) -> None:

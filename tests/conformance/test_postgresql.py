@@ -1,4 +1,4 @@
-"""The SQL store on PostgreSQL passes the conformance suite."""
+"""The PostgreSQL store passes the conformance suite."""
 
 from contextlib import closing
 from pathlib import Path
@@ -8,14 +8,13 @@ import pytest
 from quire.migrations import prepare
 from quire.store.base import Store
 from quire.store.maintenance.open_store import open_for_reading
-from quire.store.sql.store import SqlStore
+from quire.store.postgresql.store import PostgresqlStore
 from quire.store.urls import store_exists, store_for_url
+from quire.testing.faults import tear
 from quire.testing.store_case import fill
 from quire.testing.store_mark_tests import KEYS, keys, set_marks
 from quire.testing.store_suite import SharedStoreSuite
 from tests.postgresql_server import PostgresqlServer
-
-DAMAGE = "UPDATE records SET content = 'X' || substr(content, 2) WHERE lane = %s AND sequence = %s"
 
 
 class TestPostgresqlStore(SharedStoreSuite):
@@ -26,12 +25,10 @@ class TestPostgresqlStore(SharedStoreSuite):
         self._server = postgresql_server
 
     def make(self, place: Path) -> Store:
-        return SqlStore(self._server.url_for(place))
+        return PostgresqlStore(self._server.url_for(place))
 
     def damage(self, store: Store, lane: int, sequence: int) -> None:
-        with self._server.connect() as connection:
-            connection.execute(f"SET search_path TO {self._server.schema_of(self._place)}")
-            assert connection.execute(DAMAGE, (lane, sequence)).rowcount == 1
+        tear(store, lane, sequence)
 
     def break_down(self, store: Store) -> None:
         """Drop the tables."""

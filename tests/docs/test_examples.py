@@ -10,7 +10,6 @@ from tests.docs.running_broker import running_broker
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize("name", [page for page in pages() if find_examples((ROOT / page).read_text("utf-8"))])
 def test_the_examples_of_a_page_run_in_their_order(name: str, tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:

@@ -19,6 +19,12 @@ def test_anchors_are_derived_from_headings() -> None:
     assert anchors("# In flight\n\n## What `ack` does, and why\n") == {"in-flight", "what-ack-does-and-why"}
 
 
+def test_the_index_links_every_page() -> None:
+    index = "docs/README.md"
+    linked = {f"docs/{link}" for link in _LINK.findall((ROOT / index).read_text("utf-8"))}
+    assert {name for name in pages() if name.startswith("docs/")} - {index} - linked == set()
+
+
 @pytest.mark.parametrize("name", pages())
 def test_the_links_of_a_page_lead_somewhere(name: str) -> None:
     page = ROOT / name

@@ -11,7 +11,7 @@ from quire.settings import split_address
 from quire.testing.embedded_broker import EmbeddedBroker
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 def test_it_takes_and_gives_messages(quire_broker: EmbeddedBroker) -> None:

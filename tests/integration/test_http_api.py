@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from quire.cli.main import main
 from quire.settings import split_address
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 LIMIT = 30.0
 """How long a broker may take to start or to stop, in seconds."""

@@ -14,7 +14,7 @@ from quire.security import Credentials
 from quire.settings import load
 from tests.integration.test_tls import CONNECT, Secured, answer, quire
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 PASSWORD, WRONG = "correct-horse-battery", "wrong-horse-battery"
 

@@ -24,7 +24,7 @@ class SlowHttp:
     def __init__(self) -> None:
         self.log: list[str] = []
 
-    async def start(self, service: Service, listener: socket.socket) -> None:
+    async def open(self, service: Service, listener: socket.socket) -> None:
         """Connect to both ports before this one is served."""
         for address in (service.http_address, service.stomp_address):
             reader, writer = await asyncio.open_connection(*split_address(address))
@@ -36,6 +36,9 @@ class SlowHttp:
                 self.log.append("connected")
             writer.close()
         listener.close()
+
+    async def start(self) -> None:
+        """Nothing."""
 
     def reload(self, settings: Settings) -> None:
         """Nothing."""
@@ -50,6 +53,7 @@ def test_http_opens_first_and_stomp_answers_when_all_is_announced(tmp_path: Path
         free = {"address": "127.0.0.1:0"}
         local = settings(store={"data": str(tmp_path)}, stomp=free, openwire=free, http=free)
         service = Service(local, store_for_url("memory:", Sync.NEVER), http)
+        await service.take_store(standby=False)
         await service.start(lambda: http.log.append("announced"))
         reader, writer = await asyncio.open_connection(*split_address(service.stomp_address))
         writer.write(CONNECT)

@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 from quire.client import Queue
 from quire.client.sync import connect
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 LIMIT = 30.0

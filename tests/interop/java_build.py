@@ -1,5 +1,6 @@
 """The Java programs of these tests: jars from Maven and classes from the sources, kept in ``build/interop``."""
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -57,7 +58,9 @@ def require_tools() -> None:
 
 def _jars(pom: Path) -> Path:
     jars = BUILD / f"jars-{pom.parent.name}-{_hash(pom.read_text())}"
-    if not jars.exists():
+    with _maven_turn():
+        if jars.exists():
+            return jars
         with _becomes(jars) as directory:
             command = ["mvn", "-B", "-ntp", "-f", str(pom), _PLUGIN, f"-DoutputDirectory={directory}"]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -75,6 +78,15 @@ def _compile(texts: dict[str, str], jars: str, classes: Path) -> None:
         command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", jars, "-d", str(directory), *files]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"the Java programs do not compile:\n{run.stderr}"
+
+
+@contextmanager
+def _maven_turn() -> Iterator[None]:
+    """One process at a time has Maven download into the repository of the user, which is not made for two."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

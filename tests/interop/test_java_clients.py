@@ -4,13 +4,18 @@ import pytest
 
 from tests.interop.java_client import JavaClient, scenario_names
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-COMBINATIONS = [(client, broker) for broker in ("quire", "cluster", "activemq") for client in ("client5", "client6")]
+# Each with a Java machine and a broker, in one of the processes that share the tests.
+COMBINATIONS = [
+    pytest.param((client, broker), marks=pytest.mark.xdist_group(f"{client}-{broker}"), id=f"{client}-{broker}")
+    for broker in ("quire", "cluster", "activemq")
+    for client in ("client5", "client6")
+]
 
 
 @pytest.mark.parametrize("scenario", scenario_names())
-@pytest.mark.parametrize("java_client", COMBINATIONS, indirect=True, ids="-".join, scope="session")
+@pytest.mark.parametrize("java_client", COMBINATIONS, indirect=True, scope="session")
 def test_scenario(java_client: JavaClient, scenario: str) -> None:
     result = java_client.run(scenario)
     if result.result == "skipped":

@@ -7,6 +7,7 @@ from pathlib import Path
 import lmdb
 
 from tests.samples import make_version_1 as sample
+from tests.samples import make_version_2
 
 
 def test_lmdb(tmp_path: Path) -> None:
@@ -22,6 +23,11 @@ def test_sqlite(tmp_path: Path) -> None:
 def test_postgresql(tmp_path: Path) -> None:
     sample.make_postgresql(tmp_path / "made")
     assert (tmp_path / "made").read_text() == sample.POSTGRESQL.read_text()
+
+
+def test_version_2_on_postgresql(tmp_path: Path) -> None:
+    make_version_2.make_postgresql(tmp_path / "made")
+    assert (tmp_path / "made").read_text() == make_version_2.POSTGRESQL.read_text()
 
 
 def lmdb_content(directory: Path) -> dict[bytes, list[tuple[bytes, bytes]]]:

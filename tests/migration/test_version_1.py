@@ -5,8 +5,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import lmdb
@@ -22,14 +22,16 @@ from quire.errors import StoreError, StoreLocked, StoreOutdated, StoreTooNew, St
 from quire.message import Message
 from quire.migrations import MigrationReport, migrate, prepare
 from quire.migrations.lmdb import STEPS
-from quire.migrations.sql.sql_migration import SqlMigration
+from quire.migrations.runner import migration_of
 from quire.store.base import Delivery, LaneState, WriteBatch
+from quire.store.format import newest_format
 from quire.store.lmdb_lane import Databases
 from quire.store.maintenance.export import export
 from quire.store.maintenance.findings import Problem
 from quire.store.maintenance.open_store import open_for_reading
 from quire.store.maintenance.verify import verify
 from quire.store.marks import walk_producers
+from quire.store.postgresql.database import Database
 from quire.store.sql.tables import metadata
 from quire.store.urls import store_exists, store_for_url, store_path
 from tests.postgresql_server import PostgresqlServer
@@ -66,13 +68,15 @@ def set_format(url: str, number: int) -> None:
         with lmdb.open(url[7:], max_dbs=16) as env, env.begin(write=True) as txn:
             txn.put(b"format", str(number).encode(), db=env.open_db(b"meta", txn=txn))
     else:
-        execute(url, f"UPDATE meta SET value = '{number}'")
+        with engine_of(url) as engine, engine.begin() as connection:
+            connection.execute(text(f"UPDATE meta SET value = '{number}'"))
 
 
-def execute(url: str, statement: str) -> None:
-    engine = create_engine(url.replace("sqlite://", "sqlite:///"))
-    with engine.begin() as connection:
-        connection.execute(text(statement))
+@contextmanager
+def engine_of(url: str) -> Iterator[Engine]:
+    path = store_path(url)
+    engine = create_engine(f"sqlite:///{path}") if path else Database(url).engine()
+    yield engine
     engine.dispose()
 
 
@@ -86,7 +90,7 @@ def test_the_sample_has_format_1_and_is_refused(url: str) -> None:
 
 def test_everything_is_there_after_the_migration(url: str) -> None:
     report = migrate(url)
-    assert (report.found, report.current, len(report.steps)) == (1, 2, 1)
+    assert (report.found, report.current, len(report.steps)) == (1, newest_format(url), newest_format(url) - 1)
     assert "checksum" in report.steps[0]
     with open_for_reading(url) as opened:
         store = opened.store
@@ -199,13 +203,13 @@ migrate({url!r}, backup=False)
 
 def test_a_second_migration_has_nothing_to_do(url: str) -> None:
     migrate(url)
-    assert migrate(url) == MigrationReport(2, 2, ())
+    assert migrate(url) == MigrationReport(newest_format(url), newest_format(url), ())
     assert prepare(url) is None
 
 
 def test_a_dry_run_says_what_it_would_do_and_changes_nothing(url: str, tmp_path: Path) -> None:
     report = migrate(url, dry_run=True)
-    assert len(report.steps) == 1
+    assert len(report.steps) == newest_format(url) - 1
     assert report.backup == ""
     assert format_of(url) == 1
     assert {path.name for path in tmp_path.iterdir()} <= {"store", "store-wal", "store-shm"}
@@ -214,9 +218,9 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing(url: str, tmp_path:
 def test_the_backup_is_the_store_as_it_was(url: str) -> None:
     report = migrate(url, clock=ManualClock(1_700_000_000_000))
     if url.startswith("postgresql"):
-        before_schema, own_schema = url.split("search_path%3D")
+        own_schema = report.backup.partition("_")[0]
         assert report.backup == f"{own_schema}_backup_format1_20231114t221320z"
-        backup = f"{before_schema}search_path%3D{report.backup}"
+        backup = url.replace(own_schema, report.backup)
     else:
         assert report.backup.endswith("/store.backup-format1-20231114T221320Z")
         backup = url.partition(":")[0] + "://" + report.backup
@@ -242,7 +246,8 @@ def test_a_start_migrates_and_says_so(url: str) -> None:
     assert report is not None
     assert report.found == 1
     assert report.backup
-    assert report.sentence("migrated").startswith("migrated from format 1 to 2: Every record gets a CRC-32 checksum")
+    beginning = f"migrated from format 1 to {newest_format(url)}: Every record gets a CRC-32 checksum"
+    assert report.sentence("migrated").startswith(beginning)
     assert report.sentence("migrated").endswith(f"; backup: {report.backup}")
     store = store_for_url(url)
     store.open()
@@ -259,11 +264,12 @@ def test_a_start_without_a_store_has_nothing_to_do(scheme: str, tmp_path: Path) 
 
 
 def test_a_newer_store_is_refused_and_left_alone(url: str) -> None:
-    set_format(url, 3)
+    newer = newest_format(url) + 1
+    set_format(url, newer)
     for attempt in (migrate, prepare):
         with pytest.raises(StoreTooNew) as raised:
             attempt(url)
-        assert raised.value.data["found"] == 3
+        assert raised.value.data["found"] == newer
 
 
 def test_a_store_in_use_is_not_migrated(url: str) -> None:
@@ -279,11 +285,10 @@ def test_a_store_in_use_is_not_migrated(url: str) -> None:
 
 @pytest.mark.parametrize("url", KINDS[1:], indirect=True)
 def test_a_migration_by_another_broker_is_noticed(url: str) -> None:
-    place = SqlMigration(url, store_path(url))
-    migrate(url, backup=False)
-    with pytest.raises(StoreLocked, match="start again"):
-        place.upgrade(1, "")
-    place.close()
+    with closing(migration_of(url)) as place:
+        migrate(url, backup=False)
+        with pytest.raises(StoreLocked, match="start again"):
+            place.upgrade(1, "")
 
 
 def test_an_interrupted_migration_leaves_the_store_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,15 +334,12 @@ def test_the_lmdb_sample_has_the_databases_of_a_new_store() -> None:
         assert {bytes(name).decode() for name, _ in txn.cursor()} == set(Databases._fields)
 
 
-@pytest.mark.parametrize("url", KINDS[1:], indirect=True)
+@pytest.mark.parametrize("url", KINDS[1:2], indirect=True)
 def test_a_migrated_database_has_the_tables_of_a_new_one(url: str) -> None:
     migrate(url, backup=False)
-    engine = create_engine(url.replace("sqlite://", "sqlite:///"))
-    with engine.connect() as connection:
+    with engine_of(url) as engine, engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": False})
-        differences = [found for found in compare_metadata(context, metadata) if "lease" not in str(found)]
-    engine.dispose()
-    assert differences == []
+        assert compare_metadata(context, metadata) == []
 
 
 def test_the_first_revision_makes_the_tables_of_the_sample(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ class Bug(NamedTuple):
         owner: the class.
         method: the method's name.
         spoil: makes the wrong one out of the right one.
+        first: the seed of the first history in which it is looked for: more than 0 where few histories show it.
     """
 
     owner: type
     method: str
     spoil: Callable[[Method], Any]
+    first: int = 0
 
     def plant(self) -> AbstractContextManager[Any]:
         """Have the wrong method in place of the right one."""
@@ -29,10 +31,10 @@ class Bug(NamedTuple):
 class Bugs(dict[str, Bug]):
     """Bugs, by what is wrong."""
 
-    def add(self, name: str, owner: type, method: str) -> Callable[[Callable[[Method], Any]], None]:
+    def add(self, name: str, owner: type, method: str, first: int = 0) -> Callable[[Callable[[Method], Any]], None]:
         """Enter the bug that the decorated function makes out of a method."""
 
         def register(spoil: Callable[[Method], Any]) -> None:
-            self[name] = Bug(owner, method, spoil)
+            self[name] = Bug(owner, method, spoil, first)
 
         return register

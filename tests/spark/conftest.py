@@ -1,4 +1,4 @@
-"""A local Spark for each module that wants one; where Java is missing, the modules are skipped and say so."""
+"""One local Spark for all tests; where Java is missing, the tests that need it are skipped and say so."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,16 @@ import quire.spark
 from quire.errors import UnsupportedEnvironment
 
 
-@pytest.fixture(scope="module")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, one of them has Spark: its start takes long, and much memory."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session with the data source registered, stopped behind the module's last test."""
+    """A session with the data source registered, stopped behind the last test."""
     try:
         session = quire.spark.session(
             memory="512m",

@@ -13,7 +13,7 @@ from quire.spark.pipelines.audit_report import Expectations, Verdict
 from quire.spark.pipelines.place import Place
 from tests.spark.running_broker import running_broker
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 QUEUE = Queue("orders")
 MESSAGES = 200

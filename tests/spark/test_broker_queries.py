@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.running_broker import RunningBroker, running_broker
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PATIENCE = 60
 SMALL = "x" * 1000

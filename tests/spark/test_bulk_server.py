@@ -25,7 +25,7 @@ from quire.units import LARGEST
 from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 PATIENCE = 20.0
 CLOCK = SystemClock()

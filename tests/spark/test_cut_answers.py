@@ -13,7 +13,7 @@ from quire.spark.stream_reader import StreamReader
 from tests.spark.cutting_server import Answer, CuttingServer, Spoil, whole
 from tests.spark.running_broker import RunningBroker, running_broker
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 RECORDS = 600
 BODY = "x" * 10_000

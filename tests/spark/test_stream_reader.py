@@ -19,7 +19,7 @@ from quire.spark.stream_offsets import GROUP, IDENTITY
 from quire.spark.stream_reader import StreamReader
 from tests.spark.running_broker import RunningBroker, running_broker
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 PATIENCE = 20.0
 CLOCK = SystemClock()

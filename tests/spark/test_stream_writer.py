@@ -107,7 +107,6 @@ def test_a_batch_of_which_a_task_failed_is_not_seen_until_it_is_written(
         limited.process.kill()
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("victims", [["worker", "broker", "driver", "broker", "worker"], ["executor"]], ids=",".join)
 def test_every_row_is_written_once_whatever_is_killed(tmp_path: Path, victims: list[str]) -> None:

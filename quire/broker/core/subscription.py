@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from quire.destination import Destination
-from quire.errors import QuireError
+from quire.errors import BrokerStopping, QuireError
 from quire.message import Message
 from quire.selectors import Selector
 from quire.settings import Policy
@@ -52,6 +52,10 @@ class Session(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Write what has gathered since the last time, in one write."""
+
+    def discard(self) -> None:
+        """Write nothing of what has gathered, and end: another broker may have given the same messages to others."""
+        self.fail(BrokerStopping("another broker may have the store by now"))
 
     @abstractmethod
     def resume(self) -> None:

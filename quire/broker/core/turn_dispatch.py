@@ -19,6 +19,16 @@ WAITERS_BUDGET = 0.005
 """How long those may take that waited for memory, or for credit, in seconds."""
 
 
+class Lock:
+    """The store's lock, as dispatch sees it.
+
+    Attributes:
+        until: for how long it is sure that no other broker has the store, on the monotonic clock.
+    """
+
+    until = math.inf
+
+
 class Resident(Protocol):
     """A queue without consumers that keeps messages in memory."""
 
@@ -41,6 +51,8 @@ class TurnDispatch:
         with_credit: the subscriptions to several destinations that may have credit for those that wait for it.
         watched: those that had something to dispatch since consumers were last looked at.
         idle_residents: the queues without consumers that may keep messages in memory.
+        lock: the store's lock: messages are given out while it is sure.
+        has_given: whether messages of a lane were given out that are not written yet.
     """
 
     def __init__(self, meter: TurnMeter, memory: MemoryUsage, ask_turn: Callable[[], None]) -> None:
@@ -48,6 +60,8 @@ class TurnDispatch:
         self.with_credit: dict[Creditor, None] = {}
         self.watched: dict[Dispatching, None] = {}
         self.idle_residents: OrderedDict[Resident, None] = OrderedDict()
+        self.lock: Lock = Lock()
+        self.has_given = False
         self._meter = meter
         self._memory = memory
         self._ask_turn = ask_turn
@@ -87,6 +101,16 @@ class TurnDispatch:
         self.idle_residents.pop(source, None)  # type: ignore[call-overload]
 
     @property
+    def is_suspended(self) -> bool:
+        """Whether nothing may be given out now: another broker may have the store, and give out the same."""
+        return self._meter.latest >= self.lock.until
+
+    def has_overrun(self) -> bool:
+        """Whether messages were given out in time and the time is over before they are written. Asked before that."""
+        given, self.has_given = self.has_given, False
+        return given and self._meter.now() >= self.lock.until
+
+    @property
     def is_over(self) -> bool:
         """Whether the time is up that what runs now has in this turn."""
         return self._meter.now() >= self._ends
@@ -113,6 +137,8 @@ class TurnDispatch:
 
     def run(self) -> None:
         """Give out messages: first to those that found no memory, then for new credit, then what queues have ready."""
+        if self.is_suspended:
+            return
         if self._memory.is_waited_for:
             self.relieve()
             self.wake_refused()  # first, or a busy queue would take what a waiting one was promised

@@ -207,6 +207,9 @@ class LaneDispatch:
             self._handlers.gathered()
         if self.paused or self.awaited or not self.commits.is_settled:
             return
+        if self.core.dispatch.is_suspended:
+            self.wake()
+            return
         try:
             self.dispatcher.dispatch()
             self.fault = None
@@ -216,6 +219,7 @@ class LaneDispatch:
     def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Give messages to a consumer that has credit for them."""
         self.dispatched += len(messages)
+        self.core.dispatch.has_given = True
         if self.ledger is not None:
             self.ledger.dispatched(subscription, messages)
         if not subscription.prefetch:

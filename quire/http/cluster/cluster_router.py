@@ -11,19 +11,21 @@ from starlette.types import Scope as AsgiScope
 
 from quire.client.remote_error import remote_error
 from quire.destination import topic
-from quire.errors import IllegalState, InvalidArgument, LimitExceeded, QuireError
-from quire.http.answers import error_answer, json_answer
+from quire.errors import IllegalState, InvalidArgument, LimitExceeded, QuireError, ShardUnavailable
+from quire.http.answers import PiecedResponse, error_answer, json_answer
 from quire.http.app import Application, check_origin
+from quire.http.cluster.joined_metrics import JoinedMetrics
 from quire.http.cluster.joining import ListJoin, PartPage, summed
 from quire.http.cluster.relayed_request import HEADER, relayed_access
-from quire.http.cluster.request_routes import LISTS, Scope, Where, found_at, where
+from quire.http.cluster.request_routes import LISTS, Scope, Where, found_at, split_query, where
 from quire.http.cluster.shard_calls import PART, Reply, ShardCalls, target_of
+from quire.http.exposition import CONTENT_TYPE
 from quire.http.listing import TableQuery
 from quire.http.login import access_of
 from quire.http.openapi import BASE
 from quire.http.request_memory import RequestMemory
 from quire.management.message_pages import MAX_PAGE
-from quire.security import Access
+from quire.security import Access, Permission
 from quire.server.cluster.seat import Seat
 from quire.server.service import Service
 
@@ -51,16 +53,17 @@ class ClusterRouter:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        request = Request(scope, receive)
+        shard, query = split_query(scope["query_string"])
+        request = Request({**scope, "query_string": query}, receive)
         memory = RequestMemory(self._service.broker)
         try:
-            await self._route(request, memory, send)
+            await self._route(request, shard, memory, send)
         except QuireError as error:
             await error_answer(error)(scope, receive, send)
         finally:
             memory.release()
 
-    async def _route(self, request: Request, memory: RequestMemory, send: Send) -> None:
+    async def _route(self, request: Request, shard: str | None, memory: RequestMemory, send: Send) -> None:
         scope, service, seat = request.scope, self._service, self._seat
         if HEADER in request.headers:
             access = relayed_access(seat, service.clock, service.security, request, target_of(request))
@@ -68,15 +71,18 @@ class ClusterRouter:
             await self._application(inner, request.receive, send)
             return
         path = scope["raw_path"].decode("ascii", "replace")
-        found = where(seat.map, request.method, path, request.query_params.get("shard"))
+        found = where(seat.map, request.method, path, shard)
         if found.scope is Scope.HERE or found == Where(Scope.ONE, seat.map.own):
             await self._application(scope, request.receive, send)
             return
         check_origin(request.headers, request.url.scheme, service.http_address)
         access = await access_of(request, service.security)
         if found.scope in (Scope.ONE, Scope.FOUND, Scope.TOPIC):
-            shard = found.shard if found.scope is Scope.ONE else await self._find(request, access, found.scope, memory)
-            await self._calls.pass_on(request, access, shard, send)
+            one = found.shard if found.scope is Scope.ONE else await self._find(request, access, found.scope, memory)
+            await self._calls.pass_on(request, access, one, send)
+            return
+        if found.scope is Scope.BROKER:
+            await (await self._metrics(request, access, memory))(scope, request.receive, send)
             return
         answer = json_answer(await self._answer_of_all(request, access, found.scope, memory))
         await answer(scope, request.receive, send)
@@ -122,6 +128,24 @@ class ClusterRouter:
         if not good:
             raise _error_of(min(replies.values(), key=lambda reply: reply[0] == 404))
         return summed(good)
+
+    async def _metrics(self, request: Request, access: Access, memory: RequestMemory) -> PiecedResponse:
+        """The metrics of all shards of this broker; one that does not answer has none."""
+        access.require(Permission.MONITOR)
+        map, joined = self._seat.map, JoinedMetrics()
+        own = [shard for shard in range(map.shards) if (peer := map.peer(shard)) and peer.broker == self._seat.name]
+        calls = [self._calls.ask(shard, "GET", target_of(request), access, memory) for shard in own]
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        for shard, reply in zip(own, replies, strict=True):
+            if isinstance(reply, ShardUnavailable):
+                continue
+            if isinstance(reply, BaseException):
+                raise reply
+            if reply[0] >= 400:
+                raise _error_of(reply)
+            for _ in joined.add(str(shard), reply[1]):
+                await asyncio.sleep(0)
+        return PiecedResponse(joined.pieces(), CONTENT_TYPE)
 
     async def _list(self, request: Request, access: Access, memory: RequestMemory) -> dict[str, Any]:
         """The page of a list that all shards have together."""

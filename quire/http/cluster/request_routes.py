@@ -7,8 +7,9 @@ from urllib.parse import unquote
 
 from quire.cluster.cluster_map import ClusterMap
 from quire.destination import Destination, DestinationKind, checked
-from quire.errors import InvalidDestination
+from quire.errors import InvalidArgument, InvalidDestination
 from quire.http.openapi import BASE
+from quire.units import parse_number
 
 
 class Scope(Enum):
@@ -30,6 +31,8 @@ class Scope(Enum):
     """One shard, which has the topic that the body names."""
     CHOSEN = "chosen"
     """One that the caller has to name: ``shard=3``."""
+    BROKER = "broker"
+    """All shards of the broker: their metrics."""
     NEVER = "never"
     """None: a cluster does not do it."""
 
@@ -47,6 +50,8 @@ LISTS = {
 }  # fmt: skip
 """The lists that have pages, with the names of their entries."""
 
+METRICS = ("/metrics", "/metrics/detailed")
+
 _DESTINATION = re.compile(r"/(queues|topics|streams|groups)/([^/]+)(/.*)?|/cluster/places/(queue|topic|stream)/([^/]+)")
 _EVERY = re.compile(r"/(schedule|xa|producers)/.+|/(schedule|operations)")
 _FOUND = re.compile(r"(/durables/[^/]+/[^/]+|/operations/[^/]+)(/.*)?")
@@ -59,19 +64,37 @@ def where(map: ClusterMap, method: str, path: str, shard: str | None) -> Where:
 
     Args:
         path: as it was sent, percent-encoded.
-        shard: the shard that the caller names.
+        shard: the shard that the caller names; None for none.
+
+    Raises:
+        InvalidArgument: there is no such shard.
     """
+    if shard is not None:
+        return Where(Scope.ONE, _number(map, shard))
     if not path.startswith(BASE + "/"):
-        return Where(Scope.HERE)
+        return Where(Scope.BROKER if path in METRICS else Scope.HERE)
     path = path.removeprefix(BASE)
-    if shard is not None and shard.isascii() and shard.isdigit() and int(shard) < map.shards:
-        return Where(Scope.ONE, int(shard))
     if (destination := _destination_of(path)) is not None:
         if not map.is_spread(destination):
             return Where(Scope.ONE, map.shard_of(destination))
         is_whole = "/messages" not in path
         return Where((Scope.SUM if method == "GET" else Scope.EVERY) if is_whole else Scope.CHOSEN)
     return Where(_scope(method, path))
+
+
+def _number(map: ClusterMap, shard: str) -> int:
+    number = parse_number(shard)
+    if number is None or number >= map.shards:
+        raise InvalidArgument(f"shard is {shard[:20]!r}: the cluster has 0 to {map.shards - 1}", argument="shard")
+    return number
+
+
+def split_query(query: bytes) -> tuple[str | None, bytes]:
+    """The shard that a query names, and the rest of the query, which is for the shard."""
+    parts = query.split(b"&")
+    named = [part for part in parts if part.startswith(b"shard=")]
+    rest = b"&".join([part for part in parts if part not in named])
+    return (named[-1].partition(b"=")[2].decode("ascii", "replace") if named else None), rest
 
 
 def found_at(path: str) -> str:

@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,8 +85,10 @@ class BrokerProcess:
                 port = bound(address, is_shared=True)  # kept for the processes of shards, which listen there
                 closing.callback(port.close)
                 self._addresses[key] = address_of(port)
+            thread = closing.enter_context(ThreadPoolExecutor(1, thread_name_prefix="quire-directory"))
+            ask = partial(asyncio.get_running_loop().run_in_executor, thread)
             crew = Crew(self._name, facts.shards, clock, lambda: self._spawn(facts, crew, supervisor))
-            supervisor = Supervisor(directory, crew, self._row(), clock)
+            supervisor = Supervisor(directory, crew, self._row(), clock, ask)
             self._take_signals(supervisor, crew)
             self._manager.tell("STATUS=Joining the cluster.")
             try:

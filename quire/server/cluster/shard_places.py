@@ -1,7 +1,6 @@
 """Where the shards of a broker are: their stores, their data directories, their addresses."""
 
 from pathlib import Path
-from urllib.parse import quote
 
 from quire.cluster.cluster_map import FRONT
 from quire.server.cluster.shard_messages import Serve
@@ -34,5 +33,4 @@ def serve_shard(settings: Settings, stores: tuple[str, ...], shard: int, address
 
 def shard_url(url: str, shard: int) -> str:
     """The URL of a shard's store: a schema of its own in a database."""
-    schema = quote(f"quire_shard_{shard}")
-    return f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3D{schema}"
+    return f"{url}{'&' if '?' in url else '?'}schema=quire_shard_{shard}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from quire import migrations
 from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.placement import Placement
 from quire.errors import QuireError
@@ -24,6 +25,9 @@ from quire.store.urls import store_for_url
 
 HttpServerMaker = Callable[[socket.socket, Seat], HttpServer]
 """Makes what serves the HTTP API, for the socket where other processes reach it."""
+
+ANY_STORE = "postgresql://quire@localhost/quire"
+"""A store as those of shards are; nothing connects to it."""
 
 LONGEST_LINE = 64 * 2**20
 """The longest line that the supervisor writes, in bytes: a map with many pins."""
@@ -101,8 +105,7 @@ class ShardProcess:
         with closing(store), listen(serve.http) as internal:
             links, service = self._make_service(serve, settings, store, internal)
             with telling_of_files():
-                await service.take_store(standby=True)
-                if service.is_stopping:
+                if not await service.take_store(standby=True):
                     return
                 links.cluster_map.epoch = store.lock_epoch
                 await service.start()
@@ -144,6 +147,8 @@ def _reached(listener: socket.socket) -> str:
 
 def run(channel: socket.socket, http: HttpServerMaker) -> int:
     """Fork processes of shards, and run one in each: the exit code."""
+    migrations.warm_up(ANY_STORE)  # so that what is forked has imported everything
+    store_for_url(ANY_STORE).close()
     born = wait_for_birth(channel)
     if born is None:
         return 0

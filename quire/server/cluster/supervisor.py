@@ -1,12 +1,12 @@
 """A broker of a cluster: it tells the database that it lives, and keeps the processes of its shards."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from quire.clock import Clock
 from quire.cluster.cluster_tables import BrokerRow, View
@@ -27,6 +27,13 @@ HANDOVER_LIMIT = 15.0
 T = TypeVar("T")
 
 
+class Ask(Protocol):
+    """Makes a call that waits for the database, on a thread."""
+
+    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]:
+        """Its result."""
+
+
 class Supervisor:
     """One broker of a cluster.
 
@@ -34,9 +41,10 @@ class Supervisor:
         directory: the database of the cluster.
         crew: its processes.
         row: what others see of the broker; ``run``, ``standing_by`` and ``leaving`` are set here.
+        ask: makes calls of the directory.
     """
 
-    def __init__(self, directory: Directory, crew: Crew, row: BrokerRow, clock: Clock) -> None:
+    def __init__(self, directory: Directory, crew: Crew, row: BrokerRow, clock: Clock, ask: Ask) -> None:
         self._directory = directory
         self._crew = crew
         self._row = row._replace(run=secrets.token_hex(8))
@@ -46,7 +54,7 @@ class Supervisor:
         self._ends_at: float | None = None  # it leaves; then it waits for others no longer
         self._is_unreachable = False
         self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="quire-directory")
+        self._ask = ask
 
     def wake(self) -> None:
         """Look now: something happened to a process."""
@@ -64,17 +72,12 @@ class Supervisor:
 
     async def run(self) -> None:
         """Until it has left. It may raise what makes it impossible to go on."""
-        try:
-            while not (self._crew.is_ending and self._crew.is_empty):
-                self._wake.clear()
-                await self.look()
-                try:
-                    await asyncio.wait_for(self._wake.wait(), LOOK)
-                except TimeoutError:
-                    continue
-            await self._tell_end()
-        finally:
-            self._thread.shutdown()
+        while not (self._crew.is_ending and self._crew.is_empty):
+            self._wake.clear()
+            await self.look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), LOOK)
+        await self._tell_end()
 
     async def look(self) -> None:
         """Tell the database what is new, read it, and do what it makes necessary."""
@@ -133,6 +136,3 @@ class Supervisor:
             await self._ask(partial(self._directory.remove, self._row))
         except QuireError as error:
             event("cluster.unreachable", f"{error}; the others see by themselves that it stopped", logging.WARNING)
-
-    async def _ask(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -124,6 +124,10 @@ class LayeredTransport(asyncio.Transport, asyncio.Protocol):
         """How much may wait in the socket's transport."""
         self._raw.set_write_buffer_limits(high, low)
 
+    def get_write_buffer_size(self) -> int:
+        """How many bytes wait below."""
+        return self._raw.get_write_buffer_size()
+
     def abort(self) -> None:
         """Close at once."""
         self._is_closing = True

@@ -16,23 +16,33 @@ class Problem(StrEnum):
     WRONG_BYTES = "wrong-bytes"
     WRONG_NEXT_SEQUENCE = "wrong-next-sequence"
     WRONG_LINK = "wrong-link"
+    WRONG_PAGE = "wrong-page"
     DAMAGED_RECORD = "damaged-record"
     MISSING_RECORD = "missing-record"
     MISSING_LINK = "missing-link"
     STRAY_DELIVERY = "stray-delivery"
     WRONG_EXPIRATION = "wrong-expiration"
     STRAY_LANE = "stray-lane"
+    WRONG_OWNER = "wrong-owner"
     UNREADABLE = "unreadable"
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong: sequence 0 concerns the lane, the destination is empty for a lane without one."""
+    """One thing that is wrong: sequence 0 is the lane, lane 0 the store; a lane without a destination has none here."""
 
     problem: Problem
     lane: int
     sequence: int
     text: str
     destination: str = ""
+
+
+class Notice(NamedTuple):
+    """What an administrator of the server around a store should know."""
+
+    state: str  # ok, note, warning or problem
+    text: str  # what is there
+    advice: str = ""  # what to do
 
 
 class RepairReport(NamedTuple):
@@ -44,6 +54,8 @@ class RepairReport(NamedTuple):
     lost: int = 0  # links that led to no record and were removed
     lanes: int = 0  # lanes whose state was wrong
     cleared: int = 0  # delivery states and expirations that belonged to no record, or were missing
+    pages: int = 0  # pages whose number of records, or last record, was wrong
+    owners: int = 0  # rows that do not belong into the table of the store's owner
     adopted: int = 0  # lanes without a destination that got one
     damaged_file: Path | None = None
 

@@ -15,10 +15,11 @@ from quire.store.lmdb_reader import LmdbReader
 from quire.store.maintenance.damaged import DamagedFile
 from quire.store.maintenance.data_files import DATA, flush, new_file, replace_data_file
 from quire.store.maintenance.findings import Finding, Problem, RepairReport
-from quire.store.maintenance.lmdb_pages import PagePair, live_page, pack_entries, page_lanes, page_pairs
+from quire.store.maintenance.lmdb_pages import page_lanes, page_pairs
 from quire.store.maintenance.lmdb_repair import LmdbLaneRepair, clear_expirations, is_expiration_of_record
+from quire.store.maintenance.page_pair import PagePair, live_page, pack_entries
 from quire.store.maintenance.store_maintenance import StoreMaintenance
-from quire.store.pages import KEY, RECORD, Entry
+from quire.store.pages import KEY, Entry
 
 _PAGES_AT_ONCE = 1000
 
@@ -54,7 +55,8 @@ class LmdbMaintenance(StoreMaintenance):
                 text = f"the links page of record {pair.first} cannot be read"
                 yield Finding(Problem.UNREADABLE, lane, pair.first, text)
             else:
-                yield from _compare(reader, lane, pair)
+                yield from pair.wrong_links(lane)
+                yield from _unindexed(reader, lane, pair)
 
     def inspect_indexes(self, reader: StoreReader) -> Iterator[Finding]:
         """Expirations that belong to no record."""
@@ -101,9 +103,8 @@ class LmdbMaintenance(StoreMaintenance):
         with self._store.environment.begin(write=True) as txn:
             for pair in islice(page_pairs(txn, dbs, lane, start), _PAGES_AT_ONCE):
                 last = pair
-                entries = pair.entries()
-                if 2 * sum([RECORD.size + entry.size for entry in entries]) < len(pair.body):
-                    entries, body = live_page(entries, pair.body)
+                if pair.sparse():
+                    entries, body = live_page(pair.entries(), pair.body)
                     key = KEY.pack(lane, pair.first)
                     txn.put(key, pack_entries(entries), db=dbs.links)
                     txn.put(key, body, db=dbs.bodies)
@@ -120,14 +121,9 @@ class LmdbMaintenance(StoreMaintenance):
         return [self._store.path / DATA]
 
 
-def _compare(reader: LmdbReader, lane: int, pair: PagePair) -> Iterator[Finding]:
-    """Compare each link with the header of its record, and its expiration with the index."""
-    headers = {header.offset: header for header in pair.headers()}
+def _unindexed(reader: LmdbReader, lane: int, pair: PagePair) -> Iterator[Finding]:
+    """Records that expire, but are not in the index."""
     for entry in pair.entries():
-        header = headers.get(entry.offset)
-        if pair.body and header != entry._replace(previous=0, next=0):
-            text = f"the link of record {entry.sequence} and the header of the record differ"
-            yield Finding(Problem.WRONG_LINK, lane, entry.sequence, text)
         if entry.expiration > 0 and not _is_indexed(reader, lane, entry):
             text = f"record {entry.sequence} expires, but its expiration is not in the index"
             yield Finding(Problem.WRONG_EXPIRATION, lane, entry.sequence, text)

@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from quire.errors import InvalidArgument, StoreError, StoreLocked, StoreUnreachable
@@ -12,7 +12,7 @@ from quire.store.base import Store
 from quire.store.maintenance.store_maintenance import StoreMaintenance
 from quire.store.urls import shown, store_exists, store_for_url
 
-_RENEWAL_SECONDS = 2.0
+_RENEWAL_SECONDS = 1.0
 
 
 class OpenStore(NamedTuple):
@@ -81,8 +81,10 @@ def _check_exists(url: str) -> None:
 
 
 def _renew(store: Store, done: threading.Event) -> None:
-    while not done.wait(_RENEWAL_SECONDS) and store.check_lock():
-        pass
+    while not done.wait(_RENEWAL_SECONDS):
+        with suppress(StoreError):  # the server is away; the next try may find it again
+            if not store.check_lock():
+                return
 
 
 @contextmanager

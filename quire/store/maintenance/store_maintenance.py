@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from quire.store.base import StoreReader
-from quire.store.maintenance.findings import Finding, RepairReport
+from quire.store.maintenance.findings import Finding, Notice, RepairReport
 
 
 class StoreMaintenance(ABC):
@@ -42,3 +42,11 @@ class StoreMaintenance(ABC):
     @abstractmethod
     def files(self) -> list[Path]:
         """The files the store consists of."""
+
+    def disk_bytes(self) -> int:
+        """What the store takes on disk, with the space that removed messages left."""
+        return sum(file.stat().st_size for file in self.files())
+
+    def surroundings(self) -> Iterator[Notice]:
+        """What to know about the server that keeps the store; embedded stores have none."""
+        return iter(())

@@ -1,1 +1,1 @@
-"""The SQL stores: one set of tables and statements, and what SQLite and PostgreSQL do differently."""
+"""The SQLite store: a row for each record and each link, through SQLAlchemy."""

@@ -1,10 +1,10 @@
-"""Reads a SQL store, within one transaction."""
+"""Reads an SQLite store, within one transaction."""
 
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Select, and_, bindparam, collate, select, tuple_
+from sqlalchemy import BigInteger, Column, Connection, Select, and_, bindparam, select, tuple_
 
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
@@ -61,9 +61,6 @@ _EXPIRED = (
     .order_by(*_EXPIRATION)
     .limit(bindparam("most"))
 )
-
-# A database may sort texts as a language does; marks are in the order of their keys' bytes everywhere.
-_BY_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
 
 
 @reader_tells_of_damage
@@ -132,7 +129,7 @@ class SqlReader(StoreReader):
         return self.connection.scalar(query) or 0
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        id = collate(producers.c.producer, _BY_BYTES[self.connection.dialect.name])
+        id = producers.c.producer
         rows = self.connection.execute(select(producers).where(id >= start).order_by(id).limit(limit))
         return [(row.producer, row.sequence) for row in rows]
 
@@ -141,7 +138,7 @@ class SqlReader(StoreReader):
         return self.connection.scalar(select(marks.c.value).where(marks.c.key == key))
 
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        key = collate(marks.c.key, _BY_BYTES[self.connection.dialect.name])
+        key = marks.c.key
         query = select(marks).where(key >= max(prefix, start)).order_by(key).limit(limit)
         end = end_of_prefix(prefix)
         rows = self.connection.execute(query if end is None else query.where(key < end))

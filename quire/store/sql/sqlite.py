@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from sqlalchemy.exc import DBAPIError
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from quire.store.base import Sync
 from quire.store.filelock import FileLock, FileLocked
-from quire.store.sql.backend import Backend
 
 BUSY_SECONDS = 30.0
 """How long a connection waits for another process, a migration say, before it fails."""
@@ -28,8 +26,8 @@ _ERRORS = {
 }
 
 
-class Sqlite(FileLocked, Backend):
-    """A store in an SQLite file.
+class Sqlite(FileLocked):
+    """A store in an SQLite file: the engine ``writer`` for commits, and ``reader``, whose transactions see one state.
 
     In WAL mode a commit is durable with ``synchronous=FULL``. With ``NORMAL`` the log is on disk at checkpoints only:
     the last commits may be lost with the power, but never the file. The two weaker settings of ``Sync`` mean that.
@@ -57,12 +55,8 @@ class Sqlite(FileLocked, Backend):
         _set_up(self.reader, "BEGIN", "PRAGMA query_only = ON")
 
     def prepare(self) -> None:
+        """Make the directory of the file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-
-    def commit(self, write: Callable[[Connection], None]) -> None:
-        """Commit what is written; no other process can take a file lock."""
-        with self.writer.begin() as connection:
-            write(connection)
 
     def make_space(self) -> bool:
         """Move the whole log into the file, if that need not grow: then the log starts anew and need not grow."""
@@ -104,6 +98,10 @@ class Sqlite(FileLocked, Backend):
         """Lock the file beside the data."""
         self.prepare()
         return self._lock.acquire(owner)
+
+    def close(self) -> None:
+        self.reader.dispose()
+        self.writer.dispose()
 
 
 def _pragma(connection: Connection, name: str) -> int:

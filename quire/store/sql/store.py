@@ -1,4 +1,4 @@
-"""The SQL store: the same tables and statements on SQLite and PostgreSQL."""
+"""The store in an SQLite database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,28 +7,24 @@ from urllib.parse import unquote, urlsplit
 from sqlalchemy import Connection, insert, inspect, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from quire.clock import Clock, SystemClock
 from quire.errors import QuireError, StoreError, StoreFull, StoreUnreachable
 from quire.store.base import Store, StoreReader, Sync, WriteBatch
 from quire.store.disk import NO_SPACE
 from quire.store.format import FORMAT_VERSION, check_format
-from quire.store.sql.backend import Backend
 from quire.store.sql.reader import SqlReader
+from quire.store.sql.sqlite import Sqlite
 from quire.store.sql.tables import meta, metadata
 from quire.store.sql.writer import BatchWriter
-
-READ_TRIES = 3
-"""How many connections a read is tried with, one after the other, as long as they are lost."""
 
 _FORMAT = select(meta.c.value).where(meta.c.key == "format")
 
 
 class SqlStore(Store):
-    """A store in a SQL database; the clock measures a lease while the database server does not answer."""
+    """A store in an SQLite file, by its URL."""
 
-    def __init__(self, url: str, sync: Sync = Sync.ALWAYS, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, sync: Sync = Sync.ALWAYS) -> None:
         self.url = url
-        self.backend = backend_for_url(url, sync, clock)
+        self.backend = Sqlite(unquote(urlsplit(url).path), sync)
         self.reserve_file = self.backend.reserve_file
         self._batches = BatchWriter(self.backend.writer.dialect)
         self._is_open = False
@@ -47,11 +43,6 @@ class SqlStore(Store):
             self.close()
             raise
         self._is_open = True
-
-    def exists(self) -> bool:
-        """Whether the database has a store; it need not be open."""
-        with self._opening():
-            return self._read_format() is not None
 
     def close(self) -> None:
         self._is_open = False
@@ -74,8 +65,8 @@ class SqlStore(Store):
             self._commit(batch)
 
     def _commit(self, batch: WriteBatch) -> None:
-        with self._translating():
-            self.backend.commit(lambda connection: self._batches.write(connection, batch))
+        with self._translating(), self.backend.writer.begin() as connection:
+            self._batches.write(connection, batch)
 
     def sync(self) -> None:
         self._check_open()
@@ -112,7 +103,6 @@ class SqlStore(Store):
 
     @property
     def _place(self) -> str:
-        """The URL without its password."""
         return self.backend.writer.url.render_as_string()
 
     def _check_open(self) -> None:
@@ -127,41 +117,22 @@ class SqlStore(Store):
 
     def _create(self) -> None:
         with self.backend.writer.begin() as connection:
-            self.backend.guard_creation(connection)
             if not inspect(connection).has_table(meta.name):
                 metadata.create_all(connection)
                 connection.execute(insert(meta).values(key="format", value=str(FORMAT_VERSION)))
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
+        """A connection in a transaction whose first read fixed what it shows."""
         self._check_open()
-        with self._translating(), self._begin_read() as connection:
-            try:
-                yield connection
-            except DBAPIError as error:
-                self._invalidate_lost(connection, error)
-                raise
-
-    def _begin_read(self) -> Connection:
-        """A connection in a transaction whose first read fixed its snapshot; a lost one is replaced."""
-        for tries_left in reversed(range(READ_TRIES)):
-            connection = self.backend.reader.connect()
+        with self._translating(), self.backend.reader.connect() as connection:
             try:
                 connection.execute(_FORMAT)
-                return connection
+                yield connection
             except DBAPIError as error:
-                is_lost = self._invalidate_lost(connection, error)
-                connection.close()
-                if not tries_left or not is_lost:
-                    raise
-        raise AssertionError("the last try raises what it met")
-
-    def _invalidate_lost(self, connection: Connection, error: DBAPIError) -> bool:
-        """Whether a connection is lost. Then it is not rolled back, which would fail as well."""
-        is_lost = self.backend.error(error) is StoreUnreachable
-        if is_lost:
-            connection.invalidate(error)
-        return is_lost
+                if self.backend.error(error) is StoreUnreachable:
+                    connection.invalidate(error)  # it is not rolled back, which would fail as well
+                raise
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -186,18 +157,6 @@ class SqlStore(Store):
         if isinstance(error, DBAPIError):
             return self.backend.error(error)
         return StoreFull if isinstance(error, OSError) and error.errno in NO_SPACE else StoreError
-
-
-def backend_for_url(url: str, sync: Sync = Sync.ALWAYS, clock: Clock | None = None) -> Backend:
-    """Make the back end of a URL; the driver of the other one need not be installed."""
-    parts = urlsplit(url)
-    if parts.scheme == "sqlite":
-        from quire.store.sql.sqlite import Sqlite
-
-        return Sqlite(unquote(parts.path), sync)
-    from quire.store.sql.postgresql import Postgresql
-
-    return Postgresql(url, sync, clock or SystemClock())
 
 
 def _cause(error: Exception) -> str:

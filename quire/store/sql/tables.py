@@ -1,4 +1,4 @@
-"""The tables of a SQL store at the current format. Links are apart from records: relinking rewrites no body."""
+"""The tables of an SQLite store at the current format. Links are apart from records: relinking rewrites no body."""
 
 from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary, MetaData, SmallInteger, String, Table, Text
 
@@ -54,7 +54,6 @@ Index(
     records.c.lane,
     records.c.sequence,
     sqlite_where=records.c.expiration > 0,
-    postgresql_where=records.c.expiration > 0,
 )
 
 _LINK = map(_number, ("previous", "next", "size", "checksum"))
@@ -70,4 +69,4 @@ producers = Table("producers", metadata, Column("producer", Text, primary_key=Tr
 marks = Table("marks", metadata, Column("key", Text, primary_key=True), Column("value", LargeBinary, nullable=False))
 
 MOST_VALUES = 10_000
-"""How many values one statement lists at the most; SQLite allows 32,766 parameters, PostgreSQL 65,535."""
+"""How many values one statement lists at the most; SQLite allows 32,766 parameters."""

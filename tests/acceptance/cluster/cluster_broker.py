@@ -6,7 +6,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from tests.acceptance.crash.broker_process import START_SECONDS, BrokerProcess, quire_command
+from tests.acceptance.crash.broker_process import QUIRE, START_SECONDS, BrokerProcess
 
 
 class ClusterBroker(BrokerProcess):
@@ -27,7 +27,7 @@ class ClusterBroker(BrokerProcess):
     def start(self, *flags: str) -> None:
         """Start it as a user does; its processes have a group of their own."""
         addresses = ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-        command = [*quire_command(), "cluster", "start", *addresses, "--data", str(self.data), *flags]
+        command = [*QUIRE, "cluster", "start", *addresses, "--data", str(self.data), *flags]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=self._environment, start_new_session=True

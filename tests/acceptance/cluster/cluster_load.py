@@ -9,6 +9,9 @@ from random import Random
 from tests.acceptance.crash.actors import Consumer, Place, Producer
 from tests.acceptance.crash.ledger import Ledger
 
+PAUSE = 0.05
+"""How long a producer rests after each look at what has come, in seconds: all share the machine with the brokers."""
+
 DRAIN_SECONDS = 60.0
 """How long everything may take to arrive once nothing is sent any more, on a busy machine."""
 
@@ -21,14 +24,16 @@ class AnyBroker(Place):
     """
 
     def __init__(self, ports: Callable[[], list[int]], random: Random) -> None:
+        super().__init__()
+        self.pause = PAUSE
         self._ports = ports
         self._random = random
 
     @property
-    def port(self) -> int:  # type: ignore[override]
-        """The port to connect to now."""
+    def hosts(self) -> list[tuple[str, int]]:
+        """Where to connect now."""
         ports = self._ports()
-        return self._random.choice(ports) if ports else 0
+        return [("127.0.0.1", self._random.choice(ports))] if ports else []
 
 
 class ClusterLoad:

@@ -16,7 +16,7 @@ from tests.acceptance.console.chromium import MISSING, PROGRAM, Tab, chromium
 from tests.acceptance.console.demo import HOSTILE, Demo
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.skipif(not PROGRAM, reason=MISSING)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("console"), pytest.mark.skipif(not PROGRAM, reason=MISSING)]
 
 PASSWORD = "correct horse battery"
 

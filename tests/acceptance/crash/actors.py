@@ -1,6 +1,7 @@
 """Producers and consumers that go on whatever happens to the broker: what is not confirmed they do again."""
 
 import asyncio
+import math
 import time
 from abc import ABC, abstractmethod
 from random import Random
@@ -17,10 +18,19 @@ class Place:
 
     Attributes:
         port: its STOMP port; 0 while there is none.
+        silence: after how many seconds without a sign of life clients look for another broker.
+        pause: how long a producer rests after each look at what has come, in seconds: that bounds the load.
     """
 
     def __init__(self) -> None:
         self.port = 0
+        self.silence = math.inf
+        self.pause = 0.0
+
+    @property
+    def hosts(self) -> list[tuple[str, int]]:
+        """Where the brokers are that a client tries one after the other."""
+        return [("127.0.0.1", self.port)] if self.port else []
 
 
 class Actor(ABC):
@@ -37,6 +47,7 @@ class Actor(ABC):
 
     def __init__(self, place: Place, queue: str, ledger: Ledger) -> None:
         self.ending = False
+        self._tries = 0
         self._place = place
         self._destination = f"/queue/{queue}"
         self._ledger = ledger
@@ -44,14 +55,15 @@ class Actor(ABC):
     async def run(self) -> None:
         """Work until it is done, over as many connections as it takes."""
         while not self._done():
-            if self._place.port:
+            if hosts := self._place.hosts:
                 try:
-                    peer = await Peer.connect(self._place.port)
+                    peer = await Peer.connect(*hosts[self._tries % len(hosts)], self._place.silence)
                     try:
                         await self._work(peer)
                     finally:
                         peer.close()
                 except Lost as lost:
+                    self._tries += 1
                     self._ledger.errors += [lost.code] if lost.code else []
             await asyncio.sleep(PAUSE)
 
@@ -119,6 +131,8 @@ class Producer(Actor):
                 begun.append(self._next_unit)
                 self._send(peer, self._next_unit)
                 self._next_unit += 1
+            if self._place.pause:
+                await asyncio.sleep(self._place.pause)
             frames = await peer.receive()
             if self.transaction > 1:  # sent later than what is in it, so that a kill can come between
                 for unit in begun:

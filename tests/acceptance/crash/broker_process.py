@@ -12,19 +12,14 @@ from pathlib import Path
 START_SECONDS = 30.0
 """How long a start may take on a busy machine before it counts as hung."""
 
-_QUIRE = [sys.executable, "-c", "from quire.cli.main import main; main()"]
+QUIRE = [sys.executable, "-c", "from quire.cli.main import main; main()"]
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
 _ENVIRONMENT["QUIRE_CONSOLE__ENABLED"] = "false"
 
 
-def quire_command() -> list[str]:
-    """What runs the command line."""
-    return list(_QUIRE)
-
-
 def quire(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line, ``quire("store", "verify", ...)`` say."""
-    command = [*_QUIRE, *arguments]
+    command = [*QUIRE, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, env=_ENVIRONMENT, check=False)
 
 
@@ -50,7 +45,7 @@ class BrokerProcess:
         Args:
             *flags: of ``quire broker start``; they override those that it has anyway.
         """
-        self._run([*_QUIRE, "broker", "start", "--http", "127.0.0.1:0"], *flags)
+        self._run([*QUIRE, "broker", "start", "--http", "127.0.0.1:0"], *flags)
 
     def start_with_fault(self, fault: str, point: str, nth: int, times: int = 1) -> None:
         """Start one that fails; see ``quire.testing.crash``."""

@@ -23,16 +23,17 @@ class Load:
 
     Args:
         random: what the clients do differently each time.
+        place: where the broker is; ``Place`` if it is on this machine.
 
     Attributes:
-        place: where the broker is; set it to move all clients to another one.
+        place: where the broker is; set its port to move all clients to another one.
         orders: the ledger of that queue.
         forward: the same.
         forwarded: the same.
     """
 
-    def __init__(self, random: Random) -> None:
-        self.place = Place()
+    def __init__(self, random: Random, place: Place | None = None) -> None:
+        self.place = place or Place()
         self.orders, self.forward, self.forwarded = Ledger(), Ledger(), Ledger()
         self._producers = [
             Producer(self.place, "orders", self.orders, "plain"),

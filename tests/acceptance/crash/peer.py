@@ -1,6 +1,8 @@
 """A STOMP 1.2 connection for load: it pipelines, and it is lost when its broker is killed."""
 
 import asyncio
+import math
+import time
 from typing import NamedTuple, Self
 
 from quire.protocols.stomp.decoder import Decoder, Limits
@@ -44,24 +46,33 @@ class Lost(Exception):
 class Peer:
     """A connection; made by ``connect``."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silence: float) -> None:
         self._reader = reader
         self._writer = writer
+        self._silence = silence
+        self._heard = time.monotonic()
         self._decoder = Decoder(LIMITS, SERVER_COMMANDS)
         self._output: list[bytes] = []
 
     @classmethod
-    async def connect(cls, port: int) -> Self:
+    async def connect(cls, host: str, port: int, silence: float = math.inf) -> Self:
         """Connect and wait for the broker's answer.
+
+        Args:
+            host: where the broker is.
+            port: its STOMP port.
+            silence: after how many seconds without a sign of life it counts as gone.
 
         Raises:
             Lost: there is no broker, or it refuses.
         """
         try:
-            peer = cls(*await asyncio.open_connection("127.0.0.1", port))
+            async with asyncio.timeout(None if math.isinf(silence) else silence):
+                peer = cls(*await asyncio.open_connection(host, port), silence)
         except OSError:
             raise Lost from None
-        peer.send("CONNECT", {"accept-version": "1.2", "host": "test", "heart-beat": "0,0"})
+        beat = 0 if math.isinf(silence) else int(silence * 1000 / 4)
+        peer.send("CONNECT", {"accept-version": "1.2", "host": "test", "heart-beat": f"0,{beat}"})
         while not await peer.receive():
             pass
         return peer
@@ -81,11 +92,14 @@ class Peer:
             self._writer.write(output)
             data = await asyncio.wait_for(self._reader.read(1 << 16), TICK)
         except TimeoutError:
+            if time.monotonic() - self._heard > self._silence:
+                raise Lost from None
             return []
-        except ConnectionError:
+        except OSError:
             raise Lost from None
         if not data:
             raise Lost
+        self._heard = time.monotonic()
         frames = []
         self._decoder.receive(data)
         while events := self._decoder.next_events():

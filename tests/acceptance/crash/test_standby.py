@@ -8,11 +8,11 @@ import pytest
 from quire.client import AckMode, Queue
 from quire.client.sync import connect
 from quire.errors import QuireError
-from quire.store.sql.postgresql import LEASE_SECONDS
+from quire.store.postgresql.ownership import LEASE_SECONDS
 from tests.acceptance.crash.broker_process import BrokerProcess
 from tests.postgresql_server import PostgresqlServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 MakeBroker = Callable[..., BrokerProcess]
 

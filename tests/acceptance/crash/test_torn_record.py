@@ -11,7 +11,7 @@ from quire.store.urls import store_for_url
 from quire.testing.faults import tear
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 LANE = 1
 """The lane of the queue that is used first."""

@@ -31,7 +31,7 @@ _bug = PLANTED.add
 # What is finished.
 
 
-@_bug("acknowledgements of a failed commit are not tried again", LaneSubscription, "commit_failed")
+@_bug("acknowledgements of a failed commit are not tried again", LaneSubscription, "commit_failed", first=260)
 def _(right: Method) -> Method:
     def commit_failed(self: LaneSubscription, part: Any, restored: set[int]) -> None:
         part.removals.clear()
@@ -55,7 +55,7 @@ def _(right: Method) -> Method:
     return lambda self, stored, wanted: None
 
 
-@_bug("a late acknowledgement counts, and its retry is not cancelled", RetryQueue, "_cancel")
+@_bug("a late acknowledgement counts, and its retry is not cancelled", RetryQueue, "_cancel", first=180)
 def _(right: Method) -> Method:
     return lambda self, retry: True
 
@@ -111,7 +111,7 @@ def _(right: Method) -> Method:
 # Reads that fail.
 
 
-@_bug("a group that is moved takes messages from its members before it has read all", Group, "restart")
+@_bug("a group that is moved takes messages from its members before it has read all", Group, "restart", first=230)
 def _(right: Method) -> Method:
     def restart(self: Group, places: Any) -> None:
         for member in self.members.values():

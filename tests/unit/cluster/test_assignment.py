@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def spread(assigned: dict[int, str], brokers: set[str]) -> int:
     return max(loads[broker] for broker in brokers) - min(loads[broker] for broker in brokers)
 
 
+@pytest.mark.slow
 @given(CASES)
 def test_every_shard_has_a_broker_that_lives_and_no_broker_has_two_more_than_another(
     case: tuple[set[str], int, dict[int, str]],
@@ -35,6 +37,7 @@ def test_every_shard_has_a_broker_that_lives_and_no_broker_has_two_more_than_ano
     assert spread(assigned, brokers) <= 1
 
 
+@pytest.mark.slow
 @given(CASES)
 def test_the_order_of_the_rows_does_not_matter(case: tuple[set[str], int, dict[int, str]]) -> None:
     brokers, shards, now = case
@@ -42,6 +45,7 @@ def test_the_order_of_the_rows_does_not_matter(case: tuple[set[str], int, dict[i
     assert assign(sorted(brokers, reverse=True), shards, other_way, {}) == assign(sorted(brokers), shards, now, {})
 
 
+@pytest.mark.slow
 @given(CASES, st.dictionaries(st.integers(0, 5), NAMES))
 def test_what_has_come_true_stays(case: tuple[set[str], int, dict[int, str]], preferred: dict[int, str]) -> None:
     brokers, shards, now = case
@@ -49,6 +53,7 @@ def test_what_has_come_true_stays(case: tuple[set[str], int, dict[int, str]], pr
     assert assign(brokers, shards, assigned, preferred) == assigned
 
 
+@pytest.mark.slow
 @given(BROKERS, COUNTS, NAMES)
 def test_a_broker_that_comes_takes_its_part_and_no_other_shard_moves(
     brokers: set[str], shards: int, comer: str
@@ -61,6 +66,7 @@ def test_a_broker_that_comes_takes_its_part_and_no_other_shard_moves(
     assert len(moved) <= shards // len(now) + 1
 
 
+@pytest.mark.slow
 @given(st.sets(NAMES, min_size=2), COUNTS, st.data())
 def test_only_the_shards_of_a_broker_that_goes_move(brokers: set[str], shards: int, data: st.DataObject) -> None:
     before = assign(brokers, shards, {}, {})
@@ -71,6 +77,7 @@ def test_only_the_shards_of_a_broker_that_goes_move(brokers: set[str], shards: i
     }
 
 
+@pytest.mark.slow
 @given(CASES, st.dictionaries(st.integers(0, 5), NAMES))
 def test_an_operator_s_wish_comes_first_while_the_broker_lives(
     case: tuple[set[str], int, dict[int, str]], preferred: dict[int, str]

@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import count
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ class Brokers:
         return Counter({name: sum(owner == name for owner in self.locks.values()) for name in self.own})
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_after_any_history_every_shard_has_one_owner_and_brokers_have_equal_parts(data: st.DataObject) -> None:
     brokers = Brokers()

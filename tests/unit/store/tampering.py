@@ -3,17 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lmdb
 from sqlalchemy import ColumnElement, Connection, delete, insert, update
 from sqlalchemy.sql.schema import Table
 
-from quire.clock import SystemClock
 from quire.store.base import Delivery, LaneState, Sync
 from quire.store.lmdb_lane import LANE, STATE, Databases, pack_delivery
-from quire.store.maintenance.lmdb_pages import PagePair, pack_entries, page_pairs
+from quire.store.maintenance.lmdb_pages import page_pairs
+from quire.store.maintenance.page_pair import PagePair, pack_entries
 from quire.store.pages import KEY
-from quire.store.sql.postgresql import Postgresql
+from quire.store.postgresql.database import Database
 from quire.store.sql.sqlite import Sqlite
 from quire.store.sql.tables import deliveries, destinations, lanes, links, records
 from quire.store.urls import store_path
@@ -66,8 +67,8 @@ class LmdbTampering:
             txn.delete(LANE.pack(1), db=dbs.destinations)
 
 
-class SqlTampering:
-    """Damages a SQL store."""
+class SqliteTampering:
+    """Damages an SQLite store."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -75,8 +76,7 @@ class SqlTampering:
     @contextmanager
     def editing(self) -> Iterator[Connection]:
         """A write transaction."""
-        path = store_path(self._url)
-        backend = Sqlite(str(path), Sync.ALWAYS) if path else Postgresql(self._url, Sync.ALWAYS, SystemClock())
+        backend = Sqlite(str(store_path(self._url)), Sync.ALWAYS)
         try:
             with backend.writer.begin() as connection:
                 yield connection
@@ -121,13 +121,66 @@ class SqlTampering:
             connection.execute(delete(records).where(*_at(records, sequence)))
 
 
-Tampering = LmdbTampering | SqlTampering
+class PostgresqlTampering:
+    """Damages a PostgreSQL store."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = Database(url).engine()
+
+    def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Execute a statement in a transaction; returns its rows."""
+        with self._engine.begin() as connection:
+            result = connection.exec_driver_sql(statement, values)
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    def page_of(self, sequence: int) -> PagePair:
+        """The page that a sequence belongs to."""
+        query = "SELECT first, entries, body FROM pages WHERE lane = 1 AND first <= %s ORDER BY first DESC LIMIT 1"
+        ((first, entries, body),) = self.execute(query, sequence)
+        return PagePair(first, 2**63 - 1, entries, body)
+
+    def set_page(self, first: int, **columns: object) -> None:
+        """Change columns of a page."""
+        changes = ", ".join([f"{name} = %s" for name in columns])
+        self.execute(f"UPDATE pages SET {changes} WHERE lane = 1 AND first = %s", *columns.values(), first)
+
+    def set_link(self, at: int, **fields: int) -> None:
+        """Change an entry."""
+        page = self.page_of(at)
+        entries = [e._replace(**fields) if e.sequence == at else e for e in page.entries()]
+        self.set_page(page.first, entries=pack_entries(entries))
+
+    def set_state(self, **fields: int) -> None:
+        """Change the lane's state."""
+        changes = ", ".join([f"{name} = %s" for name in fields])
+        self.execute(f"UPDATE lanes SET {changes} WHERE lane = 1", *fields.values())
+
+    def damage_content(self, sequence: int) -> None:
+        """Turn over the last byte of a record's content."""
+        page = self.page_of(sequence)
+        (entry,) = [entry for entry in page.entries() if entry.sequence == sequence]
+        body = bytearray(page.body)
+        body[entry.offset + entry.size - 1] ^= 0xFF
+        self.set_page(page.first, body=bytes(body))
+
+    def add_delivery(self, sequence: int) -> None:
+        """Add a delivery state of a record that is not there."""
+        self.execute("INSERT INTO deliveries VALUES (1, %s, 1, 0, 0, '')", sequence)
+
+    def lose_destination(self) -> None:
+        """Remove the destination and leave its lane."""
+        self.execute("DELETE FROM destinations WHERE id = 1")
+
+
+Tampering = LmdbTampering | SqliteTampering | PostgresqlTampering
 
 
 def tampering_for(url: str) -> Tampering:
     """What damages the store of a URL."""
     path = store_path(url)
-    return LmdbTampering(path) if path and url.startswith("lmdb:") else SqlTampering(url)
+    if path is None:
+        return PostgresqlTampering(url)
+    return LmdbTampering(path) if url.startswith("lmdb:") else SqliteTampering(url)
 
 
 def page_of(txn: lmdb.Transaction, dbs: Databases, sequence: int) -> PagePair:

@@ -11,7 +11,7 @@ from quire.store.maintenance.open_store import open_for_writing
 from quire.store.maintenance.repair import repair
 from quire.store.pages import KEY
 from tests.unit.store.maintained import LEFT, fill, findings, sequences
-from tests.unit.store.tampering import LmdbTampering, SqlTampering, page_of
+from tests.unit.store.tampering import LmdbTampering, SqliteTampering, page_of
 
 FIELDS = ("previous", "next", "size", "checksum")
 
@@ -40,7 +40,7 @@ def test_any_wrong_fields_of_links_and_states_are_mended(
     place = tmp_path_factory.mktemp("damage")
     for url, tampering in (
         (f"lmdb://{place}/lmdb", LmdbTampering(place / "lmdb")),
-        (f"sqlite://{place}/sqlite", SqlTampering(f"sqlite://{place}/sqlite")),
+        (f"sqlite://{place}/sqlite", SqliteTampering(f"sqlite://{place}/sqlite")),
     ):
         made(url)
         for at, field, value in damage:

@@ -10,13 +10,17 @@ from quire.store.maintenance.findings import Problem, RepairReport
 from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.verify import verify
 from quire.store.memory import MemoryStore
-from quire.store.pages import KEY, RECORD
+from quire.store.pages import ENTRY, KEY, RECORD
+from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, message, problems, sequences
-from tests.unit.store.tampering import LmdbTampering, SqlTampering, page_of, tampering_for
+from tests.unit.store.tampering import LmdbTampering, SqliteTampering, page_of, tampering_for
 
 
-@pytest.fixture(params=["lmdb", "sqlite"])
+@pytest.fixture(params=["lmdb", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+        return filled(server.url_for(tmp_path))
     return filled(f"{request.param}://{tmp_path}/store")
 
 
@@ -128,14 +132,14 @@ def test_a_lane_without_a_destination_becomes_a_queue(url: str) -> None:
 
 def test_a_record_without_a_link_is_linked_again(sqlite_url: str) -> None:
     before = lines(sqlite_url)
-    SqlTampering(sqlite_url).lose_link(10)
+    SqliteTampering(sqlite_url).lose_link(10)
     assert (Problem.MISSING_LINK, 10) in problems(sqlite_url)
     assert mend(sqlite_url) == RepairReport(relinked=1)
     assert lines(sqlite_url) == before
 
 
 def test_a_link_without_a_record_is_dropped(sqlite_url: str) -> None:
-    SqlTampering(sqlite_url).lose_record(10)
+    SqliteTampering(sqlite_url).lose_record(10)
     assert problems(sqlite_url) == {(Problem.MISSING_RECORD, 10)}
     assert mend(sqlite_url) == RepairReport(relinked=2, lost=1, lanes=1)
     assert sequences(sqlite_url) == [sequence for sequence in LEFT if sequence != 10]
@@ -143,7 +147,7 @@ def test_a_link_without_a_record_is_dropped(sqlite_url: str) -> None:
 
 def test_a_link_that_differs_from_its_record_is_rewritten(sqlite_url: str) -> None:
     before = lines(sqlite_url)
-    SqlTampering(sqlite_url).set_link(10, checksum=1)
+    SqliteTampering(sqlite_url).set_link(10, checksum=1)
     assert problems(sqlite_url) == {(Problem.WRONG_LINK, 10)}
     assert mend(sqlite_url) == RepairReport(relinked=1)
     assert lines(sqlite_url) == before
@@ -171,6 +175,15 @@ def test_an_unreadable_links_page_counts_as_lost(lmdb_url: str, tmp_path: Path) 
         txn.put(KEY.pack(1, 21), (page_of(txn, dbs, 21).links or b"")[:-1], db=dbs.links)
     assert problems(lmdb_url) == {(Problem.UNREADABLE, 21)}
     assert mend(lmdb_url).restored == 20
+
+
+@pytest.mark.parametrize("entries", [b"\0" * ENTRY.size, b"\xff" * ENTRY.size * 18])
+def test_links_that_lead_nowhere_count_as_lost(lmdb_url: str, tmp_path: Path, entries: bytes) -> None:
+    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+        txn.put(KEY.pack(1, 21), entries, db=dbs.links)
+    assert (Problem.UNREADABLE, 21) in problems(lmdb_url)
+    report = mend(lmdb_url)
+    assert (report.restored, report.lost, report.damaged) == (20, 0, 0)
 
 
 def test_an_unreadable_state_is_made_again(lmdb_url: str, tmp_path: Path) -> None:
@@ -252,7 +265,7 @@ def test_expirations_are_made_to_agree_with_the_records(lmdb_url: str, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7, 36])
 def test_a_lane_of_many_steps_is_looked_at_as_one(url: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("verify", "sql_repair"):
+    for module in ("verify", "sqlite_repair"):
         monkeypatch.setattr(f"quire.store.maintenance.{module}.STEP", step)
     monkeypatch.setattr("quire.store.maintenance.verify.GROUP_BYTES", 200)
     before = lines(url)

@@ -8,6 +8,7 @@ import pytest
 from quire.errors import InvalidArgument
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
+from quire.store.postgresql.store import PostgresqlStore
 from quire.store.sql.store import SqlStore
 from quire.store.urls import shown, store_for_url
 
@@ -21,9 +22,9 @@ from quire.store.urls import shown, store_for_url
         ("lmdb:///var/my%20quire", LmdbStore, "lmdb:///var/my%20quire"),
         ("sqlite:///var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
         ("sqlite:////var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
-        ("postgresql+psycopg://u:p@host/db", SqlStore, "postgresql+psycopg://u:p@host/db"),
-        ("postgresql://u:p@host/db", SqlStore, "postgresql://u:p@host/db"),
-        ("postgres://u:p@host/db", SqlStore, "postgres://u:p@host/db"),
+        ("postgresql+psycopg://u:p@host/db", PostgresqlStore, "postgresql+psycopg://u:p@host/db"),
+        ("postgresql://u:p@host/db", PostgresqlStore, "postgresql://u:p@host/db"),
+        ("postgres://u:p@host/db", PostgresqlStore, "postgres://u:p@host/db"),
     ],
 )
 def test_url_names_a_store(url: str, kind: type, written: str) -> None:

@@ -1,4 +1,4 @@
-"""Repair of a SQL store inside one transaction: the records say what the links must be."""
+"""Repair of an SQLite store inside one transaction: the records say what the links must be."""
 
 import zlib
 from collections import Counter
@@ -12,7 +12,7 @@ from quire.store.maintenance.verify import STEP, groups
 from quire.store.sql.tables import deliveries, lanes, links, records
 
 
-class SqlLaneRepair:
+class SqliteLaneRepair:
     """Repairs one lane; ``done`` counts by the fields of ``RepairReport``."""
 
     def __init__(self, connection: Connection, lane: int, damaged: DamagedFile, done: Counter[str]) -> None:

@@ -6,10 +6,8 @@ import pytest
 
 from quire.clock import ManualClock
 from quire.errors import StoreError
-from quire.server.service import TICK, Service
-from quire.settings import Settings
-from quire.store.memory import MemoryStore
-from quire.testing.stepped import SteppedBroker
+from quire.scheduler import Scheduler
+from quire.server.ticker import TICK, Ticker
 
 
 def test_a_call_that_fails_ends_no_tick_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -19,16 +17,17 @@ def test_a_call_that_fails_ends_no_tick_and_is_told(caplog: pytest.LogCaptureFix
         raise StoreError("a read failed")
 
     async def tick() -> None:
-        service = Service(Settings(), MemoryStore(), clock=clock)
-        service.broker = SteppedBroker(clock=clock).broker
-        service.scheduler.call_later(1.0, fail)
-        service.scheduler.call_later(1.0, lambda: made.append("other"))
+        scheduler = Scheduler(clock)
+        ticker = Ticker(scheduler, clock)
+        scheduler.call_later(1.0, fail)
+        scheduler.call_later(1.0, lambda: made.append("other"))
         clock.advance(1.0)
-        service._tick()
-        first = service._ticking
+        ticker.begin()
+        first = ticker._next
+        assert first is not None
         first.cancel()
-        service._tick()  # the one that was asked for
-        service._ticking.cancel()
+        ticker._tick()  # the one that was asked for
+        ticker.end()
         assert first.when() - asyncio.get_running_loop().time() <= TICK
 
     asyncio.run(tick())
@@ -36,4 +35,4 @@ def test_a_call_that_fails_ends_no_tick_and_is_told(caplog: pytest.LogCaptureFix
     (record,) = caplog.records
     assert record.event == "timer.failed"  # type: ignore[attr-defined]
     assert "a read failed" in record.getMessage()
-    assert "test_service.py" in record.getMessage()
+    assert "test_ticker.py" in record.getMessage()

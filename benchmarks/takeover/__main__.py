@@ -1,0 +1,43 @@
+"""Long runs: ``python -m benchmarks.takeover --rounds 100``."""
+
+import argparse
+import asyncio
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.takeover.report import table
+from benchmarks.takeover.rounds import ends_well
+from benchmarks.takeover.run import Plan, run
+
+UNFENCED = [sys.executable, "-m", "benchmarks.takeover.unfenced"]
+"""A broker whose store has forgotten its fence: with it, a run has to find two owners."""
+
+
+def main() -> int:
+    """Run it. A broken promise ends it with the assertion, and a takeover that took too long with exit code 1."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.takeover", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--kind", action="append", default=[], help="only rounds of this kind; may be repeated")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument(
+        "--unfenced", action="store_true", help="brokers whose store does not check the epoch: this must fail"
+    )
+    options = parser.parse_args()
+    plan = Plan(options.rounds, options.seed, options.kind, UNFENCED if options.unfenced else [])
+    with tempfile.TemporaryDirectory(prefix="quire-takeover-", dir="/tmp") as directory:
+        Path(directory).chmod(0o755)  # the servers run as another user
+        print(f"{plan} in {directory}", flush=True)
+        result = asyncio.run(run(plan, Path(directory), lambda text: print(text, flush=True)))
+    commits = result.commits
+    print(table(result.outages))
+    print(
+        f"{result.confirmed} messages confirmed, none lost; {result.redelivered} redelivered, all flagged; "
+        f"{commits.commits} commits in {commits.epochs} epochs of {commits.owners} owners, never two at one time"
+    )
+    return 0 if all([ends_well(outage) for outage in result.outages]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

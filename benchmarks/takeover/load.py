@@ -1,0 +1,176 @@
+"""What clients do meanwhile: those of the crash test over a list of hosts, Quire's own, and one that measures."""
+
+import asyncio
+import time
+from contextlib import suppress
+
+from benchmarks.takeover.pair import Pair
+from quire.client import AckMode, Queue, connect
+from quire.errors import QuireError
+from tests.acceptance.crash.actors import Actor, Place
+from tests.acceptance.crash.ledger import Key, Ledger
+from tests.acceptance.crash.peer import Peer
+
+SILENCE = 1.5
+"""After so many seconds without a sign of life, clients look for another broker: before another one may serve."""
+
+PAUSE = 0.1
+"""How long each producer rests after it has sent, in seconds: this machine also has the brokers and the servers."""
+
+PROBE_PAUSE = 0.02
+"""The same of the producer that measures."""
+
+
+class Hosts(Place):
+    """Two brokers, one of which serves."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self.silence, self.pause = SILENCE, PAUSE
+        self._pair = pair
+
+    @property
+    def hosts(self) -> list[tuple[str, int]]:
+        """Both."""
+        return self._pair.stomp
+
+
+class Answer:
+    """A message that was confirmed: when it was sent, when it was confirmed, and by which broker."""
+
+    def __init__(self, sent: float, confirmed: float, broker: int) -> None:
+        self.sent = sent
+        self.confirmed = confirmed
+        self.broker = broker
+
+
+class Probe(Actor):
+    """Sends one message after the other, and notes who confirms it.
+
+    Attributes:
+        answers: in their order.
+        ledger: what is known of its messages.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.ledger = Ledger()
+        super().__init__(place, "probe", self.ledger)
+        self.answers: list[Answer] = []
+        self._attempt = self._number = 0
+
+    @property
+    def serving(self) -> int:
+        """The number of the broker that confirmed the last one, from 0; -1 before the first."""
+        return self.answers[-1].broker if self.answers else -1
+
+    async def answer(self, after: float, by: int | None = None, limit: float = 60.0) -> Answer:
+        """The first answer to a message that was sent after a time, by a certain broker.
+
+        Raises:
+            AssertionError: none came in time.
+        """
+        looked = 0
+        deadline = time.monotonic() + limit
+        while True:
+            for answer in self.answers[looked:]:
+                if answer.sent >= after and by in (None, answer.broker):
+                    return answer
+            looked = len(self.answers)
+            assert time.monotonic() < deadline, f"no broker confirms anything after {limit} s"
+            await asyncio.sleep(0.005)
+
+    def _done(self) -> bool:
+        return self.ending
+
+    async def _work(self, peer: Peer) -> None:
+        broker = self._tries % len(self._place.hosts)
+        self._attempt += 1
+        while not self.ending:
+            self._number += 1
+            sent = time.monotonic()
+            body = Key("probe", self._attempt, self._number, self._number).body(10)
+            peer.send("SEND", {"destination": self._destination, "receipt": "p"}, body)
+            while not await peer.receive():
+                pass
+            self.answers.append(Answer(sent, time.monotonic(), broker))
+            self.ledger.confirmed.add(("probe", self._number))
+            await asyncio.sleep(PROBE_PAUSE)
+
+
+class QuireClients:
+    """A producer and a consumer that use Quire's client with a list of brokers.
+
+    Args:
+        pair: the brokers.
+
+    Attributes:
+        ledger: what they know.
+    """
+
+    QUEUE = Queue("client")
+
+    def __init__(self, pair: Pair) -> None:
+        self.ledger = Ledger()
+        self.ending = False
+        self._url = pair.failover_url
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
+
+    async def finish(self, limit: float = 60.0) -> None:
+        """Send nothing new, and wait until everything has arrived."""
+        self.ending = True
+        await asyncio.wait_for(self._tasks[0], limit)
+        deadline = time.monotonic() + limit
+        while missing := self.ledger.missing:
+            assert time.monotonic() < deadline, f"of Quire's client are missing: {missing[:10]}"
+            self.check()
+            await asyncio.sleep(0.05)
+        self.ledger.check_once("client")
+        self.check()
+
+    async def stop(self) -> None:
+        """End at once."""
+        for task in self._tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError, QuireError):
+            await asyncio.gather(*self._tasks)
+
+    def check(self) -> None:
+        """Fail if a promise was broken so far, or one gave up."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        assert not self.ledger.violations, f"Quire's client: {self.ledger.violations[:10]}"
+
+    async def _produce(self) -> None:
+        async with connect(self._url, on_error=self._note) as connection:
+            producer = connection.session().producer(self.QUEUE)
+            number = 0
+            while not self.ending:
+                number += 1
+                await producer.send(Key("client", 1, number, number).body(100))
+                self.ledger.confirmed.add(("client", number))
+                await asyncio.sleep(PAUSE)
+
+    async def _consume(self) -> None:
+        async with connect(self._url, on_error=self._note) as connection:
+            consumer = await connection.session(AckMode.INDIVIDUAL).consumer(self.QUEUE)
+            newest = 0
+            while True:
+                message = await consumer.receive()
+                if message is None:
+                    continue
+                key = Key.of(bytes(message.body))
+                is_new = (key.producer, key.number) not in self.ledger.received
+                if is_new and key.number < newest:
+                    self.ledger.violations.append(f"{key} came after {newest}")
+                newest = max(newest, key.number)
+                self.ledger.deliver(message.id, key, message.redelivered)
+                await message.acknowledge()
+
+    def _note(self, error: Exception) -> None:
+        """An error that no call raised: of an acknowledgement that a broker could not store, say."""
+        self.ledger.errors.append(getattr(error, "code", type(error).__name__))

@@ -1,0 +1,215 @@
+"""Rounds: one thing goes wrong in each, and the time is measured until a broker confirms messages again."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+
+from benchmarks.takeover.commits import Commits
+from benchmarks.takeover.database import Database
+from benchmarks.takeover.load import Probe, QuireClients
+from benchmarks.takeover.pair import Pair, PairedBroker
+from tests.acceptance.crash.load import Load
+
+LEASE = 3.0
+"""How long the lease of a store lasts, in seconds."""
+
+START_LIMIT = 60.0
+"""How long a broker or a server may take to be there again, in seconds."""
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What a round brought.
+
+    Attributes:
+        kind: which.
+        seconds: until a broker confirmed what was sent after it.
+        moved: whether that was the other broker.
+    """
+
+    kind: str
+    seconds: float
+    moved: bool
+
+
+class Rounds:
+    """What may go wrong.
+
+    Args:
+        database: the servers.
+        pair: the brokers.
+        probe: what measures.
+        load: the other clients.
+        clients: those that use Quire's client.
+        random: when and how.
+
+    Attributes:
+        kinds: by name.
+        outages: what was measured.
+        commits: what the database says of its owners.
+    """
+
+    def __init__(
+        self, database: Database, pair: Pair, probe: Probe, load: Load, clients: QuireClients, random: Random
+    ) -> None:
+        self.outages: list[Outage] = []
+        self.commits = Commits()
+        self.kinds: dict[str, Callable[[], Awaitable[Outage]]] = {
+            "kill": self._kill, "stop": self._stop, "suspend": self._suspend, "suspend-shortly": self._suspend_shortly,
+            "cut-commits": self._cut_commits, "partition": self._partition, "restart-server": self._restart_server,
+            "fail-over": self._fail_over, "kill-standby": self._kill_standby,
+        }  # fmt: skip
+        self._database = database
+        self._pair = pair
+        self._probe = probe
+        self._load = load
+        self._clients = clients
+        self._random = random
+
+    async def run(self, kind: str) -> Outage:
+        """One round, and the checks behind it."""
+        await asyncio.sleep(self._random.uniform(0.2, 1.0))
+        outage = await self.kinds[kind]()
+        self.outages.append(outage)
+        await self._probe.answer(time.monotonic())
+        await self.check()
+        return outage
+
+    async def check(self) -> None:
+        """Fail if a promise was broken so far."""
+        self._load.check()
+        self._clients.check()
+        with self._database.primary.connect() as connection:
+            self.commits.read(connection)
+        assert not self.commits.violations, f"the record of commits: {self.commits.violations[:5]}"
+        for broker in self._pair.brokers:
+            assert broker.is_alive, f"broker {broker.number} has ended:\n{broker.log[-5000:]}"
+            assert "Traceback" not in broker.log, broker.log[-10_000:]
+
+    @property
+    def _owner(self) -> PairedBroker:
+        return self._pair.brokers[self._probe.serving]
+
+    async def _measured(self, kind: str, began: float, owner: PairedBroker, *, moves: bool) -> Outage:
+        """Wait until messages are confirmed, by the other broker if it has to be that one."""
+        other = self._pair.brokers.index(self._pair.other(owner))
+        answer = await self._probe.answer(began, other if moves else None, START_LIMIT)
+        return Outage(kind, answer.confirmed - began, answer.broker == other)
+
+    async def _until_standby(self, broker: PairedBroker, seen: int) -> None:
+        """Wait until a broker stands by once more than it had."""
+        deadline = time.monotonic() + START_LIMIT
+        while len(broker.events("broker.standby")) <= seen:
+            assert time.monotonic() < deadline, f"broker {broker.number} does not stand by:\n{broker.log[-5000:]}"
+            await asyncio.sleep(0.05)
+
+    async def _start_again(self, broker: PairedBroker) -> None:
+        seen = len(broker.events("broker.standby"))
+        broker.start()
+        await self._until_standby(broker, seen)
+
+    async def _kill(self) -> Outage:
+        """The owner is killed."""
+        owner, began = self._owner, time.monotonic()
+        owner.kill()
+        outage = await self._measured("kill", began, owner, moves=True)
+        await self._start_again(owner)
+        return outage
+
+    async def _stop(self) -> Outage:
+        """The owner is stopped in order."""
+        owner, began = self._owner, time.monotonic()
+        owner.process.terminate()
+        outage = await self._measured("stop", began, owner, moves=True)
+        code = await asyncio.to_thread(owner.wait)
+        assert code == 0, f"broker {owner.number} stopped with {code}:\n{owner.log[-5000:]}"
+        await self._start_again(owner)
+        return outage
+
+    async def _suspend(self) -> Outage:
+        """The owner's process stands still for longer than its lease, and goes on."""
+        owner, began = self._owner, time.monotonic()
+        seen = len(owner.events("broker.standby"))
+        owner.suspend()
+        outage = await self._measured("suspend", began, owner, moves=True)
+        await asyncio.sleep(self._random.uniform(0.0, 2.0))
+        owner.resume()
+        await self._until_standby(owner, seen)
+        return outage
+
+    async def _suspend_shortly(self) -> Outage:
+        """The owner's process stands still for less than its lease."""
+        owner, began = self._owner, time.monotonic()
+        owner.suspend()
+        await asyncio.sleep(self._random.uniform(0.1, LEASE / 3))
+        owner.resume()
+        return await self._measured("suspend-shortly", began, owner, moves=False)
+
+    async def _kill_standby(self) -> Outage:
+        """The standby is killed: no client notices."""
+        owner, began = self._owner, time.monotonic()
+        standby = self._pair.other(owner)
+        standby.kill()
+        outage = await self._measured("kill-standby", began, owner, moves=False)
+        await self._start_again(standby)
+        return outage
+
+    async def _cut_commits(self) -> Outage:
+        """Connections are cut for a while; of some commits the answer is lost, others are ended by the server."""
+        owner, began = self._owner, time.monotonic()
+        while time.monotonic() - began < 2.0:
+            await asyncio.sleep(self._random.uniform(0.02, 0.3))
+            way = self._random.choice(["lose", "lose", "cut", "terminate"])
+            for proxy in owner.proxies:
+                if way == "lose":
+                    proxy.loses_answer = True
+                elif way == "cut":
+                    proxy.cut()
+            if way == "terminate":
+                self._terminate()
+        for proxy in owner.proxies:
+            proxy.loses_answer = False
+        return await self._measured("cut-commits", began, owner, moves=False)
+
+    def _terminate(self) -> None:
+        """Have the server end a connection of a broker, one that does something if there is one."""
+        with self._database.primary.connect() as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'quire' ORDER BY state = 'idle', random() LIMIT 1"
+            )
+
+    async def _partition(self) -> Outage:
+        """The owner reaches its clients and not the servers, for longer than its lease."""
+        owner, began = self._owner, time.monotonic()
+        seen = len(owner.events("broker.standby"))
+        owner.cut_off()
+        try:
+            outage = await self._measured("partition", began, owner, moves=True)
+            await asyncio.sleep(self._random.uniform(0.0, 3.0))
+        finally:
+            owner.mend()
+        await self._until_standby(owner, seen)
+        return outage
+
+    async def _restart_server(self) -> Outage:
+        """The server is killed with all its processes, and started again."""
+        owner, began = self._owner, time.monotonic()
+        await asyncio.to_thread(self._database.restart)
+        return await self._measured("restart-server", began, owner, moves=False)
+
+    async def _fail_over(self) -> Outage:
+        """The server is killed for good, and its synchronous replica is promoted; then it gets a new replica."""
+        owner, began = self._owner, time.monotonic()
+        await asyncio.to_thread(self._database.fail_over)
+        outage = await self._measured("fail-over", began, owner, moves=False)
+        await asyncio.to_thread(self._database.rebuild)
+        return outage
+
+
+def ends_well(outage: Outage) -> bool:
+    """Whether a takeover was as fast as promised."""
+    limits = {"kill": 5.0, "suspend": 5.0, "partition": 5.0, "stop": 1.0}
+    return outage.seconds <= limits.get(outage.kind, START_LIMIT)

@@ -1,0 +1,129 @@
+"""One run: servers, brokers, clients, rounds, and what has to be true at the end."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from benchmarks.takeover.commits import Commits
+from benchmarks.takeover.database import Database
+from benchmarks.takeover.load import Hosts, Probe, QuireClients
+from benchmarks.takeover.networks import Network
+from benchmarks.takeover.pair import SCHEMA, Pair
+from benchmarks.takeover.rounds import Outage, Rounds
+from tests.acceptance.crash.actors import Consumer
+from tests.acceptance.crash.broker_process import quire
+from tests.acceptance.crash.load import Load
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do.
+
+    Attributes:
+        rounds: how many.
+        seed: of everything random.
+        kinds: which kinds of rounds; all if empty.
+        program: what runs the command line of the brokers; the usual one if empty.
+    """
+
+    rounds: int
+    seed: int
+    kinds: Sequence[str] = ()
+    program: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Result:
+    """What came of it.
+
+    Attributes:
+        outages: of each round.
+        commits: what the database says of its owners.
+        confirmed: how many messages were confirmed.
+        redelivered: how many deliveries were flagged.
+    """
+
+    outages: list[Outage]
+    commits: Commits
+    confirmed: int
+    redelivered: int
+
+
+async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Result:
+    """Do it.
+
+    Args:
+        plan: what.
+        directory: an empty one that others may enter, for servers and brokers.
+        say: is told what happens, a line at a time.
+
+    Returns:
+        What came of it, if every promise was kept.
+
+    Raises:
+        AssertionError: one was broken.
+    """
+    with Database(directory / "postgresql") as database:
+        async with Pair(directory, database, Network.is_possible(), plan.program) as pair:
+            pair.brokers[0].start()
+            await asyncio.to_thread(pair.brokers[0].port)
+            with database.primary.connect() as connection:
+                Commits.record(connection)
+            pair.brokers[1].start()
+            await asyncio.to_thread(pair.brokers[1].wait_for_event, "broker.standby")
+            try:
+                result = await _under_load(plan, database, pair, say)
+            except BaseException:
+                for broker in pair.brokers:
+                    say(f"the end of the log of broker {broker.number}:\n{broker.log[-5000:]}")
+                raise
+            for broker in pair.brokers:
+                await asyncio.to_thread(broker.stop)
+        check_store(database)
+    return result
+
+
+async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[[str], None]) -> Result:
+    random = Random(plan.seed)
+    hosts = Hosts(pair)
+    probe, clients = Probe(hosts), QuireClients(pair)
+    taker = Consumer(hosts, "probe", probe.ledger, random)
+    tasks = [asyncio.create_task(actor.run()) for actor in (probe, taker)]
+    clients.start()
+    try:
+        async with Load(random, hosts) as load:
+            rounds = Rounds(database, pair, probe, load, clients, random)
+            await probe.answer(time.monotonic())
+            kinds: list[str] = []
+            for number in range(1, plan.rounds + 1):
+                if not kinds:
+                    kinds = list(plan.kinds or rounds.kinds)
+                    random.shuffle(kinds)
+                outage = await rounds.run(kinds.pop())
+                by = "the other broker" if outage.moved else "the same broker"
+                say(f"round {number}: {outage.kind}, {outage.seconds:.2f} s, {by}; {load.confirmed} confirmed")
+            probe.ending = True
+            await asyncio.gather(load.finish(), clients.finish())
+            while probe.ledger.missing or taker.unsettled:
+                await asyncio.sleep(0.05)
+            await rounds.check()
+            ledgers = (clients.ledger, probe.ledger)
+            assert not probe.ledger.violations, f"the probe: {probe.ledger.violations[:10]}"
+            confirmed = load.confirmed + sum([len(ledger.confirmed) for ledger in ledgers])
+            redelivered = load.redelivered + sum([ledger.redelivered for ledger in ledgers])
+            return Result(rounds.outages, rounds.commits, confirmed, redelivered)
+    finally:
+        await clients.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def check_store(database: Database) -> None:
+    """Fail if the store is damaged."""
+    url = f"postgresql://quire@127.0.0.1:{database.primary.port}/postgres?schema={SCHEMA}"
+    done = quire("store", "verify", "--store", url)
+    assert done.returncode == 0, f"the store is damaged: {done.stdout} {done.stderr}"

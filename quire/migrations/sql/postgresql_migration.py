@@ -1,0 +1,61 @@
+"""Migrates a PostgreSQL store; its backup is a schema beside it, made in the same transaction."""
+
+from urllib.parse import urlsplit
+
+from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateSchema
+
+from quire.errors import StoreFull, StoreLocked
+from quire.migrations.sql.sql_migration import SqlMigration
+from quire.store.format import POSTGRESQL_FORMAT
+from quire.store.postgresql.database import Database, kind_of
+
+_NO_PART = {"lease", "owner"}
+"""Tables that say who uses the store now. They are no part of its format, nor of a backup."""
+
+_LEASE = text("SELECT owner FROM lease WHERE expires >= extract(epoch FROM clock_timestamp())")
+
+
+class PostgresqlMigration(SqlMigration):
+    """The migration of a store in a PostgreSQL database."""
+
+    def __init__(self, url: str) -> None:
+        engine = Database(url).engine()
+        super().__init__(engine, engine, urlsplit(url).path.strip("/"), POSTGRESQL_FORMAT)
+
+    def _upgrade(self, found: int, backup: str) -> str:
+        with self._writer.begin() as connection:
+            self._keep_others_out(connection)
+            kept = _copy_tables(connection, backup) if backup else ""
+            self._run(connection, found)
+        return kept
+
+    def _keep_others_out(self, connection: Connection) -> None:
+        """Until the transaction ends: the lock of the store may be lost in a long migration.
+
+        Up to format 2, brokers locked the store by the table ``lease``, and each of their commits needs it.
+        """
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+        if inspect(connection).has_table("lease"):
+            connection.execute(text("LOCK TABLE lease IN ACCESS EXCLUSIVE MODE"))
+            if user := connection.scalar(_LEASE):
+                advice = f"stop it, or wait until its lease has expired; it is {user}"
+                raise StoreLocked(f"a broker of an older version uses the store in {self._name}: {advice}", owner=user)
+        connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
+
+    def _is_full(self, error: DBAPIError) -> bool:
+        return error.orig is not None and kind_of(error.orig) is StoreFull
+
+
+def _copy_tables(connection: Connection, backup: str) -> str:
+    """Copy the tables, with their indexes, into a schema of their own, named after the one they are in."""
+    own = connection.scalar(select(func.current_schema()))
+    schema = f"{own}{backup}".replace(".", "_").replace("-", "_").lower()
+    connection.execute(CreateSchema(schema))
+    quote = connection.dialect.identifier_preparer.quote
+    for name in sorted(set(inspect(connection).get_table_names()) - _NO_PART):
+        copy = f"{quote(schema)}.{quote(name)}"
+        connection.execute(text(f"CREATE TABLE {copy} (LIKE {quote(name)} INCLUDING ALL)"))
+        connection.execute(text(f"INSERT INTO {copy} TABLE {quote(name)}"))
+    return schema

@@ -1,0 +1,152 @@
+"""The lock of the store, taken and kept by a thread of its own: a database server may let its callers wait."""
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from quire.broker.core.turn_dispatch import Lock
+from quire.errors import QuireError, StoreError, StoreLocked, StoreUnreachable
+from quire.logs import event
+from quire.store.base import Store
+
+TAKE_INTERVAL = 0.3
+"""How often a standby tries to take the lock, in seconds."""
+
+LOCK_INTERVAL = 1.0
+"""How often the lock is checked that is taken, in seconds: a lease is renewed then."""
+
+STOP_LIMIT = 2.0
+"""How long a stop waits for a call of the store that is under way, in seconds."""
+
+
+class Found(NamedTuple):
+    """What one call of the store has found."""
+
+    is_ours: bool = False  # whether the lock is ours
+    owner: str = ""  # whose it is otherwise
+    error: Exception | None = None  # why nothing is known
+
+
+class StoreLock(Lock):
+    """Takes the lock of a store, then keeps it until ``stop``. It is for the event loop; a thread makes the calls.
+
+    Args:
+        store: the store, not open yet.
+        owner: the name of this process.
+        url: of the store, as people may see it.
+
+    Attributes:
+        until: for how long no other broker can have the store, on the monotonic clock; the thread sets it.
+        error: why the lock could not be checked the last time; None if it was.
+        checked: called after each check that found it ours.
+        lost: called with the reason when it is another broker's; no check follows.
+    """
+
+    def __init__(self, store: Store, owner: str, url: str) -> None:
+        self.until = -math.inf
+        self.error: Exception | None = None
+        self.checked: Callable[[], None] = lambda: None
+        self.lost: Callable[[QuireError], None] = lambda error: None
+        self._store = store
+        self._owner = owner
+        self._url = url
+        self._is_taken = False
+        self._tries: asyncio.Queue[Found | None] = asyncio.Queue()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    async def take(self, *, standby: bool, waits: Callable[[], None] = lambda: None) -> bool:
+        """Take the lock; a standby waits until it is free and the store can be reached.
+
+        Args:
+            standby: whether to wait.
+            waits: called when the waiting begins.
+
+        Returns:
+            Whether it is taken; false if ``give_up`` was called.
+
+        Raises:
+            StoreLocked: another broker has it, and this one is no standby.
+            StoreUnreachable: the store cannot be reached, and this one is no standby.
+        """
+        loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="quire-lock", daemon=True)
+        self._thread.start()
+        told = ""
+        while (found := await self._tries.get()) is not None and not found.is_ours:
+            if found.error is not None and not (standby and isinstance(found.error, StoreUnreachable)):
+                raise found.error
+            if found.error is None and not standby:
+                text = f"{found.owner} uses the store {self._url}"
+                raise StoreLocked(text, owner=found.owner, url=self._url)
+            if not told:
+                waits()
+            told = _tell_of_waiting(found, told, self._url)
+        return found is not None
+
+    def give_up(self) -> None:
+        """Wait for it no more: ``take`` returns."""
+        self._tries.put_nowait(None)
+
+    async def stop(self) -> None:
+        """Keep it no more. It is not given back: ``Store.unlock`` and ``Store.close`` do that."""
+        self._ended.set()
+        if self._thread is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join, STOP_LIMIT)
+
+    def _found(self, found: Found) -> None:
+        """The thread has found something."""
+        if not self._is_taken:
+            self._is_taken = found.is_ours
+            self._tries.put_nowait(found)
+            return
+        self.error = found.error
+        if found.is_ours:
+            self.checked()
+        elif found.error is None:
+            self.lost(StoreLocked(f"the lock of {self._url} is lost: another broker may have it", url=self._url))
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        call, interval = self._try, TAKE_INTERVAL
+        while True:
+            try:
+                found = call()
+            except Exception as error:
+                found = Found(error=error)
+            is_lost = call == self._check and not found.is_ours and found.error is None
+            if found.is_ours:
+                self.until = self._store.lock_until()
+                call, interval = self._check, LOCK_INTERVAL
+            elif is_lost:
+                self.until = -math.inf
+            try:
+                loop.call_soon_threadsafe(self._found, found)
+            except RuntimeError:  # the loop is closed: the process ends
+                return
+            if is_lost or self._ended.wait(interval):
+                return
+
+    def _try(self) -> Found:
+        if self._store.try_lock(self._owner):
+            return Found(True)
+        return Found(owner=self._store.lock_owner() or "another broker")
+
+    def _check(self) -> Found:
+        return Found(self._store.check_lock())
+
+
+def _tell_of_waiting(found: Found, told: str, url: str) -> str:
+    """Log once what a standby waits for, and again when that changes; returns what was told."""
+    if found.error is None:
+        if told != "owner":
+            text = f"standby: waiting for {found.owner} to give up {url}"
+            event("broker.standby", text, owner=found.owner)
+        return "owner"
+    if told != "unreachable":
+        code = found.error.code if isinstance(found.error, QuireError) else StoreError.code
+        text = f"standby: waiting until the store can be reached: {found.error}"
+        event("broker.standby-unreachable", text, logging.WARNING, code=code)
+    return "unreachable"

@@ -1,0 +1,142 @@
+"""Repair of a lane that is kept in pages: the records say what the links must be."""
+
+import zlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+
+from quire.store.base import Delivery, LaneState
+from quire.store.maintenance.damaged import DamagedFile
+from quire.store.maintenance.page_pair import PagePair, live_page
+from quire.store.pages import Entry
+
+RESTORED = Delivery(deliveries=1, cause="restored by repair")
+"""The delivery state of a record that is restored with its page: it may have been consumed before."""
+
+
+class PageRepair(ABC):
+    """Repairs one lane; ``done`` counts by the fields of ``RepairReport``."""
+
+    def __init__(self, lane: int, damaged: DamagedFile, done: Counter[str]) -> None:
+        self._lane = lane
+        self._damaged = damaged
+        self._done = done
+        self._head = self._last = self._count = self._bytes = 0
+
+    def run(self) -> None:
+        """Rebuild the links of every page, then what is counted and indexed."""
+        before = 0
+        waiting: tuple[PagePair, list[Entry]] | None = None
+        for pair in self._pairs():
+            entries = self._kept(pair)
+            if not entries:
+                self._delete(pair)
+                continue
+            if waiting:
+                self._write(*waiting, before, entries[0].sequence)
+                before = waiting[1][-1].sequence
+            waiting = (pair, entries)
+        if waiting:
+            self._write(*waiting, before, 0)
+        self._mend_state()
+        self._done["cleared"] += self._clear_deliveries()
+
+    @abstractmethod
+    def _pairs(self) -> Iterator[PagePair]:
+        """The lane's pages in their order. A page that was read may be written or deleted meanwhile."""
+
+    @abstractmethod
+    def _delete(self, pair: PagePair) -> None:
+        """Remove a page."""
+
+    @abstractmethod
+    def _put(self, pair: PagePair, entries: list[Entry], body: bytes) -> list[Entry]:
+        """Write what differs of a page; returns its entries as they are stored."""
+
+    @abstractmethod
+    def _add_delivery(self, sequence: int, delivery: Delivery) -> None:
+        """Add a delivery state, if the record has none."""
+
+    @abstractmethod
+    def _index(self, expirations: list[tuple[int, int]]) -> int:
+        """Add (expiration, sequence) to the index; returns how many were missing."""
+
+    @abstractmethod
+    def _state(self) -> LaneState | None:
+        """The lane's state; None if that is lost."""
+
+    @abstractmethod
+    def _put_state(self, state: LaneState) -> bool:
+        """Write the lane's state; returns whether it was another one."""
+
+    @abstractmethod
+    def _clear_deliveries(self) -> int:
+        """Remove delivery states that belong to no record; returns how many."""
+
+    def _kept(self, pair: PagePair) -> list[Entry]:
+        """The records of a page that can be read, from its links or, where those are lost, from their own headers."""
+        headers = pair.headers()
+        by_offset = {header.offset: header for header in headers}
+        by_sequence = {header.sequence: header for header in headers}
+        kept: list[Entry] = []
+        usable = pair.usable
+        for entry in pair.entries() if usable else headers:
+            choice = [by_offset.get(entry.offset), by_sequence.get(entry.sequence), entry]
+            # Two that agree about the content are right about a field that is damaged in the third.
+            choice.sort(key=lambda header: header is None or header[5:7] != entry[5:7])
+            found = next((header for header in choice if header and self._intact(header, pair)), None)
+            if found is None:
+                self._drop(entry, pair)
+                continue
+            kept.append(found._replace(expiration=max(found.expiration, 0)))
+            self._last = found.sequence
+            if not usable:
+                self._done["restored"] += 1
+                self._add_delivery(found.sequence, RESTORED)
+        return kept
+
+    def _intact(self, record: Entry, pair: PagePair) -> bool:
+        if not max(self._last + 1, pair.first) <= record.sequence < pair.end:
+            return False
+        content = pair.body[record.offset : record.offset + record.size]
+        return len(content) == record.size and zlib.crc32(content) == record.checksum
+
+    def _drop(self, entry: Entry, pair: PagePair) -> None:
+        content = pair.body[entry.offset : entry.offset + entry.size]
+        if content:
+            self._damaged.write(self._lane, entry.sequence, entry.checksum, content)
+            self._done["damaged"] += 1
+        else:
+            self._done["lost"] += 1
+
+    def _write(self, pair: PagePair, entries: list[Entry], before: int, after: int) -> None:
+        """Link a page's records with each other and with their neighbours, and write what that changes."""
+        by_offset = {header.offset: header for header in pair.headers()}
+        body = pair.body
+        if any(_facts(by_offset.get(entry.offset)) != _facts(entry) for entry in entries):
+            entries, body = live_page(entries, body)
+        sequences = [before, *[entry.sequence for entry in entries], after]
+        entries = [
+            entry._replace(previous=sequences[index], next=sequences[index + 2]) for index, entry in enumerate(entries)
+        ]
+        stored = self._put(pair, entries, body)
+        if pair.usable:
+            self._done["relinked"] += len(set(stored) - set(pair.entries()))
+        self._head = self._head or entries[0].sequence
+        self._count += len(entries)
+        self._bytes += sum([entry.size for entry in entries])
+        if expiring := [(entry.expiration, entry.sequence) for entry in entries if entry.expiration]:
+            self._done["cleared"] += self._index(expiring)
+
+    def _mend_state(self) -> None:
+        # Without a state it is unknown which records were delivered: all of them may have been.
+        old = self._state() or LaneState(dispatch_mark=self._last)
+        new = LaneState(
+            self._head, self._last, self._count, self._bytes, max(old.next_sequence, self._last + 1), old.dispatch_mark
+        )
+        self._done["lanes"] += self._put_state(new)
+
+
+def _facts(record: Entry | None) -> tuple[int, ...] | None:
+    """What link and record must agree on."""
+    return record and (record.sequence, record.expiration, record.size, record.checksum, record.priority)
