@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 # Each with a Java machine and a broker, in one of the processes that share the tests.
 COMBINATIONS = [
     pytest.param((client, broker), marks=pytest.mark.xdist_group(f"{client}-{broker}"), id=f"{client}-{broker}")
-    for broker in ("quire", "activemq")
+    for broker in ("quire", "cluster", "activemq")
     for client in ("client5", "client6")
 ]
 

@@ -3,7 +3,7 @@
 import json
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,13 @@ class RunningCluster:
         self._store = store
         self._settings = settings
 
-    def start(self, *names: str) -> None:
-        """Start brokers, new ones or those that have ended."""
+    def start(self, *names: str, flags: Sequence[str] = ()) -> None:
+        """Start brokers, new ones or those that have ended, with more flags of ``quire cluster start``."""
         for name in names:
             if name not in self.brokers:
                 (self._directory / name).mkdir()
                 self.brokers[name] = ClusterBroker(self._directory / name, name, self._store, self._settings)
-            self.brokers[name].start()
+            self.brokers[name].start(*flags)
         for name in names:
             self.brokers[name].port()
 
@@ -93,14 +93,18 @@ class RunningCluster:
             broker.kill()
 
 
-@contextmanager
-def running_cluster(server: PostgresqlServer, directory: Path, **settings: str) -> Iterator[RunningCluster]:
-    """A cluster on a database of its own; no broker is started. At the end all are killed."""
+def cluster_store(server: PostgresqlServer, directory: Path) -> str:
+    """The URL of a new database for a cluster."""
     database = server.schema_of(directory)
     with server.connect() as connection:
         connection.execute(f"CREATE DATABASE {database}")
-    store = f"postgresql://quire@/{database}?host={quote(str(server.directory), safe='')}"
-    cluster = RunningCluster(directory, store, settings)
+    return f"postgresql://quire@/{database}?host={quote(str(server.directory), safe='')}"
+
+
+@contextmanager
+def running_cluster(server: PostgresqlServer, directory: Path, **settings: str) -> Iterator[RunningCluster]:
+    """A cluster on a database of its own; no broker is started. At the end all are killed."""
+    cluster = RunningCluster(directory, cluster_store(server, directory), settings)
     try:
         yield cluster
     finally:
