@@ -90,6 +90,10 @@ class Member(Protocol):
         """The protocols of the process's own clients: STOMP and OpenWire."""
         ...
 
+    def close_doors(self) -> None:
+        """The process is about to stop: take no more clients of other processes."""
+        ...
+
     async def stop(self) -> None:
         """All clients were told; end the links to other processes."""
         ...
@@ -365,6 +369,8 @@ class Service:
         await self.backups.stop()
         for server in self._servers:
             server.close()
+        if self._member is not None:
+            self._member.close_doors()
         for transport in list(self.connections):
             transport.pause_reading("stopping")
         await self._commit()

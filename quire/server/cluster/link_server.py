@@ -84,6 +84,10 @@ class LinkServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(partial(Entrance, self._process.lobby, door), sock=listener)
 
+    def close_doors(self) -> None:
+        """The process is about to stop: it takes no more clients of other processes."""
+        self.clients.close_doors()
+
     async def stop(self) -> None:
         """All clients were told, those of other processes too: end the links once they have carried that."""
         if self._server is not None:

@@ -45,6 +45,7 @@ class VirtualClients:
         self._doors = doors
         self._connections = connections
         self._ticking: Timer | None = None
+        self._is_leaving = False
 
     def link(self, visitor: Visitor) -> Link:
         """A process has connected: the link whose bytes its connection carries. Its port is to be set.
@@ -60,6 +61,10 @@ class VirtualClients:
         if self._ticking is None:
             self._ticking = self._broker.core.scheduler.call_later(TICK, self._tick)
         return link
+
+    def close_doors(self) -> None:
+        """The process is about to stop: take no more clients, or one that comes now would not be told."""
+        self._is_leaving = True
 
     def stop(self) -> None:
         """The process stops, and its sessions have said so: all links end."""
@@ -79,6 +84,8 @@ class VirtualClients:
         self._broker.core.steps.add(lambda: next(ends, link) is None, "the end of a link", stores=False)
 
     def _accept(self, connection: VirtualConnection) -> None:
+        if self._is_leaving:
+            raise ShardMoved(f"shard {self._map.own} stops here", shard=self._map.own)
         opening = connection.opening
         doors = self._doors.get(opening.protocol)
         if doors is None:

@@ -400,3 +400,18 @@ def test_a_subscription_to_queues_of_two_shards_is_one(cluster: SteppedCluster) 
         client.send(name, b"%s" % name.encode())
     cluster.run()
     assert sorted(client.messages()) == sorted(name.encode() for name in names)
+
+
+def test_a_process_that_is_about_to_stop_takes_no_more_clients_of_others(cluster: SteppedCluster) -> None:
+    queue = cluster.name_at(1)
+    known = cluster.connect(0)
+    known.send(queue, b"one", {"receipt": "1"})
+    cluster.run()
+    cluster.members[1].virtual_clients.close_doors()
+    late = cluster.connect(0)
+    late.subscribe(queue)
+    known.send(queue, b"two", {"receipt": "2"})
+    cluster.run()
+    assert late.errors() == ["shard-moved"]
+    assert late.messages() == []
+    assert known.receipts() == ["1", "2"]
