@@ -157,7 +157,8 @@ class ConnectedSession(Session):
         """Go on with the input that waited."""
         self.held = False
         self._connection.resume_reading("held")
-        self._take_input()
+        if not (self.held or self.is_closed):  # a virtual connection hands on at once what it has
+            self._take_input()
 
     def _wait(self, pieces: list[Any]) -> None:
         """Take no more input until ``resume``; these pieces come first then."""

@@ -4,6 +4,7 @@ import pytest
 
 from quire.testing.stepped import Frame, SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster
+from tests.unit.broker.harness import settings
 
 
 def acknowledged(client: SteppedClient, messages: list[Frame]) -> None:
@@ -415,3 +416,23 @@ def test_a_process_that_is_about_to_stop_takes_no_more_clients_of_others(cluster
     assert late.errors() == ["shard-moved"]
     assert late.messages() == []
     assert known.receipts() == ["1", "2"]
+
+
+def test_a_held_producer_of_another_process_goes_on_once() -> None:
+    cluster = SteppedCluster(2, settings(store={"limit": 2000}, producer={"hold_limit": 5.0}))
+    queue = cluster.name_at(1)
+    producer, consumer = cluster.connect(0), cluster.connect(1)
+    for number in range(5):  # the fourth one is held, and the fifth one waits unread
+        producer.send(queue, b"x" * 900, {"receipt": str(number)})
+        cluster.run()
+    consumer.subscribe(queue)
+    cluster.run()
+    flow = cluster.members[1].broker.core.flow
+    assert flow.held_total == 1
+    consumer.ack(consumer.take("MESSAGE")[0])
+    cluster.run()
+    assert producer.receipts() == ["0", "1", "2", "3"]
+    assert flow.held_total == 2
+    cluster.advance(6.0)
+    assert producer.errors() == ["producer-held"]
+    assert not flow.holds
