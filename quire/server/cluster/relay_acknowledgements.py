@@ -76,9 +76,9 @@ class RelayAcknowledgements(Acknowledgements):
         if shard is None:
             self._join(head, HERE)
             return Outcome.OWN
-        covered = self._subscriptions.covered(id, head.headers.get("subscription"), shard)
-        if not self._relay.has_room([at for at, _ in covered]):
+        if not self._relay.has_room(self._relay.shards):  # first: what is covered is asked only once
             return Outcome.WAITS
+        covered = self._subscriptions.covered(id, head.headers.get("subscription"), shard)
         for at, _ in covered:
             self._join(head, at)
         changes: dict[int, dict[str, str | None]] = {}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.cluster.virtual_connection import FULL
 from quire.testing.stepped import Frame, SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.broker.harness import settings
@@ -436,3 +437,20 @@ def test_a_held_producer_of_another_process_goes_on_once() -> None:
     cluster.advance(6.0)
     assert producer.errors() == ["producer-held"]
     assert not flow.holds
+
+
+def test_a_cumulative_acknowledgement_that_waits_for_a_shard_covers_all_shards(cluster: SteppedCluster) -> None:
+    queues = [cluster.name_at(shard, "w.q") for shard in range(3)]
+    consumer = cluster.connect(0)
+    consumer.subscribe("w.>", ack="client", headers={"activemq.prefetchSize": "30"})
+    for queue in queues:
+        consumer.send(queue, b"1")
+    cluster.run()
+    messages = consumer.take("MESSAGE")
+    consumer.feed(  # in one piece: the shard of the first frame takes no more input when the second one is read
+        b"SEND\ndestination:/queue/%b\n\n%b\0" % (cluster.name_at(1, "other").encode(), b"x" * (FULL + 1))
+        + b"ACK\nid:%b\nreceipt:r\n\n\0" % messages[-1].headers["ack"].encode()
+    )
+    cluster.run()
+    assert consumer.receipts() == ["r"]
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
