@@ -367,12 +367,7 @@ class Service:
     async def stop(self) -> None:
         """Close the ports, finish what was read, say good-bye, and leave a store that needs no recovery."""
         await self.backups.stop()
-        for server in self._servers:
-            server.close()
-        if self._member is not None:
-            self._member.close_doors()
-        for transport in list(self.connections):
-            transport.pause_reading("stopping")
+        self._close_doors()
         await self._commit()
         for transport in list(self.connections):
             transport.stop()
@@ -405,6 +400,15 @@ class Service:
         while self.connections and self.clock.monotonic() < ends:
             await asyncio.sleep(0.01)
         self.ticker.end()
+
+    def _close_doors(self) -> None:
+        """Take no more clients, and nothing more of those that there are."""
+        for server in self._servers:
+            server.close()
+        if self._member is not None:
+            self._member.close_doors()
+        for transport in list(self.connections):
+            transport.pause_reading("stopping")
 
     async def _commit(self) -> None:
         """Until everything that has gathered is durable, or has failed."""

@@ -54,6 +54,10 @@ class VirtualTransport(asyncio.Transport):
             self._is_full = True
             self._inside.pause_writing()
 
+    def get_write_buffer_size(self) -> int:
+        """How many bytes wait to be sent."""
+        return self._connection.waiting
+
     def close(self) -> None:
         """Close it when what was written is sent."""
         self._connection.close()

@@ -3,6 +3,7 @@
 import pytest
 
 from quire.cluster.virtual_connection import FULL
+from quire.server.client_transport import ClientTransport
 from quire.testing.stepped import Frame, SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.broker.harness import settings
@@ -454,3 +455,14 @@ def test_a_cumulative_acknowledgement_that_waits_for_a_shard_covers_all_shards(c
     cluster.run()
     assert consumer.receipts() == ["r"]
     assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
+
+
+def test_an_owner_that_has_lost_its_store_sends_the_clients_of_others_away(cluster: SteppedCluster) -> None:
+    client = cluster.connect(0)
+    client.subscribe(cluster.name_at(1))
+    cluster.run()
+    for virtual in list(cluster.members[1].sessions):
+        assert isinstance(virtual, ClientTransport)
+        virtual.send_away()
+    cluster.run()
+    assert client.errors() == ["broker-stopping"]
