@@ -11,6 +11,7 @@ a test decides which shard is gone while something is under way, and the same st
 """
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, ClusterMap, Peer
@@ -84,6 +85,19 @@ class MemoryPort:
                 port.link.lost(ShardMoved("the connection is lost"))
 
 
+class Surroundings(Protocol):
+    """The cluster, as one of its processes sees it.
+
+    Attributes:
+        shards: how many shards it has.
+    """
+
+    shards: int
+
+    def connect_link(self, peer: Peer, link: Link) -> None:
+        """Connect a link to the process of a shard."""
+
+
 class SteppedShard(SteppedBroker):
     """A shard, or a front, in a process of its own.
 
@@ -95,7 +109,7 @@ class SteppedShard(SteppedBroker):
     """
 
     def __init__(
-        self, cluster: "SteppedCluster", number: int, epoch: int, settings: Settings, store: Store, clock: ManualClock
+        self, cluster: Surroundings, number: int, epoch: int, settings: Settings, store: Store, clock: ManualClock
     ) -> None:  # fmt: skip
         super().__init__(settings, store, clock)
         self.cluster_map = ClusterMap(number, cluster.shards, Placement(settings))
