@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; see scripts/setup.sh. What follows `##` is what `make help` says of a target.
 .PHONY: help run test test-parallel test-alone test-core test-fast test-of test-simulation coverage fuzz operations \
-	scenario pipeline-demo screenshots check format setup setup-dev setup-tests clean
+	scenario pipeline-demo cluster-demo screenshots check format setup setup-dev setup-tests clean
 .NOTPARALLEL:
 # `make test PYTHON=python3.13` (a name or a path) does it with that Python, in an environment of its own.
 PYTHON :=
@@ -56,6 +56,9 @@ screenshots: setup-tests  ## The pictures of the console in docs/images, made an
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh
 	$(BIN)/python -m benchmarks.pipeline_demo
+
+cluster-demo: setup-tests  ## Three brokers as one under load; one is killed, and the others take over
+	$(BIN)/python -m tests.acceptance.cluster
 
 check: setup-dev  ## Style, types, layers, dead code
 	$(BIN)/ruff check

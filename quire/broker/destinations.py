@@ -131,6 +131,10 @@ class Destinations:
         first, self._next_id = self._next_id, self._next_id + count
         return tuple(range(first, self._next_id))
 
+    def moved(self) -> None:
+        """Destinations may be at other shards of a cluster now: who keeps what it found looks again."""
+        self.version += 1
+
     def policies_changed(self) -> None:
         """Other policies apply from now on."""
         self.version += 1

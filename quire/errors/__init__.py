@@ -13,6 +13,7 @@ from quire.errors.access import (
     UnknownUser,
     UserExists,
 )
+from quire.errors.cluster import ShardMoved, ShardUnavailable, TransactionSpansShards, UnknownBroker
 from quire.errors.connections import (
     BrokerBusy,
     BrokerStandby,
@@ -100,6 +101,8 @@ __all__ = [
     "ProtocolViolation",
     "QuireError",
     "RequestTimeout",
+    "ShardMoved",
+    "ShardUnavailable",
     "SlowConsumer",
     "StoreCorrupt",
     "StoreError",
@@ -115,8 +118,10 @@ __all__ = [
     "TooManyLogins",
     "TooManySubscriptions",
     "TransactionRolledBack",
+    "TransactionSpansShards",
     "TransactionTimedOut",
     "TransactionTooLarge",
+    "UnknownBroker",
     "UnknownConsumerGroup",
     "UnknownDestination",
     "UnknownGroup",

@@ -118,6 +118,13 @@ ERRORS: dict[str, ErrorEntry] = {
     "store-unreachable": ErrorEntry(503, 5, True, "Check the store's URL, and that its server runs."),
     "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; or give its address: --url."),
     "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is stopping or restarting."),
+    "shard-moved": ErrorEntry(503, 4, True, "Connect again: another broker of the cluster has the destination now."),
+    "shard-unavailable": ErrorEntry(503, 4, True, "Try again: a broker of the cluster takes the shard over."),
+    "transaction-spans-shards": ErrorEntry(
+        409, 4, False, "Use destinations of one shard in a transaction: `quire cluster place` keeps them together.",
+        _ROLLED_BACK, xa=100,
+    ),
+    "unknown-broker": ErrorEntry(404, 3, False, "`quire cluster status` lists the brokers of the cluster."),
     "broker-standby": ErrorEntry(503, 4, True, "Use the broker that has the store, or wait until this one takes over."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
     "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),

@@ -21,6 +21,7 @@ from quire.http import (
     actions,
     broker,
     bulk_access,
+    clusters,
     connections,
     durables,
     groups,
@@ -52,13 +53,14 @@ from quire.http.request_memory import RequestMemory
 from quire.http.resource_metrics import KINDS
 from quire.http.stomp_web_socket import StompWebSocket
 from quire.security import Access, Permission
+from quire.server.cluster.seat import Seat
 from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
 from quire.settings import is_loopback, split_address
 
 MODULES = (
-    broker, overview, connections, producers, queues, messages, message_views, transfers, topics, durables, streams,
-    pull, groups, schedule, xa, bulk_access, writes, users, access_rules, tokens, actions, inspection,
+    broker, clusters, overview, connections, producers, queues, messages, message_views, transfers, topics, durables,
+    streams, pull, groups, schedule, xa, bulk_access, writes, users, access_rules, tokens, actions, inspection,
 )  # fmt: skip
 ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
 """All there are."""
@@ -74,11 +76,15 @@ def encoded_document() -> bytes:
 
 
 class Application:
-    """The ASGI application of one broker."""
+    """The ASGI application of one broker.
 
-    def __init__(self, service: Service) -> None:
+    Args:
+        seat: its place in a cluster; None if it has none.
+    """
+
+    def __init__(self, service: Service, seat: Seat | None = None) -> None:
         self._service = service
-        self.doors = Doors(service)
+        self.doors = Doors(service, seat)
         self._broker_metrics = BrokerMetrics(self.doors)
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),

@@ -8,7 +8,7 @@ from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
 from quire.http.endpoint import Call, Endpoint
-from quire.http.rights import ADMINISTER, FREE, MONITOR
+from quire.http.rights import FREE, MONITOR
 from quire.management.consumer_status import HeldProducer, held_producers
 from quire.management.described import Status, doc, gauge
 from quire.server.service import Service
@@ -126,19 +126,10 @@ def _health(call: Call) -> Health:
     return Health(state(call.service))
 
 
-def _stop(call: Call) -> Health:
-    call.service.ask_stop()
-    return Health(state(call.service))
-
-
 ENDPOINTS = [
     Endpoint("GET", "/health", FREE, "Get the health; an error if the store accepts no writes.", _health, Health),
     Endpoint(
         "GET", "/broker", MONITOR, "Get the state, memory, store, spool and connections of the broker.",
         lambda call: broker_status(call.service), BrokerStatus,
-    ),
-    Endpoint(
-        "POST", "/broker/stop", ADMINISTER, "Stop the broker. All messages that it confirmed are on disk.", _stop,
-        Health,
     ),
 ]  # fmt: skip

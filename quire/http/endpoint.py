@@ -11,8 +11,9 @@ from starlette.requests import Request
 
 from quire.broker.bulk.row_reader import MAX_BYTES
 from quire.destination import Destination, DestinationKind
-from quire.errors import BrokerStopping, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
+from quire.errors import BrokerStopping, IllegalState, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
 from quire.http.bulk.launcher import Launcher
+from quire.http.cluster_door import ClusterDoor
 from quire.http.console_launcher import ConsoleLauncher
 from quire.http.operations import Operation, Operations
 from quire.http.recent_events import RecentEvents
@@ -31,6 +32,7 @@ from quire.management.stream_management import StreamManagement
 from quire.management.topic_management import TopicManagement
 from quire.management.xa_management import XaManagement
 from quire.security import Access, Action
+from quire.server.cluster.seat import Seat
 from quire.server.service import Service
 from quire.units import LARGEST, parse_number
 
@@ -88,10 +90,11 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Doors:
-    """What endpoints work with: the broker's process, an operator's doors to it, its bulk server."""
+    """What endpoints work with: the broker's process, an operator's doors to it, its bulk server, its cluster."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, seat: Seat | None = None) -> None:
         self.service = service
+        self.cluster = None if seat is None else ClusterDoor(service, seat)
         self.management = Management(service.broker)
         self.topics = TopicManagement(self.management)
         self.streams = StreamManagement(self.management)
@@ -113,6 +116,7 @@ class Call:
     def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, access: Access) -> None:
         self.access = access
         self.service = doors.service
+        self._cluster = doors.cluster
         self.management = doors.management
         self.topics = doors.topics
         self.streams = doors.streams
@@ -157,6 +161,27 @@ class Call:
         """Under which name or address the caller has reached the broker."""
         return self._request.url.hostname or "127.0.0.1"
 
+    @property
+    def cluster(self) -> ClusterDoor:
+        """The cluster of this broker.
+
+        Raises:
+            IllegalState: it is in none.
+        """
+        if self._cluster is None:
+            raise IllegalState("this broker is in no cluster: `quire cluster start` starts one that is")
+        return self._cluster
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether this broker is in a cluster."""
+        return self._cluster is not None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether another process of the cluster asks, and joins the answer with those of other shards."""
+        return bool(self._request.scope.get("is_part"))
+
     def take_memory(self, size: int) -> None:
         """Count what the request makes the broker hold until its answer is read."""
         memory: RequestMemory = self._request.scope["memory"]
@@ -188,6 +213,7 @@ class Call:
 
     def check_target(self, destination: Destination) -> None:
         """Refuse to send to a destination that the caller may not write to, or would have to create and may not."""
+        self._check_shard(destination)
         self.access.check(Action.WRITE, destination.kind, destination.name, exists=self._exists(destination))
 
     def check_transfer(self, source: str, target: Destination) -> None:
@@ -195,11 +221,18 @@ class Call:
 
         An operator moves messages without reading them: not to where the caller could read them.
         """
+        self._check_shard(target)
         access, kind, name = self.access, target.kind, target.name
         if not access.allows(Action.MANAGE, kind, name):
             self.check_target(target)
         if access.allows(Action.READ, kind, name):
             access.check(Action.READ, DestinationKind.QUEUE, source)
+
+    def _check_shard(self, destination: Destination) -> None:
+        """Refuse to send to a destination of another shard: it would be made here, where no client looks for it."""
+        if self._cluster is not None and not self._cluster.seat.map.is_own(destination):
+            text = f"{destination} lies at another shard of the cluster: messages are moved within a shard only"
+            raise IllegalState(text, destination=str(destination))
 
     def _exists(self, destination: Destination) -> bool:
         destinations, name = self.service.broker.destinations, destination.name

@@ -9,7 +9,7 @@ from quire.broker.streams.groups.group_changes import PartitionChange, Partition
 from quire.broker.streams.offsets import Start
 from quire.destination import DestinationKind
 from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number, listing
-from quire.http.listing import TableQuery, selected
+from quire.http.listing import Part, TableQuery, selected
 from quire.http.rights import MANAGE_STREAM_OF_GROUP, READ_STREAM, SEE_STREAM_OF_GROUP, USER
 from quire.http.two_steps import Counted
 from quire.management.consumer_group_info import (
@@ -110,7 +110,7 @@ def _place(call: Call) -> tuple[str, str]:
     return call.path["stream"], call.path["group"]
 
 
-async def _list(call: Call) -> GroupList:
+async def _list(call: Call) -> GroupList | Part:
     selection = await selected(call, call.management.tables.groups(), _sees)
     groups = await call.gathered(call.groups.reader.status(group) for group in selection.found)
 
@@ -118,7 +118,8 @@ async def _list(call: Call) -> GroupList:
         return call.access.sees(DestinationKind.STREAM, reader.stream)
 
     readers = await call.gathered(call.groups.readers(), call.query.limit, sees)
-    return GroupList(groups, readers, selection.next, selection.total)
+    page = GroupList(groups, readers, selection.next, selection.total)
+    return Part(page, selection.keys) if call.is_part else page
 
 
 def _sees(access: Access, group: Any) -> bool:

@@ -14,8 +14,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from quire import logs
 from quire.errors import BrokerStandby
 from quire.http.app import Application, encoded_document
+from quire.http.cluster.cluster_router import ClusterRouter
 from quire.http.http_connection import entrance_of
 from quire.http.standby_application import standby_application
+from quire.server.cluster.seat import Seat
 from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
 from quire.settings import Settings
@@ -43,15 +45,22 @@ class _Server(uvicorn.Server):
 
 
 class HttpApi:
-    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``)."""
+    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``).
+
+    Args:
+        also: further sockets where it is served.
+        seat: its place in a cluster; None if it has none.
+    """
 
     _service: Service
     _answers: ASGIApp  # a standby's, then the broker's
     _server: _Server
     _task: asyncio.Task[None]
 
-    def __init__(self) -> None:
+    def __init__(self, *also: socket.socket, seat: Seat | None = None) -> None:
         self._application: Application | None = None
+        self._also = also
+        self._seat = seat
 
     async def open(self, service: Service, listener: socket.socket) -> None:
         """Answer as a standby on a bound socket; returns when it listens."""
@@ -65,15 +74,16 @@ class HttpApi:
             timeout_graceful_shutdown=STOP_LIMIT,
         )  # fmt: skip
         self._server = _Server(config)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener, *self._also]))
         await self._server.ready.wait()
         if not self._server.started:
             await self._task
 
     async def start(self) -> None:
         """Serve the broker."""
-        self._answers = self._application = Application(self._service)
-        doors = self._application.doors
+        application = self._application = Application(self._service, self._seat)
+        self._answers = application if self._seat is None else ClusterRouter(application, self._service, self._seat)
+        doors = application.doors
         logs.watch(doors.events)
         doors.management.sampler.start()
         doors.console.start(self._service.http_address)

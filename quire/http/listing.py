@@ -18,6 +18,13 @@ from quire.security import Access, Permission
 S = TypeVar("S")
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The page of one shard, for the process that joins those of all: with the keys by which it is sorted."""
+
+    page: Any
+    keys: list[Any]
+
+
 class TableQuery(Fields, frozen=True):
     """Which part of a list to show.
 
@@ -72,6 +79,7 @@ def table_listing(
     async def handle(call: Call) -> Any:
         selection = await selected(call, table(call), sees)
         entries = await call.gathered(status(call, entry) for entry in selection.found)
-        return answer(entries, selection.next, selection.total)
+        page = answer(entries, selection.next, selection.total)
+        return Part(page, selection.keys) if call.is_part else page
 
     return Endpoint("GET", path, right, summary, handle, answer, TableQuery)

@@ -10,7 +10,7 @@ from quire.security.decision import Decision
 from quire.security.principal import Principal, Proof
 from quire.security.rule_book import RuleBook
 from quire.security.saved_state import SavedState
-from quire.security.tokens import LOCAL, Token, make_token
+from quire.security.tokens import LOCAL, Token, make_token, same_token
 from quire.settings import Action, Rule, Settings, User
 
 LOCAL_USER = "$local"
@@ -62,6 +62,10 @@ class Accounts:
         self.is_enabled = bool(self.is_enabled or self.users or settings.security.enabled or settings.jwt.issuer)
         self._changed()
 
+    def use_local_token(self, text: str) -> None:
+        """Have the command line on this machine log in with the token of another process: that of the broker."""
+        self._local, self.local_token = same_token(self._local, text), text
+
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call when anything changes."""
         self._watchers.append(watcher)
@@ -77,6 +81,8 @@ class Accounts:
         if principal.expires_at is not None and principal.expires_at <= self._clock.now_ms():
             return None
         user = self.users.get(principal.name)
+        if principal.proof is Proof.PEER:
+            return None if user is not None and user.disabled else principal
         if principal.proof is Proof.TOKEN or principal.proof is Proof.LOCAL:
             token = self.token(principal.key)
             return None if token is None else self.standing_of_token(token)

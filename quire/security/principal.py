@@ -13,6 +13,7 @@ class Proof(StrEnum):
     TOKEN = "token"  # noqa: S105
     JWT = "jwt"
     LOCAL = "local"  # the command line, on the broker's machine
+    PEER = "peer"  # another process of the cluster says so, where the client has logged in
 
 
 class Permission(StrEnum):

@@ -1,11 +1,12 @@
 """The users, rules and tokens of a broker: the one place that decides for every door."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from quire.clock import Clock
 from quire.destination import Destination
+from quire.errors import NotAuthenticated
 from quire.scheduler import Scheduler
 from quire.security.access import Access
 from quire.security.account_changes import AccountChanges
@@ -15,7 +16,7 @@ from quire.security.authentication import Authenticated, Authentication
 from quire.security.background import Background
 from quire.security.credentials import Credentials, Origin
 from quire.security.passwords import hashed
-from quire.security.principal import Principal
+from quire.security.principal import ANYONE, Principal, Proof
 from quire.security.saved_state import SavedState, load_state, save_state
 from quire.settings import Settings, User, security_file
 
@@ -90,6 +91,22 @@ class Security:
                 client may be gone by then.
         """
         self._authentication.authenticate(credentials, origin, done)
+
+    def vouched(self, user: str, roles: Iterable[str], origin: Origin) -> Access:
+        """What a client may do that has logged in at another process of the cluster.
+
+        Args:
+            user: as whom; empty if it need not log in there.
+            roles: its roles that count.
+            origin: where the client comes from.
+
+        Raises:
+            NotAuthenticated: clients must log in here, and it has not, or its user is disabled.
+        """
+        principal = Principal(user, frozenset(roles), Proof.PEER) if user else ANYONE
+        if self.accounts.standing(principal) is None:
+            raise NotAuthenticated("another process of the cluster names a user that may not log in here")
+        return Access(self.accounts, self.audit, principal, origin)
 
     def no_one(self, origin: Origin) -> Access:
         """One that may do nothing: for what needs no login."""

@@ -54,6 +54,13 @@ def make_token(
     return Token(id, owner, _digest(secret), expires_at, roles, now_ms, text), f"qt_{id}_{secret}"
 
 
+def same_token(token: Token, text: str) -> Token:
+    """A token with what users get for another one: several processes then take the same."""
+    found = split_token(text)
+    assert found is not None
+    return msgspec.structs.replace(token, digest=_digest(found[1]))
+
+
 def split_token(text: str) -> tuple[str, str] | None:
     """The id and the secret of a token; None if the text is none."""
     found = _TOKEN.fullmatch(text)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.transactions.transaction import Transaction
+from quire.destination import Destination
 from quire.errors import LimitExceeded, QuireError, StoreError
 from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
@@ -156,7 +157,8 @@ class ConnectedSession(Session):
         """Go on with the input that waited."""
         self.held = False
         self._connection.resume_reading("held")
-        self._take_input()
+        if not (self.held or self.is_closed):  # a virtual connection hands on at once what it has
+            self._take_input()
 
     def _wait(self, pieces: list[Any]) -> None:
         """Take no more input until ``resume``; these pieces come first then."""
@@ -193,6 +195,10 @@ class ConnectedSession(Session):
         return False
 
     # Its login.
+
+    def vouch(self, access: Access) -> None:
+        """The client has logged in elsewhere: what it shows here does not matter."""
+        self._login, self._has_shown = access, True
 
     def _must_log_in(self, login: str | None, passcode: str | None) -> bool:
         """Log in; whether input has to wait until it is known who the client is.
@@ -234,11 +240,15 @@ class ConnectedSession(Session):
             if self.is_closed:
                 return
             source = subscription.source
-            if not self._broker.routing.temporaries.has(source) and (error := self.guard.lost_read(source.destination)):
+            if not self._broker.routing.temporaries.has(source) and (error := self._lost(source.destination)):
                 self.end_consumer(subscription, error)
             yield
         if not self.is_closed:
             self._look_again()
+
+    def _lost(self, destination: Destination) -> QuireError | None:
+        """Why a consumer of a destination must end that the client has; None if it may go on."""
+        return self.guard.lost_read(destination)
 
     @abstractmethod
     def _forget_sends(self) -> None:

@@ -38,7 +38,7 @@ class Gate:
         self.refused = 0
         self._rechecking: Iterator[None] | None = None
         self._created: dict[str, set[Destination]] = {}  # by user, since the start
-        security.watch(self._changed)
+        security.watch(self.look_again)
 
     # Logins.
 
@@ -77,7 +77,8 @@ class Gate:
 
     # Changes.
 
-    def _changed(self) -> None:
+    def look_again(self) -> None:
+        """Look at all connections again, in steps: what clients may have has changed."""
         if self._rechecking is None:
             self._broker.core.steps.add(self._recheck_some, "the check of connections", stores=False)
         self._rechecking = self._recheck()

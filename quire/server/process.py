@@ -33,8 +33,8 @@ def run(
 ) -> int:  # fmt: skip
     """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies, users and rules again."""
     configure(settings.log.format, settings.log.level)
-    _allow_connections()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    allow_connections()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         store = store_for_url(store_url(settings), Sync(settings.store.sync))
         runner.run(_main(Service(settings, wrap(store) if wrap else store, http, reload=reload), standby))
     return 0
@@ -104,7 +104,7 @@ def _announce(service: Service, file: Path, local_token: Path) -> None:
     pid, stomp, openwire, http = os.getpid(), service.stomp_address, service.openwire_address, service.http_address
     try:
         facts = {"pid": pid, "stomp": stomp, "openwire": openwire, "http": http, "scheme": service.http_scheme}
-        _write(file, json.dumps(facts))
+        write_whole(file, json.dumps(facts))
     except OSError as error:
         text = f"{file} cannot be written: name this broker to the command line with --url. {error}"
         event("broker.unannounced", text, logging.WARNING, path=str(file))
@@ -152,7 +152,7 @@ def _tell_first_login(service: Service) -> None:
     )
 
 
-def _write(file: Path, text: str) -> None:
+def write_whole(file: Path, text: str) -> None:
     """Write a file that others see whole or not at all. The one before goes first: its space may be the only one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
@@ -165,14 +165,14 @@ def _write(file: Path, text: str) -> None:
         raise
 
 
-def _allow_connections() -> None:
+def allow_connections() -> None:
     """Raise the soft limit of open files to the hard one: each connection is a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """The event loop: that of uvloop where it exists."""
     if sys.platform == "win32":
         return None

@@ -83,11 +83,29 @@ class HttpServer(Protocol):
         ...
 
 
+class Member(Protocol):
+    """What makes a process one of a cluster; it is handed in."""
+
+    def doors(self, service: "Service") -> list[ProtocolDoors]:
+        """The protocols of the process's own clients: STOMP and OpenWire."""
+        ...
+
+    def close_doors(self) -> None:
+        """The process is about to stop: take no more clients of other processes."""
+        ...
+
+    async def stop(self) -> None:
+        """All clients were told; end the links to other processes."""
+        ...
+
+
 class Service:
     """One broker process.
 
     Args:
+        member: makes it one of a cluster; None if it is a broker by itself.
         tunes_collector: whether Python's collector of cycles is set for a broker; not in a process of others.
+        shares_ports: whether other processes listen at the same addresses: those of other shards.
 
     Attributes:
         uses_store: whether it has begun to use the store, which may fail and mend from then on.
@@ -98,6 +116,7 @@ class Service:
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
         reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes, tunes_collector: bool = True,
+        shares_ports: bool = False, member: Member | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.store = store
@@ -114,10 +133,13 @@ class Service:
         self.uses_store = False
         self.started_at = self.clock.now_ms()
         self._http = http
+        self._member = member
         self._reload = reload
         self._reload_at_start = False  # asked while it waited for the store or started
         self._probe = probe
         self._tunes_collector = tunes_collector
+        self._shares_ports = shares_ports
+        self._listen = partial(listen, is_shared=shares_ports)
         self._disks: dict[HoldCause, Disk] = {}
         self._stopped = asyncio.Event()
         self._failure: QuireError | None = None
@@ -149,6 +171,7 @@ class Service:
         if standby:
             migrations.warm_up(self.store.url)
             self.security.load()
+        if standby and not self._shares_ports:  # those who share them serve clients
             await self._open_http(is_needed=False)
         return await self.lock.take(standby=standby, waits=waits)
 
@@ -157,7 +180,7 @@ class Service:
         if self._http is None or self.http_address:
             return
         try:
-            listener = listen(self.settings.http.address)
+            listener = self._listen(self.settings.http.address)
         except AddressInUse as error:
             if is_needed:
                 raise
@@ -192,13 +215,13 @@ class Service:
         self.broker.disks.watch(self._disks)
         self._writer.start()
         self.gate = Gate(self.broker, self.security, self.connections.values)
-        self._stomp = StompDoors(self.broker, self.gate)
-        stomp, openwire = listen(self.settings.stomp.address), listen(self.settings.openwire.address)
+        self._doors = self._made_doors()
+        self._stomp = self._doors[0]
+        stomp, openwire = self._listen(self.settings.stomp.address), self._listen(self.settings.openwire.address)
         self.stomp_address, self.openwire_address = address_of(stomp), address_of(openwire)
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
         if self._tunes_collector:
             self._garbage.start()
-        self._doors = [self._stomp, OpenWireDoors(self.broker, self.gate)]
         self.lease = LeaseWatch(self.lock, self.broker.core, self._doors, self.connections, self._is_standby)
         self.ticker.look = self.lease.look
         self.ticker.begin()
@@ -211,6 +234,11 @@ class Service:
         self._servers = [await self._serve(doors, listener) for doors, listener in listeners]
         if self._reload_at_start:
             self.reload()
+
+    def _made_doors(self) -> list[ProtocolDoors]:
+        if self._member is not None:
+            return self._member.doors(self)
+        return [StompDoors(self.broker, self.gate), OpenWireDoors(self.broker, self.gate)]
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
         door = Door(
@@ -339,10 +367,7 @@ class Service:
     async def stop(self) -> None:
         """Close the ports, finish what was read, say good-bye, and leave a store that needs no recovery."""
         await self.backups.stop()
-        for server in self._servers:
-            server.close()
-        for transport in list(self.connections):
-            transport.pause_reading("stopping")
+        self._close_doors()
         await self._commit()
         for transport in list(self.connections):
             transport.stop()
@@ -350,6 +375,8 @@ class Service:
             await self._http.stop()
         while self.broker.core.leaving:
             await self._commit()
+        if self._member is not None:
+            await self._member.stop()
         self.broker.stop()
         await self._commit()
         self.ticker.end()
@@ -373,6 +400,15 @@ class Service:
         while self.connections and self.clock.monotonic() < ends:
             await asyncio.sleep(0.01)
         self.ticker.end()
+
+    def _close_doors(self) -> None:
+        """Take no more clients, and nothing more of those that there are."""
+        for server in self._servers:
+            server.close()
+        if self._member is not None:
+            self._member.close_doors()
+        for transport in list(self.connections):
+            transport.pause_reading("stopping")
 
     async def _commit(self) -> None:
         """Until everything that has gathered is durable, or has failed."""

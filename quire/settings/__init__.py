@@ -5,6 +5,7 @@ from quire.settings.key import Key, Setting
 from quire.settings.keys import (
     KEYS,
     BackupSettings,
+    ClusterSettings,
     HttpSettings,
     JwtSettings,
     LimitSettings,
@@ -24,8 +25,8 @@ from quire.settings.rules import Action, Rule
 from quire.settings.users import ROLES, User
 
 __all__ = [
-    "KEYS", "ROLES", "Action", "BackupSettings", "Composite", "Forward", "HttpSettings", "JwtSettings", "Key",
-    "LimitSettings", "Policies", "Policy", "Rule", "Setting", "Settings", "TlsSettings", "User", "audit_file",
-    "broker_file", "commented_file", "explain", "is_loopback", "load", "local_host", "local_token_file",
+    "KEYS", "ROLES", "Action", "BackupSettings", "ClusterSettings", "Composite", "Forward", "HttpSettings",
+    "JwtSettings", "Key", "LimitSettings", "Policies", "Policy", "Rule", "Setting", "Settings", "TlsSettings", "User",
+    "audit_file", "broker_file", "commented_file", "explain", "is_loopback", "load", "local_host", "local_token_file",
     "security_file", "split_address", "store_url",
 ]  # fmt: skip

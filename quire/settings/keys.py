@@ -330,6 +330,29 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Section ``cluster``: for `quire cluster start`."""
+
+    name: str = _key("", TEXT, "The name of this broker in its cluster. Empty: the name of the machine.")
+    store: str = _key(
+        "",
+        TEXT,
+        "The PostgreSQL database of the cluster, `postgresql://user@host/name`: all its brokers have the same.",
+    )
+    stores: str = _key(
+        "", TEXT,
+        "The databases of the shards, separated by spaces, used in turn. Empty: all in `cluster.store`. Fixed once the "
+        "cluster is formed.",
+    )  # fmt: skip
+    shards: int = _key(6, count(1), "How many shards a new cluster has. Fixed once the cluster is formed.")
+    address: str = _key(
+        "127.0.0.1:0", ADDRESS,
+        "Where the shards of this broker are reached by other brokers. Port 0: free ports; else a broker "
+        "takes two for each shard from this one on, and two more.",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a broker, read and checked."""
 
@@ -353,6 +376,7 @@ class Settings:
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     policies: Policies = field(default_factory=Policies)
     composites: tuple[Composite, ...] = ()
@@ -380,6 +404,7 @@ SECTIONS: dict[str, Any] = {
     "metrics": MetricsSettings,
     "backup": BackupSettings,
     "tracing": TracingSettings,
+    "cluster": ClusterSettings,
     "log": LogSettings,
     "policy": Policy,
 }

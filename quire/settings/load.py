@@ -71,7 +71,14 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     document = _document(file)
     users = read_users(document.get("users", []), f"file {file}")
     protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"] or users or _has_users(values)
-    for key in ("stomp.address", "openwire.address", "http.address", "bulk.address", "console.address"):
+    for key in (
+        "stomp.address",
+        "openwire.address",
+        "http.address",
+        "bulk.address",
+        "console.address",
+        "cluster.address",
+    ):
         if not protected and not is_loopback(split_address(values[key])[0]):
             raise InsecureAddress(
                 f"{key} = {values[key]} is not loopback, and no users are configured", key=key, address=values[key]

@@ -203,6 +203,11 @@ class Store(StoreReader):
     def lock_owner(self) -> str:
         """The name of the lock's owner, as far as it is known; empty if the lock is free."""
 
+    @property
+    def lock_epoch(self) -> int:
+        """Counts the owners of the lock: each one has a later epoch than all before; 0 if the store does not count."""
+        return 0
+
     @abstractmethod
     def check_lock(self) -> bool:
         """Whether the lock is still ours. Called every second, beside commits: a lease is renewed here.

@@ -120,7 +120,7 @@ class SteppedClient:
 
     def __init__(self, stepped: "SteppedBroker", name: str) -> None:
         self.connection = RecordingConnection(name)  # the transport's half
-        self.session = StompSession(stepped.broker, stepped.gate, self.connection)  # the broker's half
+        self.session = stepped.new_session(self.connection)  # the broker's half
         stepped.sessions[self] = self.session
         self.version = Version.V1_2  # the version it speaks, once it has connected
         self.beats = 0  # how many line ends came between frames
@@ -293,7 +293,7 @@ class SteppedBroker:
             self.scheduler, self._want_turn, None, tracer,
         )  # fmt: skip
         self.writer = self.broker.turns.writer = SteppedWriter(self.store)
-        self.sessions: dict[object, ConnectedSession] = {}
+        self.sessions: dict[Any, ConnectedSession] = {}
         dead_letters = dead_letter_names(self.settings.policies)
         inline = Inline()
         self.security = Security(self.settings, self.clock, self.scheduler, inline, inline, inline, dead_letters)
@@ -303,6 +303,10 @@ class SteppedBroker:
         self._turn_wanted = True
 
     # Clients.
+
+    def new_session(self, connection: RecordingConnection) -> StompSession:
+        """The broker's half of a new client."""
+        return StompSession(self.broker, self.gate, connection)
 
     def connect(self, version: str = "1.2", headers: Mapping[str, str] | None = None) -> SteppedClient:
         """A client that has connected, with a version and further headers of its CONNECT frame."""
@@ -347,13 +351,19 @@ class SteppedBroker:
 
     def _run(self, *, commits: bool) -> None:
         for _ in range(MAX_STEPS):
-            if any([client.pump() for client in self.clients]) or self._turn_wanted:
-                self.turn()
-            elif commits and self.writer.batch is not None:
-                self.commit()
-            else:
+            if not self.step(commits=commits):
                 return
         raise RuntimeError(f"the broker is still busy after {MAX_STEPS} steps")
+
+    def step(self, *, commits: bool = True) -> bool:
+        """One turn, or the end of the commit under way; whether there was something to do."""
+        if any([client.pump() for client in self.clients]) or self._turn_wanted:
+            self.turn()
+        elif commits and self.writer.batch is not None:
+            self.commit()
+        else:
+            return False
+        return True
 
     def advance(self, seconds: float) -> None:
         """Let time go by, and make the calls that are due then."""

@@ -24,7 +24,7 @@ MOST_REPORTS = 5
 def main() -> int:
     """Do what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--world", choices=list(WORLDS), help="what they are about; both if it is not said")
+    parser.add_argument("--world", choices=list(WORLDS), help="what they are about; all if it is not said")
     parser.add_argument("--seeds", type=int, default=1000, help="how many histories of each world")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first one")
     parser.add_argument("--everywhere", type=int, default=0, help="how many of them crash at each call of their stores")

@@ -14,6 +14,7 @@ class Rule(StrEnum):
     DELAY = "a retry does not come before its time"
     EXPIRED = "what has expired is not delivered"
     FAILED = "a message is a dead letter when it failed too often, and not before"
+    FENCED = "the owner of a shard commits, and no other process"
     FLAG = "what was delivered before is flagged, and its deliveries are counted"
     GRACE = "a member with a name keeps its partitions for the grace time"
     HANDS = "a message is in the hands of one member at a time"

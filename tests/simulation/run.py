@@ -4,15 +4,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from tests.simulation.client import Note
 from tests.simulation.history import History
-from tests.simulation.life import Life
 from tests.simulation.rules import Broken, Rule
 from tests.simulation.small_steps import small_steps
 from tests.simulation.steps import Crash
-from tests.simulation.worlds import world_of
+from tests.simulation.worlds import Played, world_of
 
 TIME_LIMIT = 2.0
 """How many seconds of this process a history may take: a hundred times what it does take."""
@@ -40,7 +38,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _play(history: History, note: Note) -> Life[Any]:
+def _play(history: History, note: Note) -> Played:
     life = world_of(history).life(history.setup, note)
     for step in history.steps:
         life.do(step.act)

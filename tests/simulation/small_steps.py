@@ -26,6 +26,13 @@ STEPS = {
     "quire.broker.streams.groups.group_removal.STEP": 3,
     "quire.broker.streams.retention.STEP": 3,
     "quire.cursors.ack_set.PAGE_RANGES": 3,
+    "quire.cluster.virtual_connection.WINDOW": 3000,
+    "quire.cluster.virtual_connection.CREDIT_STEP": 700,
+    "quire.cluster.virtual_connection.FULL": 2000,
+    "quire.cluster.virtual_connection.DRAINED": 500,
+    "quire.cluster.virtual_connection.MAX_PAYLOAD": 1000,
+    "quire.cluster.link.ENDED_AT_ONCE": 1,
+    "quire.cluster.link.OUTPUT": 2000,
 }
 
 

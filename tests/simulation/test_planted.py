@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.bug import Bug
+from tests.simulation.cluster import planted as planted_in_clusters
 from tests.simulation.history import History
 from tests.simulation.queues import planted as planted_in_queues
 from tests.simulation.run import failure_of, kind_of
@@ -14,7 +15,11 @@ MOST_SEEDS = 1000
 """A bug that needs more histories than this is not found."""
 
 
-PLANTED = {"queues": planted_in_queues.PLANTED, "streams": planted_in_streams.PLANTED}
+PLANTED = {
+    "queues": planted_in_queues.PLANTED,
+    "streams": planted_in_streams.PLANTED,
+    "cluster": planted_in_clusters.PLANTED,
+}
 
 
 def _found(world: str, bug: Bug) -> tuple[int, History, Exception]:

@@ -1,12 +1,16 @@
 """The worlds that there are: what is particular about the histories of each."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from tests.simulation.cluster.generator import ClusterGenerator
+from tests.simulation.cluster.setup import ClusterSetup
+from tests.simulation.cluster.steps import AnyStep as ClusterStep
+from tests.simulation.cluster.world import ClusterWorld
+from tests.simulation.crash import CrashPoints
 from tests.simulation.history import History, Setup
-from tests.simulation.life import Life
 from tests.simulation.queues.generator import QueueGenerator
 from tests.simulation.queues.setup import QueueSetup
 from tests.simulation.queues.steps import AnyStep as QueueStep
@@ -15,6 +19,22 @@ from tests.simulation.streams.generator import StreamGenerator
 from tests.simulation.streams.setup import StreamSetup
 from tests.simulation.streams.steps import AnyStep as StreamStep
 from tests.simulation.streams.world import StreamWorld
+
+
+class Played(Protocol):
+    """What the steps of a history act on.
+
+    Attributes:
+        points: where its brokers can crash.
+    """
+
+    points: CrashPoints
+
+    def do(self, act: Callable[[Any], None]) -> None:
+        """Have something done, and look at what comes of it."""
+
+    def settle_down(self) -> None:
+        """Nothing fails any more: let everybody finish, consume everything, and look at what is left."""
 
 
 class World(NamedTuple):
@@ -29,7 +49,7 @@ class World(NamedTuple):
     """
 
     generate: Callable[[int], History]
-    life: Callable[..., Life[Any]]
+    life: Callable[..., Played]
     setup: type[Setup]
     step: Any
     mark: str
@@ -38,6 +58,7 @@ class World(NamedTuple):
 WORLDS = {
     "queues": World(QueueGenerator.generate, QueueWorld, QueueSetup, QueueStep, "{"),
     "streams": World(StreamGenerator.generate, StreamWorld, StreamSetup, StreamStep, '{"world":"streams"'),
+    "cluster": World(ClusterGenerator.generate, ClusterWorld, ClusterSetup, ClusterStep, '{"world":"cluster"'),
 }
 
 

@@ -1,14 +1,12 @@
 """The temporary destinations of one STOMP connection, and the names it has for them."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.broker.routing.addresses import Address, Scope, read_destination
+from quire.destination import DestinationKind
 from quire.errors import InvalidDestination, LimitExceeded
 from quire.message import header_lines
-
-if TYPE_CHECKING:
-    from quire.broker.routing.temporary import Temporaries
 
 MAX_TEMPORARIES = 1000
 """How many temporary destinations a connection may have."""
@@ -19,6 +17,16 @@ REPLY_TO = "reply-to"
 _REPLY_TO_LINE = re.compile(rb"\nreply-to:(/remote-temp-(?:queue|topic)/[^\n]*)")
 
 
+class Makes(Protocol):
+    """Makes temporary destinations, and deletes them (``Temporaries``)."""
+
+    def create(self, kind: DestinationKind, name: str = "") -> Address:
+        """Make one; without a name it is made up."""
+
+    def delete(self, address: Address) -> None:
+        """Delete one whose consumers are gone."""
+
+
 class OwnTemporaries:
     """Translates between the connection's names and the broker's. The first use of a name makes the destination.
 
@@ -26,13 +34,17 @@ class OwnTemporaries:
         lines: what the ``reply-to`` header of a message is here, by its value in the broker; empty without any.
     """
 
-    def __init__(self, temporaries: "Temporaries") -> None:
+    def __init__(self, temporaries: Makes) -> None:
         self._temporaries = temporaries
         self._remote: dict[Address, Address] = {}
         self.lines: dict[bytes, bytes] = {}
 
-    def remote(self, address: Address) -> Address:
-        """The broker's address of a temporary destination."""
+    def remote(self, address: Address, name: str = "") -> Address:
+        """The broker's address of a temporary destination.
+
+        Args:
+            name: what it is to be called here if it is new; without one the broker makes it up.
+        """
         if address.scope is not Scope.OWN:
             return address
         known = self._remote.get(address)
@@ -42,7 +54,7 @@ class OwnTemporaries:
             if len(self._remote) >= MAX_TEMPORARIES:
                 text = f"a connection may have {MAX_TEMPORARIES} temporary destinations"
                 raise LimitExceeded(text, limit=MAX_TEMPORARIES)
-            known = self._remote[address] = self._temporaries.create(address.kind)
+            known = self._remote[address] = self._temporaries.create(address.kind, name)
             self.lines[str(known).encode()] = b"\n" + header_lines({REPLY_TO: str(address)})[:-1]
         return known
 

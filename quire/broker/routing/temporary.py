@@ -7,7 +7,7 @@ connection itself may consume it. (ActiveMQ's rules and words.)
 
 import itertools
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from quire.broker.core.commit import Commit
@@ -129,6 +129,7 @@ class Temporaries:
         queues: the temporary queues, by name.
         topics: the temporary topics, by name.
         dropped: how many messages came for temporary destinations that were gone.
+        is_own: whether a name is one that this process may make up; all are, if it is not one of a cluster.
     """
 
     def __init__(self, core: Core) -> None:
@@ -138,6 +139,7 @@ class Temporaries:
         self.dropped = 0
         self._core = core
         self._run = secrets.token_hex(8)
+        self.is_own: Callable[[Destination], bool] = lambda destination: True
         self._numbers = itertools.count(1)
         core.limits.count_destinations(lambda: len(self.queues) + len(self.topics))
 
@@ -149,7 +151,12 @@ class Temporaries:
         """
         self._core.limits.check_destinations()
         number = next(self._numbers)
-        name = name or f"{self._run}-{number}"
+        while not name:
+            made_up = f"{self._run}-{number}"
+            if self.is_own(Destination(kind, made_up)):
+                name = made_up
+            else:
+                number = next(self._numbers)
         stored = StoredDestination(FIRST_LANE + number, kind, name, {}, (FIRST_LANE + number,))
         self._core.advisories.destination_created(Destination(kind, name), temporary=True)
         if kind is DestinationKind.QUEUE:

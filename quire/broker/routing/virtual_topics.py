@@ -11,13 +11,10 @@ from quire.broker.core.services import Target
 from quire.broker.dead_letter import ORIGIN
 from quire.broker.destinations import Destinations
 from quire.broker.routing.composite import FanOut
+from quire.broker.routing.virtual_names import VirtualNames
 from quire.destination import Destination, DestinationKind
-from quire.destination_pattern import Pattern
 from quire.message import with_headers
 from quire.settings.keys import VirtualSettings
-
-ADVISORIES = "ActiveMQ.Advisory."
-"""How the names of topics begin on which the broker itself speaks; they are no virtual topics."""
 
 
 class VirtualTopics:
@@ -25,15 +22,12 @@ class VirtualTopics:
 
     def __init__(self, settings: VirtualSettings, destinations: Destinations) -> None:
         self._destinations = destinations
-        self._enabled = settings.virtual_topics
-        self._topics = Pattern(settings.virtual_topic_pattern)
-        self._prefix = Pattern(settings.virtual_topic_prefix + "x")
-        self._prefix_parts = settings.virtual_topic_prefix.count(".")
+        self._names = VirtualNames(settings)
         self._queues: dict[str, dict[str, None]] | None = None
 
     def is_virtual(self, topic: str) -> bool:
         """Whether a topic is virtual."""
-        return self._enabled and self._topics.matches(topic) and not topic.startswith(ADVISORIES)
+        return self._names.is_virtual(topic)
 
     def queues(self, topic: str) -> list[Destination]:
         """The queues that a virtual topic feeds now, in the order they were made."""
@@ -49,9 +43,9 @@ class VirtualTopics:
 
     def _note(self, destination: Destination) -> None:
         """A destination is there: if it is a queue named after a topic, remember it."""
-        *parts, topic = destination.name.split(".", self._prefix_parts)
-        named = len(parts) == self._prefix_parts and self._prefix.matches(".".join([*parts, "x"]))
-        if self._queues is not None and destination.kind is DestinationKind.QUEUE and named and self.is_virtual(topic):
+        if self._queues is None or destination.kind is not DestinationKind.QUEUE:
+            return
+        if (topic := self._names.topic_of(destination.name)) is not None:
             self._queues.setdefault(topic, {})[destination.name] = None
 
 

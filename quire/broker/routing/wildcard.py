@@ -77,8 +77,10 @@ class WildcardSubscription(SharedPrefetch):
 
     def when_started(self, call: Callable[[], None]) -> bool:
         """Make a call when it is subscribed to everything; False if it is already."""
+        if self._coming is None:
+            return False
         self._tell_started = call
-        return self._coming is not None
+        return True
 
     def look_again(self) -> None:
         """It may have other destinations now: subscribe to those that it has not."""

@@ -72,6 +72,11 @@ class Selection(Generic[S]):
         self.total = 0
         self.next: str | None = None
 
+    @property
+    def keys(self) -> list[Any]:
+        """By what the entries of the page are sorted; none if the list is as it is, in no order."""
+        return [] if self._is_as_it_is and not self._table.is_ordered else [self._key(entry) for entry in self.found]
+
     def __iter__(self) -> Iterator[None]:
         entries = self._table.entries()
         if self._is_plain:

@@ -3,9 +3,11 @@
 import logging
 import ssl
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from quire.errors import InvalidSettings
 from quire.logs import event
@@ -20,6 +22,7 @@ class TlsContexts:
     Attributes:
         current: the certificate and what clients have to show; None while there is no certificate.
         ends_at: when the certificate ends, in seconds since the epoch; None while there is no certificate.
+        fingerprint: the SHA-256 of the certificate; empty while there is none.
         failures: how often TLS could not be agreed.
     """
 
@@ -27,6 +30,7 @@ class TlsContexts:
         self.settings = settings
         self.current = load_context(settings)
         self.ends_at = certificate_end(settings)
+        self.fingerprint = fingerprint(settings)
         self.failures = 0
 
     def reload(self, settings: TlsSettings) -> None:
@@ -34,6 +38,7 @@ class TlsContexts:
         try:
             self.current = load_context(settings)
             self.ends_at = certificate_end(settings)
+            self.fingerprint = fingerprint(settings)
         except InvalidSettings as error:
             event("tls.refused", f"the certificates stay as they are: {error}", logging.ERROR, code=error.code)
             return
@@ -71,6 +76,14 @@ def certificate_end(settings: TlsSettings) -> float | None:
         return None
     certificate = x509.load_pem_x509_certificate(Path(settings.certificate).read_bytes())
     return certificate.not_valid_after_utc.timestamp()
+
+
+def fingerprint(settings: TlsSettings) -> bytes:
+    """The SHA-256 of a certificate that was read; empty without one."""
+    if not settings.certificate:
+        return b""
+    certificate = x509.load_pem_x509_certificate(Path(settings.certificate).read_bytes())
+    return sha256(certificate.public_bytes(Encoding.DER)).digest()
 
 
 def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:

@@ -4,6 +4,7 @@ from abc import abstractmethod
 
 from quire.destination import DestinationKind
 from quire.errors import QuireError
+from quire.protocols.openwire.commands import ConnectionControl
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connected_session import ConnectedSession
@@ -19,6 +20,7 @@ class ClientSession(ConnectedSession):
         package: the package in which it has the classes of JMS.
         format: how frames look.
         temporaries: the temporary destinations that it has made, by name.
+        is_announced: whether advisories tell of its connection; those of a client of another process do so there.
     """
 
     format: WireFormat
@@ -27,6 +29,7 @@ class ClientSession(ConnectedSession):
     connection_id: str = ""
     is_fault_tolerant: bool = False
     package: str = JAVAX
+    is_announced: bool = True
 
     @abstractmethod
     def frame(self, command: Structure) -> bytes:
@@ -35,6 +38,10 @@ class ClientSession(ConnectedSession):
     def send_command(self, command: Structure) -> None:
         """Have a command written at the end of the turn."""
         self.write(self.frame(command))
+
+    def control(self) -> ConnectionControl:
+        """What a client that has connected is told of the brokers that it may use."""
+        return ConnectionControl()
 
     @abstractmethod
     def report(self, error: QuireError) -> None:

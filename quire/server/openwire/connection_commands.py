@@ -93,9 +93,10 @@ class ConnectionCommands:
             return ExceptionResponse(exception=Throwable(f"{session.package}.InvalidClientIDException", str(error)))
         session.client_id = info.client_id
         session.is_fault_tolerant = session.is_fault_tolerant or info.fault_tolerant
-        broker.advisories.connection_started(session, session.client_id)
+        if session.is_announced:
+            broker.advisories.connection_started(session, session.client_id)
         if info.manageable:
-            session.send_command(ConnectionControl())
+            session.send_command(session.control())
         return None
 
     def _control(self, command: ConnectionControl | FlushCommand) -> None:

@@ -15,17 +15,21 @@ from quire.server.protocol_doors import ProtocolDoors
 
 
 class OpenWireDoors(ProtocolDoors):
-    """The OpenWire clients of a broker."""
+    """The OpenWire clients of a broker.
+
+    Args:
+        by_id: the sessions of clients by the ids of their connections, if other doors of the broker have some too.
+    """
 
     name = "openwire"
 
-    def __init__(self, broker: Broker, gate: Gate) -> None:
+    def __init__(self, broker: Broker, gate: Gate, by_id: dict[str, OpenWireSession] | None = None) -> None:
         super().__init__()
         settings = broker.core.settings.openwire
         self.max_connections, self.patience = settings.max_connections, settings.connect_timeout
         self._broker = broker
         self._gate = gate
-        self._by_id: dict[str, OpenWireSession] = {}
+        self._by_id: dict[str, OpenWireSession] = {} if by_id is None else by_id
         self._format = WireFormat(
             max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
         )

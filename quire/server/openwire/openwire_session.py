@@ -89,7 +89,7 @@ class OpenWireSession(ClientSession):
         by_id: "dict[str, OpenWireSession]",
     ) -> None:  # fmt: skip
         settings = broker.core.settings.openwire
-        self._decoder = Decoder(settings.max_frame_size, plain=True)
+        self._decoder = self._make_decoder(settings.max_frame_size)
         super().__init__(broker, gate, connection, self._decoder)
         self.format = format
         self.consumers = OpenWireConsumers(broker, self)
@@ -107,6 +107,10 @@ class OpenWireSession(ClientSession):
             ShutdownInfo: self._shut_down, TransactionInfo: self._transactions.step, MessagePull: self._pull,
         }  # fmt: skip
         self.write(greeting)
+
+    def _make_decoder(self, max_frame_size: int) -> Decoder:
+        """What reads the client's frames."""
+        return Decoder(max_frame_size, plain=True)
 
     @property
     def protocol(self) -> str:
@@ -291,7 +295,7 @@ class OpenWireSession(ClientSession):
         consumer = self.consumers.of(subscription)
         if consumer is not None:
             consumer.given(subscription, messages)
-        frames = self.consumers.table.frames[subscription.number].frames(messages, is_first=bool(extra))
+        frames = self._frames(subscription, messages, is_first=bool(extra))
         if len(frames) < len(messages):
             step = partial(self.consumers.refused, subscription)
             self._core.steps.add(step, "messages that a client cannot take")
@@ -300,6 +304,10 @@ class OpenWireSession(ClientSession):
         self._core.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
             self.writable = False
+
+    def _frames(self, subscription: Subscription, messages: list[Stored], *, is_first: bool) -> list[bytes]:
+        """The frames in which the client gets messages, without those that it cannot take."""
+        return self.consumers.table.frames[subscription.number].frames(messages, is_first=is_first)
 
     def confirmed(self, receipts: list[bytes]) -> None:
         """Write responses."""
@@ -327,10 +335,15 @@ class OpenWireSession(ClientSession):
         self._decoder.use(self.format)
         self._encoder.use(self.format)
         name = self._core.settings.broker.name
-        self.send_command(BrokerInfo(broker_id=BrokerId(name), broker_name=name))
+        self.send_command(BrokerInfo(broker_id=BrokerId(self._broker_id), broker_name=name))
         if self.format.inactivity_ms:
             seconds = self.format.inactivity_ms / 1000
             self._heart_beat = HeartBeat(self._core, self, self.frame(KeepAliveInfo()), seconds / 3, seconds)
+
+    @property
+    def _broker_id(self) -> str:
+        """What tells the broker from others."""
+        return self._core.settings.broker.name
 
     def _connect_timed_out(self) -> None:
         seconds = self._core.settings.openwire.connect_timeout
@@ -406,7 +419,7 @@ class OpenWireSession(ClientSession):
         self.leave("the consumer's connection was lost")
         if self._by_id.get(self.connection_id) is self:
             del self._by_id[self.connection_id]
-        if self.client_id is not None and not was_closed:
+        if self.client_id is not None and not was_closed and self.is_announced:
             self._broker.advisories.connection_stopped(self, self.client_id)
 
     def leave(self, cause: str, last_seen: int = -2) -> None:

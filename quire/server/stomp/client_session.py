@@ -6,7 +6,14 @@ from quire.server.connected_session import ConnectedSession
 
 
 class ClientSession(ConnectedSession):
-    """One client."""
+    """One client.
+
+    Attributes:
+        version: of the protocol.
+        temporaries: its temporary destinations.
+        ack_prefix: what the ids begin with by which it acknowledges; not empty if another process passes them on.
+    """
 
     version: Version
     temporaries: OwnTemporaries
+    ack_prefix = b""

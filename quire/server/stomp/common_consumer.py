@@ -65,7 +65,7 @@ class CommonConsumer(StompConsumer):
         """Enter a subscription, with what all its MESSAGE frames begin with; in 1.2 up to the sequence in ``ack``."""
         version = self._session.version
         start = frame_start(self.id if self._request.named else None, destination, version)
-        subscription.prefix = start + b"ack:" if version is Version.V1_2 else start
+        subscription.prefix = start + b"ack:" + self._session.ack_prefix if version is Version.V1_2 else start
         self._table.enter(subscription, self)
 
     def _tell_gone(self, subscription: Subscription) -> None:

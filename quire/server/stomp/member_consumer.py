@@ -147,7 +147,10 @@ class MemberConsumer(CommonConsumer):
     def _usual_frames(self, part: _Part, messages: list[Message], extra: bytes) -> list[bytes]:
         pieces: list[bytes] = []
         append = pieces.append
-        fixed = b"offset:%%d\nack:%%d.%d.%d%s\n%%s" % (part.partition, part.child.epoch, _literally(self._suffix))
+        prefix = self._session.ack_prefix
+        fixed = b"offset:%%d\nack:%s%%d.%d.%d%s\n%%s" % (
+            prefix, part.partition, part.child.epoch, _literally(self._suffix)
+        )  # fmt: skip
         head = _literally(part.child.prefix) + fixed + _literally(extra)
         for message in messages:
             sequence = message.sequence
@@ -166,7 +169,8 @@ class MemberConsumer(CommonConsumer):
         for message in messages:
             partition, offset = group.place_of(child, message)
             lane = b"r" if isinstance(message, RetryMessage) else b"%d" % partition
-            ack = b"ack:%d.%s.%d%s\n" % (message.sequence, lane, child.epoch, self._suffix)
+            ack = self._session.ack_prefix + b"%d.%s.%d%s" % (message.sequence, lane, child.epoch, self._suffix)
+            ack = b"ack:%s\n" % ack
             place = b"partition:%d\noffset:%d\n" % (partition, offset) + (ack if version is Version.V1_2 else b"")
             pieces += old_message_frames(self._head + place, message, message.content, extra, version)
         return pieces

@@ -214,7 +214,7 @@ class StompSession(ClientSession):
     def _connect(self, head: Head) -> None:
         self.version = self._decoder.version = negotiate(head)
         if "client-id" in head.headers:
-            self._broker.routing.client_ids.claim(head.headers["client-id"], self)
+            self._claim(head.headers["client-id"], head)
             self.client_id = head.headers["client-id"]
         can_send, wants = (max(beat, MIN_HEART_BEAT) if beat else 0 for beat in heart_beat(head))
         self._connect_timer.cancel()
@@ -228,10 +228,20 @@ class StompSession(ClientSession):
         self._state = next_state(self._state, b"CONNECTED")
         self._has_connected = True
         self._sends.begin()
-        self._broker.advisories.connection_started(self, self.client_id)
+        self._tell_started()
         if can_send or wants:
             patience = can_send / 1000 * self._core.settings.stomp.heart_beat_grace
             self._heart_beat = HeartBeat(self._core, self, b"\n", wants / 1000, patience)
+
+    def _claim(self, client_id: str, head: Head) -> None:
+        """Take a client id, which one connection may have."""
+        self._broker.routing.client_ids.claim(client_id, self)
+
+    def _tell_started(self) -> None:
+        self._broker.advisories.connection_started(self, self.client_id)
+
+    def _tell_stopped(self) -> None:
+        self._broker.advisories.connection_stopped(self, self.client_id)
 
     def _connect_timed_out(self) -> None:
         seconds = self._core.settings.stomp.connect_timeout
@@ -272,7 +282,7 @@ class StompSession(ClientSession):
         self._leave("the consumer's connection was lost", lost=True)
         if self._has_connected:
             self._has_connected = False
-            self._broker.advisories.connection_stopped(self, self.client_id)
+            self._tell_stopped()
 
     def _leave(self, cause: str, *, lost: bool) -> None:
         self._transactions.leave()

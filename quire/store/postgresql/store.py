@@ -159,6 +159,11 @@ class PostgresqlStore(Store):
         with self.database.telling("does not renew the lock"):
             return self._ownership.check()
 
+    @property
+    def lock_epoch(self) -> int:
+        """The epoch that every commit carries."""
+        return self._ownership.epoch
+
     def lock_until(self) -> float:
         """When the lease ends that was renewed last, on the monotonic clock."""
         return self._ownership.lease_ends

@@ -26,6 +26,7 @@ _BODIES: dict[str, dict[str, Any]] = {
     "AssignmentDraft": {"members": [{"id": "m"}]}, "ProgressNote": {"offsets": {}},
     "NewStream": {}, "NewPin": {"time_to_live": 60}, "NewDurable": {"topic": "q"},
     "NewUser": {"name": "alice"}, "UserChange": {"roles": ["x"]}, "NewPassword": {"password": "p"},
+    "NewPlace": {"shard": 1}, "Moving": {"broker": "b"}, "Leaving": {"broker": "b"},
     "NewRule": {"subject": "*", "allow": ["read"], "destination": "q"}, "NewToken": {"owner": "bob", "expires_in": 60},
 }  # fmt: skip
 _QUERIES: dict[type[Fields], dict[str, str]] = {
@@ -36,7 +37,7 @@ _QUERIES: dict[type[Fields], dict[str, str]] = {
 _NAMES = {
     "name": "q", "client": "c", "xid": XID, "partition": 0, "stream": "q", "group": "g", "pin": "p", "id": "1",
     "producer": "p", "user": "bob", "rule": "r1", "token": "t", "kind": "queue", "operation": 1, "sequence": 1,
-    "offset": 1,
+    "offset": 1, "shard": 1,
 }  # fmt: skip
 
 

@@ -88,6 +88,9 @@ TABLE: dict[str, set[str]] = {
         "/queues/{name}/messages/{sequence}", "/durables/{client}/{name}/messages/{sequence}",
         "/streams/{name}/partitions/{partition}/messages/{offset}",
     )},
+    "GET /cluster": MONITOR, "GET /cluster/places/{kind}/{name}": MONITOR,
+    "PUT /cluster/places/{kind}/{name}": ADMINISTER, "DELETE /cluster/places/{kind}/{name}": ADMINISTER,
+    "POST /cluster/shards/{shard}/move": ADMINISTER, "POST /cluster/leave": ADMINISTER,
     "GET /whoami": LOGIN, "GET /tokens": LOGIN, "POST /tokens": ADMINISTER, "DELETE /tokens/{token}": LOGIN,
 }  # fmt: skip
 """Who may call each endpoint; ``GET /health`` needs no login."""

@@ -58,7 +58,7 @@ K = TypeVar("K", bound=Structure)
 class OpenWireClient:
     """A client, with one session whose number is 1. Its connection id is ``ID:`` and its name."""
 
-    def __init__(self, rig: "Rig", name: str) -> None:
+    def __init__(self, rig: "OpenWireClients", name: str) -> None:
         self.id = f"ID:{name}"
         self.connection = RecordingConnection(name)
         self.session = rig.doors.session(self.connection)
@@ -267,18 +267,14 @@ class OpenWireClient:
         return id
 
 
-class Rig(SteppedBroker):
+class OpenWireClients(SteppedBroker):
     """A stepped broker whose clients speak OpenWire; ``connect`` makes clients of STOMP.
 
     Attributes:
         doors: what makes the sessions.
-        by_id: the OpenWire sessions by the ids of their connections.
     """
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.doors = OpenWireDoors(self.broker, self.gate)
-        self.by_id = self.doors._by_id
+    doors: OpenWireDoors
 
     def socket(self, name: str = "") -> OpenWireClient:
         """A client that has said nothing yet."""
@@ -304,6 +300,19 @@ class Rig(SteppedBroker):
         self.run()
         client.received().clear()
         return client
+
+
+class Rig(OpenWireClients):
+    """A stepped broker by itself.
+
+    Attributes:
+        by_id: the OpenWire sessions by the ids of their connections.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.doors = OpenWireDoors(self.broker, self.gate)
+        self.by_id = self.doors._by_id
 
     def reopen(self, settings: Settings | None = None) -> "Rig":
         """Crash, and start a new broker on the same store."""

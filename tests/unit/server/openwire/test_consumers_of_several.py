@@ -223,3 +223,12 @@ def test_a_consumer_of_many_topics_is_answered_when_it_has_them_all() -> None:
     client.vanish()
     rig.client().send("1", destination=ActiveMQTopic("prices.249"))
     assert sum(durable.depth for durable in rig.broker.durables) == 1
+
+
+def test_a_look_at_the_rules_does_not_answer_a_consumer_of_a_pattern_again() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.consumer(ActiveMQQueue("a.>"))
+    rig.gate.look_again()
+    rig.run()
+    assert client.take(Response) == []

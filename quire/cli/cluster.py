@@ -1,0 +1,102 @@
+"""``quire cluster``: start a broker of a cluster, look at the cluster, move shards."""
+
+import os
+from pathlib import Path
+
+import click
+
+from quire.cli.api import Api, broker_verb, path
+from quire.cli.config import setting_flags
+from quire.cli.output import Output, columns, output_option
+from quire.destination import written
+from quire.settings import load
+
+BROKER_COLUMNS = columns(
+    "name:Broker", "stomp:STOMP", "openwire:OpenWire", "http:HTTP", "shards", "standing_by", "leaving",
+    "places_alike:Same placement", "version",
+)  # fmt: skip
+SHARD_COLUMNS = columns("shard", "broker", "wanted", "preferred", "epoch", "address", "pid:Process", "since")
+PIN_COLUMNS = columns("destination", "shard")
+
+
+@click.group()
+@output_option
+def cluster() -> None:
+    """Run many brokers as one."""
+
+
+@cluster.command()
+@click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="A settings file (TOML).")
+@setting_flags
+@output_option
+@click.pass_context
+def start(context: click.Context, file: Path | None, flags: dict[str, object]) -> None:
+    """Start a broker of the cluster whose database `cluster.store` names, in the foreground.
+
+    SIGINT or SIGTERM makes it leave: others take its shards first. A second one stops it at once.
+    """
+    settings = load(file, os.environ, flags)
+    # The broker's own modules are needed by this verb alone.
+    from quire.http.console_launcher import ConsoleLauncher
+    from quire.server.cluster.broker_process import run
+
+    context.exit(run(settings, file, flags, "quire.http.shard", ConsoleLauncher(settings)))
+
+
+@cluster.command()
+@broker_verb
+def status(api: Api, output: Output) -> None:
+    """Show the brokers of the cluster, its shards and what is pinned."""
+    tables = {
+        "brokers": ("Brokers", BROKER_COLUMNS), "shards": ("Shards", SHARD_COLUMNS),
+        "pins": ("Pinned destinations", PIN_COLUMNS),
+    }  # fmt: skip
+    output.details(api.call("GET", path("cluster")), tables)
+
+
+@cluster.command()
+@broker_verb
+def shards(api: Api, output: Output) -> None:
+    """List the shards with the brokers that run them."""
+    output.rows(api.call("GET", path("cluster"))["shards"], SHARD_COLUMNS)
+
+
+@cluster.command()
+@click.argument("destination")
+@click.option("--shard", type=click.IntRange(0), metavar="SHARD", help="Pin the destination to this shard.")
+@click.option("--unpin", is_flag=True, help="Remove the pin of the destination.")
+@broker_verb
+def place(api: Api, output: Output, destination: str, shard: int | None, unpin: bool) -> None:
+    """Show which shard has a destination, or pin it; it must not exist then.
+
+    DESTINATION is orders, queue://orders, topic://prices or stream://log. Destinations that lie together, such as a
+    virtual topic and its queues, are pinned together.
+    """
+    if unpin and shard is not None:
+        raise click.UsageError("give --shard or --unpin")
+    address = written(destination)
+    where = path("cluster", "places", address.kind, address.name)
+    if shard is None and not unpin:
+        output.record(api.call("GET", where))
+        return
+    result = api.call("DELETE", where) if unpin else api.call("PUT", where, {"shard": shard})
+    output.done(result["asked"], result)
+
+
+@cluster.command()
+@click.argument("shard", type=click.IntRange(0))
+@click.argument("broker", required=False)
+@broker_verb
+def move(api: Api, output: Output, shard: int, broker: str | None) -> None:
+    """Move a shard to a broker, where it stays while that broker lives; without BROKER it may run at any again."""
+    result = api.call("POST", path("cluster", "shards", str(shard), "move"), {"broker": broker})
+    output.done(result["asked"], result)
+
+
+@cluster.command()
+@click.argument("broker", required=False)
+@broker_verb
+def leave(api: Api, output: Output, broker: str | None) -> None:
+    """Have a broker leave: others take its shards, then it stops. Without BROKER it is the one that is asked."""
+    result = api.call("POST", path("cluster", "leave"), {"broker": broker})
+    output.done(result["asked"], result)

@@ -1,0 +1,1 @@
+"""A cluster of brokers: which shard has a destination, and which broker runs a shard."""

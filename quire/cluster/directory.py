@@ -1,0 +1,184 @@
+"""The database of a cluster: who its brokers are, who owns which shard, what is pinned.
+
+All calls wait for the server, so they are made on a thread. What is here decides nothing about messages: the lock of a
+shard's store does.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, create_engine, delete, extract, func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema
+
+from quire.cluster import cluster_tables as tables
+from quire.cluster.cluster_tables import SCHEMA, BrokerRow, ClusterFacts, PinRow, ShardRow, View, broker_row, shard_row
+from quire.errors import InvalidSettings, QuireError, StoreUnreachable, UnknownBroker
+
+LEASE = 3.0
+"""How long a broker counts as living after it was heard of, in seconds."""
+
+ANSWER_LIMIT = 2
+"""How long the server may take to connect or to answer, in seconds."""
+
+_FORMING = 0x51756963
+_NOW = extract("epoch", func.clock_timestamp())
+
+
+class Directory:
+    """The tables of one cluster.
+
+    Args:
+        url: the database of the cluster, ``postgresql://...``.
+
+    Raises:
+        InvalidSettings: the URL is not one of PostgreSQL.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            place = make_url(url)
+        except ArgumentError as error:  # its text may show the password
+            raise _no_postgresql() from error
+        if place.get_backend_name() not in ("postgresql", "postgres"):
+            raise _no_postgresql()
+        place = place.set(drivername="postgresql+psycopg").difference_update_query(["schema"])
+        timeouts = {"connect_timeout": ANSWER_LIMIT, "tcp_user_timeout": ANSWER_LIMIT * 1000}
+        self._engine = create_engine(place, connect_args=timeouts, pool_size=1, max_overflow=1, pool_pre_ping=True)
+        self.shown_url = place.render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def form(self, shards: int, stores: tuple[str, ...]) -> ClusterFacts:
+        """Form the cluster if it is not there: what it then has, for good.
+
+        Args:
+            shards: how many shards a new cluster gets.
+            stores: the databases of the shards of a new cluster.
+        """
+        with self._transaction() as connection:
+            connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))
+            connection.execute(CreateSchema(SCHEMA, if_not_exists=True))
+            tables.metadata.create_all(connection)
+            values = {"shards": shards, "secret": secrets.token_bytes(32), "stores": " ".join(stores), "formed": _NOW}
+            connection.execute(insert(tables.cluster).values(id=1, **values).on_conflict_do_nothing())
+            row = connection.execute(select(tables.cluster)).one()
+        return ClusterFacts(row.shards, bytes(row.secret), tuple(row.stores.split()))
+
+    def facts(self) -> ClusterFacts:
+        """What the cluster has.
+
+        Raises:
+            StoreUnreachable: there is no cluster, or the server does not answer.
+        """
+        with self._transaction() as connection:
+            row = connection.execute(select(tables.cluster)).one()
+        return ClusterFacts(row.shards, bytes(row.secret), tuple(row.stores.split()))
+
+    def renew(self, row: BrokerRow) -> bool:
+        """Say that a broker lives, for the length of a lease; false if another process has its name."""
+        table = tables.brokers
+        values = {
+            "run": row.run, "stomp": row.stomp, "openwire": row.openwire, "http": row.http, "version": row.version,
+            "placement": row.placement, "standing_by": " ".join(map(str, sorted(row.standing_by))),
+            "expires": _NOW + LEASE,
+        }  # fmt: skip
+        again = insert(table).values(name=row.name, leaving=row.leaving, **values)
+        # A broker that starts anew does not leave any more; an operator may have told a running one to.
+        leaving = (table.c.leaving & (table.c.run == row.run)) | again.excluded.leaving
+        renewal = again.on_conflict_do_update(
+            index_elements=["name"], set_={**values, "leaving": leaving},
+            where=or_(table.c.run == row.run, table.c.expires < _NOW),
+        )  # fmt: skip
+        with self._transaction() as connection:
+            return connection.execute(renewal.returning(table.c.name)).first() is not None
+
+    def remove(self, row: BrokerRow) -> None:
+        """A broker has stopped."""
+        with self._transaction() as connection:
+            ours = (tables.brokers.c.name == row.name) & (tables.brokers.c.run == row.run)
+            connection.execute(delete(tables.brokers).where(ours))
+
+    def read(self) -> View:
+        """All brokers that live, all shards, all pins."""
+        with self._transaction() as connection:
+            living = connection.execute(select(tables.brokers).where(tables.brokers.c.expires >= _NOW)).all()
+            owned = connection.execute(select(tables.shards)).all()
+            pinned = connection.execute(select(tables.pins)).all()
+        return View(
+            {row.name: broker_row(row) for row in living},
+            {row.shard: shard_row(row) for row in owned},
+            {row.key: PinRow(row.key, row.destination, row.shard) for row in pinned},
+        )
+
+    def announce(self, row: ShardRow) -> bool:
+        """A process owns a shard; false if one with a later epoch does."""
+        table = tables.shards
+        values = {
+            "broker": row.broker, "epoch": row.epoch, "address": row.address, "http": row.http, "pid": row.pid,
+            "since": _NOW,
+        }  # fmt: skip
+        new = insert(table).values(shard=row.shard, preferred="", **values)
+        taken = new.on_conflict_do_update(index_elements=["shard"], set_=values, where=table.c.epoch <= row.epoch)
+        with self._transaction() as connection:
+            return connection.execute(taken.returning(table.c.shard)).first() is not None
+
+    def withdraw(self, shard: int, epoch: int) -> None:
+        """The process that owned a shard with an epoch is gone."""
+        table = tables.shards
+        with self._transaction() as connection:
+            ours = (table.c.shard == shard) & (table.c.epoch == epoch)
+            connection.execute(update(table).where(ours).values(address="", http="", pid=0))
+
+    def pin(self, row: PinRow) -> None:
+        """Pin a destination, and those that lie together with it, to a shard."""
+        new = insert(tables.pins).values(row._asdict())
+        with self._transaction() as connection:
+            connection.execute(new.on_conflict_do_update(index_elements=["key"], set_=row._asdict()))
+
+    def unpin(self, key: str) -> bool:
+        """Remove a pin; false if there is none."""
+        with self._transaction() as connection:
+            return connection.execute(delete(tables.pins).where(tables.pins.c.key == key)).rowcount == 1
+
+    def prefer(self, shard: int, broker: str) -> None:
+        """An operator wants a shard at a broker; an empty name: at any."""
+        table = tables.shards
+        values = {"broker": "", "epoch": 0, "address": "", "http": "", "pid": 0, "since": _NOW}
+        new = insert(table).values(shard=shard, preferred=broker, **values)
+        with self._transaction() as connection:
+            connection.execute(new.on_conflict_do_update(index_elements=["shard"], set_={"preferred": broker}))
+
+    def ask_to_leave(self, broker: str) -> None:
+        """Have a broker give up its shards and stop.
+
+        Raises:
+            UnknownBroker: no broker of this name lives.
+        """
+        table = tables.brokers
+        living = (table.c.name == broker) & (table.c.expires >= _NOW)
+        with self._transaction() as connection:
+            if not connection.execute(update(table).where(living).values(leaving=True)).rowcount:
+                raise UnknownBroker(f"no broker {broker!r} lives in the cluster", broker=broker)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql(f"SET LOCAL statement_timeout TO '{ANSWER_LIMIT}s'")
+                yield connection
+        except QuireError:
+            raise
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error).strip()
+            text = f"the database of the cluster, {self.shown_url}, does not answer: {reason}"
+            raise StoreUnreachable(text, url=self.shown_url) from error
+
+
+def _no_postgresql() -> InvalidSettings:
+    text = "a cluster needs a PostgreSQL database: set cluster.store to postgresql://user@host:5432/name"
+    return InvalidSettings(text, key="cluster.store")

@@ -1,0 +1,198 @@
+"""The API's cluster: its brokers and shards; where destinations are; move, pin, leave."""
+
+from typing import Annotated
+
+import msgspec
+
+from quire.cluster.cluster_map import FRONT
+from quire.cluster.plan import desired_owners
+from quire.destination import Destination, DestinationKind, checked
+from quire.errors import InvalidDestination
+from quire.http.broker import Health, state
+from quire.http.endpoint import Call, Endpoint, Fields, Number
+from quire.http.rights import ADMINISTER, MONITOR
+from quire.management.described import doc
+
+
+class ClusterBroker(msgspec.Struct, frozen=True):
+    """A broker that lives."""
+
+    name: Annotated[str, doc("Its name in the cluster.")]
+    version: Annotated[str, doc("The version of Quire.")]
+    stomp: Annotated[str, doc("The address for STOMP clients.")]
+    openwire: Annotated[str, doc("The address for OpenWire clients.")]
+    http: Annotated[str, doc("The address of the HTTP API.")]
+    shards: Annotated[list[int], doc("The shards that it runs.")]
+    standing_by: Annotated[list[int], doc("The shards that it waits for.")]
+    leaving: Annotated[bool, doc("Whether it gives up its shards.")]
+    places_alike: Annotated[bool, doc("Whether its settings place destinations as those of the broker asked do.")]
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """A shard."""
+
+    shard: Annotated[int, doc("Its number.")]
+    broker: Annotated[str | None, doc("The broker that runs it; null if none does.")]
+    wanted: Annotated[str | None, doc("The broker that should run it.")]
+    preferred: Annotated[str | None, doc("The broker where an operator wants it; null for any.")]
+    epoch: Annotated[int, doc("The epoch of its owner: it counts the owners.")]
+    address: Annotated[str, doc("Where it takes links of other shards.")]
+    pid: Annotated[int, doc("The process id of its owner.")]
+    since: Annotated[int, doc("Since when, in milliseconds since the epoch.")]
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """A pinned destination."""
+
+    destination: Annotated[str, doc("The destination that was pinned.")]
+    key: Annotated[str, doc("Its placement key: all destinations with this key lie together.")]
+    shard: Annotated[int, doc("Where it is.")]
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """A cluster, as its database knows it."""
+
+    asked: Annotated[str, doc("The broker that was asked.")]
+    shard: Annotated[int | None, doc("The shard of the process that was asked; null if it has none.")]
+    brokers: Annotated[list[ClusterBroker], doc("The brokers that live.")]
+    shards: Annotated[list[Shard], doc("The shards.")]
+    pins: Annotated[list[Pin], doc("The pinned destinations.")]
+
+
+class PlaceOfDestination(msgspec.Struct, frozen=True):
+    """Where a destination is, or would be."""
+
+    destination: Annotated[str, doc("The destination.")]
+    shard: Annotated[int | None, doc("Its shard; null if each shard has its own part of it.")]
+    broker: Annotated[str | None, doc("The broker that runs the shard; null if none does.")]
+    key: Annotated[str, doc("Its placement key: all destinations with this key lie together.")]
+    pinned: Annotated[bool, doc("Whether an operator has pinned it.")]
+
+
+class NewPlace(Fields, frozen=True):
+    """The shard to pin a destination to."""
+
+    shard: Number
+
+
+class Moving(Fields, frozen=True):
+    """The broker that a shard should run at; null for any."""
+
+    broker: str | None = None
+
+
+class Leaving(Fields, frozen=True):
+    """The broker that should leave; null for the one that is asked."""
+
+    broker: str | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the cluster does from now on."""
+
+    asked: str
+
+
+async def _status(call: Call) -> ClusterStatus:
+    seat, view = call.cluster.seat, await call.cluster.view()
+    wanted = desired_owners(view, seat.map.shards)
+    running = {row.shard: row.broker for row in view.shards.values() if row.address and row.broker in view.brokers}
+    own = view.brokers.get(seat.name)
+    brokers = [
+        ClusterBroker(
+            row.name, row.version, row.stomp, row.openwire, row.http,
+            sorted(shard for shard, broker in running.items() if broker == row.name), sorted(row.standing_by),
+            row.leaving, own is None or row.placement == own.placement,
+        )
+        for _, row in sorted(view.brokers.items())
+    ]  # fmt: skip
+    shards = []
+    for number in range(seat.map.shards):
+        row = view.shards.get(number)
+        known = (row.epoch, row.address, row.pid, int(row.since * 1000)) if row else (0, "", 0, 0)
+        preferred = row.preferred or None if row else None
+        shards.append(Shard(number, running.get(number), wanted.get(number), preferred, *known))
+    pins = [Pin(pin.destination, pin.key, pin.shard) for _, pin in sorted(view.pins.items())]
+    return ClusterStatus(seat.name, None if seat.map.own == FRONT else seat.map.own, brokers, shards, pins)
+
+
+def _destination(call: Call) -> Destination:
+    kind = call.path["kind"]
+    if kind not in list(DestinationKind):
+        raise InvalidDestination(f"{kind[:60]!r} is no kind of destination: write queue, topic or stream")
+    return checked(DestinationKind(kind), call.name)
+
+
+def _place_of(call: Call) -> PlaceOfDestination:
+    destination, map = _destination(call), call.cluster.seat.map
+    shard = None if map.is_spread(destination) else map.shard_of(destination)
+    peer = None if shard is None else map.peer(shard)
+    key = map.key_of(destination)
+    return PlaceOfDestination(str(destination), shard, peer and peer.broker, key, map.pinned(key) is not None)
+
+
+async def _place(call: Call) -> Asked:
+    destination, shard = _destination(call), call.body.shard
+    await call.cluster.place(destination, shard)
+    call.audit("cluster.placed", "{destination} was pinned to shard {shard}", destination=str(destination), shard=shard)
+    return Asked(f"{destination} is at shard {shard} within a second")
+
+
+async def _unplace(call: Call) -> Asked:
+    destination = _destination(call)
+    await call.cluster.unplace(destination)
+    call.audit("cluster.unplaced", "the pin of {destination} was removed", destination=str(destination))
+    return Asked(f"{destination} is where its name says within a second")
+
+
+async def _move(call: Call) -> Asked:
+    shard, broker = int(call.path["shard"]) if call.path["shard"].isdecimal() else -1, call.body.broker or ""
+    await call.cluster.move(shard, broker)
+    call.audit("cluster.moved", "shard {shard} should run at {broker}", shard=shard, broker=broker)
+    return Asked(f"shard {shard} moves to broker {broker}" if broker else f"shard {shard} may run at any broker")
+
+
+async def _leave(call: Call) -> Asked:
+    broker = call.body.broker or call.cluster.seat.name
+    await call.cluster.leave(broker)
+    call.audit("cluster.left", "broker {broker} should leave", broker=broker)
+    return Asked(f"broker {broker} leaves: others take its shards, then it stops")
+
+
+async def _stop(call: Call) -> Health:
+    """Stop the broker; one of a cluster leaves it."""
+    if call.is_in_cluster:
+        await call.cluster.leave(call.cluster.seat.name)
+    else:
+        call.service.ask_stop()
+    return Health(state(call.service))
+
+
+ENDPOINTS = [
+    Endpoint("GET", "/cluster", MONITOR, "Get the brokers and shards of the cluster.", _status, ClusterStatus),
+    Endpoint(
+        "GET", "/cluster/places/{kind}/{name}", MONITOR, "Get the shard of a destination.", _place_of,
+        PlaceOfDestination,
+    ),
+    Endpoint(
+        "PUT", "/cluster/places/{kind}/{name}", ADMINISTER,
+        "Pin a destination that does not exist yet to a shard, with those that lie together with it.", _place, Asked,
+        body=NewPlace,
+    ),
+    Endpoint(
+        "DELETE", "/cluster/places/{kind}/{name}", ADMINISTER, "Remove the pin of a destination that does not exist.",
+        _unplace, Asked,
+    ),
+    Endpoint(
+        "POST", "/cluster/shards/{shard}/move", ADMINISTER, "Move a shard to a broker, for good.", _move, Asked,
+        body=Moving,
+    ),
+    Endpoint(
+        "POST", "/cluster/leave", ADMINISTER, "Have a broker leave: others take its shards, then it stops.", _leave,
+        Asked, body=Leaving,
+    ),
+    Endpoint(
+        "POST", "/broker/stop", ADMINISTER, "Stop the broker. All messages that it confirmed are on disk.", _stop,
+        Health,
+    ),
+]  # fmt: skip

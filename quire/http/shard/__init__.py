@@ -1,0 +1,1 @@
+"""The process of a shard, with its HTTP API."""

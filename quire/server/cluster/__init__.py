@@ -1,0 +1,1 @@
+"""The processes of a cluster: supervisor, shards, links between them."""

@@ -1,0 +1,180 @@
+"""The process of a broker in a cluster: its signals, its ports, and what it says of itself."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from quire import __version__
+from quire.clock import SystemClock
+from quire.cluster.cluster_tables import BrokerRow, ClusterFacts
+from quire.cluster.directory import Directory
+from quire.cluster.placement import Placement
+from quire.errors import InvalidSettings
+from quire.logs import configure, event
+from quire.security.accounts import ALWAYS, LOCAL_USER
+from quire.security.saved_state import write_secret
+from quire.security.tokens import LOCAL, make_token
+from quire.server.cluster.child import Child
+from quire.server.cluster.crew import Crew
+from quire.server.cluster.nursery import Nursery
+from quire.server.cluster.shard_messages import Prepare, Running
+from quire.server.cluster.shard_places import serve_shard
+from quire.server.cluster.supervisor import Supervisor
+from quire.server.listener import address_of, advertised, bound
+from quire.server.process import allow_connections, loop_factory, write_whole
+from quire.server.service_manager import ServiceManager
+from quire.settings import Settings, broker_file, local_host, local_token_file, split_address
+
+PORTS = ("stomp.address", "openwire.address", "http.address")
+
+
+class Console(Protocol):
+    """The web console of the broker; the layer above hands it in."""
+
+    def start(self, http_address: str) -> None:
+        """Have it run from now on."""
+
+    async def stop(self) -> None:
+        """End it."""
+
+
+class BrokerProcess:
+    """A broker of a cluster.
+
+    Args:
+        settings: those of the broker.
+        file: the settings file; None for none.
+        flags: values of the command line, by key.
+        module: what shards run.
+        console: the web console.
+    """
+
+    def __init__(
+        self, settings: Settings, file: Path | None, flags: dict[str, Any], module: str, console: Console
+    ) -> None:
+        if settings.security.enabled and not settings.users and not settings.jwt.issuer:
+            text = "the users of a cluster are in the settings file: write [[users]], or set jwt.issuer"
+            raise InvalidSettings(text, key="users")
+        self._settings = settings
+        self._file = file
+        self._flags = flags
+        self._nursery = Nursery(module)
+        self._console = console
+        self._name = settings.cluster.name or socket.gethostname()
+        self._manager = ServiceManager(os.environ)
+        _, self._local_token = make_token(LOCAL_USER, 0, ALWAYS, id=LOCAL)
+        self._addresses: dict[str, str] = {}
+        self._is_announced = False
+
+    async def run(self) -> None:
+        """Until it has left the cluster."""
+        settings, clock = self._settings, SystemClock()
+        with ExitStack() as closing:
+            directory = Directory(settings.cluster.store)
+            closing.callback(directory.close)
+            facts = await asyncio.to_thread(self._form, directory)
+            for key, address in zip(PORTS, self._written_addresses(), strict=True):
+                port = bound(address, is_shared=True)  # kept for the processes of shards, which listen there
+                closing.callback(port.close)
+                self._addresses[key] = address_of(port)
+            thread = closing.enter_context(ThreadPoolExecutor(1, thread_name_prefix="quire-directory"))
+            ask = partial(asyncio.get_running_loop().run_in_executor, thread)
+            crew = Crew(self._name, facts.shards, clock, lambda: self._spawn(facts, crew, supervisor))
+            supervisor = Supervisor(directory, crew, self._row(), clock, ask)
+            self._take_signals(supervisor, crew)
+            self._manager.tell("STATUS=Joining the cluster.")
+            try:
+                await supervisor.run()
+            finally:
+                self._manager.tell("STOPPING=1")
+                await self._console.stop()
+                await self._nursery.stop()
+                self._manager.end()
+                broker_file(settings.store.data).unlink(missing_ok=True)
+                local_token_file(settings.store.data).unlink(missing_ok=True)
+        event("broker.stopped", "Stopped. Everything confirmed is in the database.")
+
+    def _form(self, directory: Directory) -> ClusterFacts:
+        cluster = self._settings.cluster
+        stores = tuple(cluster.stores.split()) or (cluster.store,)
+        facts = directory.form(cluster.shards, stores)
+        if (cluster.shards, stores) != (facts.shards, facts.stores):
+            text = f"the cluster was formed with {facts.shards} shards in {len(facts.stores)} databases: that stays"
+            event("cluster.formed-otherwise", text, shards=facts.shards)
+        return facts
+
+    def _written_addresses(self) -> tuple[str, ...]:
+        settings = self._settings
+        return settings.stomp.address, settings.openwire.address, settings.http.address
+
+    def _row(self) -> BrokerRow:
+        stomp, openwire, http = map(advertised, self._addresses.values())
+        return BrokerRow(self._name, "", stomp, openwire, http, __version__, Placement(self._settings).digest)
+
+    def _spawn(self, facts: ClusterFacts, crew: Crew, supervisor: Supervisor) -> Child:
+        flags = {key: value for key, value in self._flags.items() if value is not None}
+        file = str(self._file.absolute()) if self._file else ""
+        prepare = Prepare(file, flags, self._name, facts.shards, facts.secret, self._local_token)
+
+        def reported(child: Child, running: Running) -> None:
+            crew.reported(child, running)
+            self._announce()
+            supervisor.wake()
+
+        def ended(child: Child) -> None:
+            crew.ended(child)
+            supervisor.wake()
+
+        def serve(shard: int) -> Any:
+            return serve_shard(self._settings, facts.stores, shard, self._addresses)
+
+        return Child(self._nursery, prepare, serve, reported, ended)
+
+    def _take_signals(self, supervisor: Supervisor, crew: Crew) -> None:
+        loop = asyncio.get_running_loop()
+        calls: dict[int, Callable[[], None]] = {
+            signal.SIGTERM: supervisor.leave, signal.SIGINT: supervisor.leave, signal.SIGHUP: crew.reload
+        }  # fmt: skip
+        for number, call in calls.items():
+            loop.add_signal_handler(number, call)
+
+    def _announce(self) -> None:
+        """Say where clients come, once the first of them can, and in files that the command line reads."""
+        if self._is_announced:
+            return
+        self._is_announced = True
+        stomp, openwire, http = self._addresses.values()
+        data, host = self._settings.store.data, local_host(split_address(http)[0])
+        scheme = "http" if self._settings.tls.takes_plain(host) else "https"
+        write_secret(local_token_file(data), self._local_token.encode())
+        facts = {"pid": os.getpid(), "stomp": stomp, "openwire": openwire, "http": http, "scheme": scheme}
+        write_whole(broker_file(data), json.dumps(facts))
+        self._console.start(http)
+        event(
+            "broker.started",
+            f"Quire {__version__} is running, broker {self._name} of a cluster.\n"
+            f"  STOMP     {stomp}\n"
+            f"  OpenWire  {openwire}\n"
+            f"  HTTP      {scheme}://{http}\n"
+            "Ctrl-C stops it.",
+            version=__version__, broker=self._name, pid=os.getpid(), stomp=stomp, openwire=openwire, http=http,
+        )  # fmt: skip
+        self._manager.tell("READY=1", f"STATUS=Serving STOMP on {stomp}.")
+        self._manager.beat()
+
+
+def run(settings: Settings, file: Path | None, flags: dict[str, Any], module: str, console: Console) -> int:
+    """Run a broker of a cluster until SIGTERM or SIGINT; SIGHUP makes its processes read their settings again."""
+    configure(settings.log.format, settings.log.level)
+    allow_connections()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(BrokerProcess(settings, file, flags, module, console).run())
+    return 0

@@ -1,0 +1,106 @@
+"""What makes a broker's process one of a cluster: links to the other shards, and from them."""
+
+import asyncio
+import socket
+from functools import partial
+from typing import Protocol
+
+from quire.broker.broker import Broker
+from quire.clock import Clock
+from quire.cluster.cluster_map import FRONT, ClusterMap
+from quire.security import Security
+from quire.server.client_transport import ClientTransport
+from quire.server.cluster.link_connector import LinkConnector
+from quire.server.cluster.link_door import link_door
+from quire.server.cluster.links import Links
+from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
+from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
+from quire.server.cluster.virtual_clients import VirtualClients
+from quire.server.connected_session import ConnectedSession
+from quire.server.entrance.entrance import Entrance, Lobby
+from quire.server.gate import Gate
+from quire.server.protocol_doors import ProtocolDoors
+from quire.settings import Settings
+
+LAST_WORDS = 2.0
+"""How many seconds the links may take to carry what was said last."""
+
+
+class Process(Protocol):
+    """The process, as its part in the cluster sees it (``Service``)."""
+
+    broker: Broker
+    security: Security
+    gate: Gate
+    lobby: Lobby
+    clock: Clock
+    settings: Settings
+    connections: dict[ClientTransport, ConnectedSession]
+
+
+class LinkServer:
+    """The part of one process in a cluster.
+
+    Args:
+        cluster_map: what the process knows of the cluster; it is updated from outside.
+        secret: of the cluster.
+
+    Attributes:
+        links: to the shards, once there are ``doors``.
+        clients: those of other processes.
+    """
+
+    links: Links
+    clients: VirtualClients
+
+    def __init__(self, cluster_map: ClusterMap, secret: bytes) -> None:
+        self.cluster_map = cluster_map
+        self._secret = secret
+        self._server: asyncio.Server | None = None
+
+    def doors(self, service: Process) -> list[ProtocolDoors]:
+        """The protocols of the process's own clients: STOMP and OpenWire."""
+        self._process, broker = service, service.broker
+        core = broker.core
+        self._connector = LinkConnector(core.meter, service.settings.tls)
+        self.links = Links(self.cluster_map, self._secret, core, self._connector.connect)
+        own: list[ProtocolDoors] = [StompEntryDoors(broker, service.gate, self.links)]
+        own.append(openwire := OpenWireRelayDoors(broker, service.gate, self.links))
+        virtual: dict[str, ProtocolDoors] = {
+            "stomp": StompOwnerDoors(broker, service.gate, self.links), "openwire": openwire.owner_doors,
+        }  # fmt: skip
+        self.clients = VirtualClients(
+            broker, service.security, service.lobby.admission, self._secret, self.cluster_map, virtual,
+            service.connections,
+        )  # fmt: skip
+        if self.cluster_map.own != FRONT:
+            broker.routing.temporaries.is_own = self.cluster_map.is_own
+        self.cluster_map.listen(self._map_changed)
+        return own
+
+    async def start(self, listener: socket.socket) -> None:
+        """Take links on a socket that listens; after the start of the process."""
+        door = link_door(self.clients, self._process.lobby.tls, self._process.broker.core.meter)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(partial(Entrance, self._process.lobby, door), sock=listener)
+
+    def close_doors(self) -> None:
+        """The process is about to stop: it takes no more clients of other processes."""
+        self.clients.close_doors()
+
+    async def stop(self) -> None:
+        """All clients were told, those of other processes too: end the links once they have carried that."""
+        if self._server is not None:
+            self._server.close()
+        clock = self._process.clock
+        end = clock.monotonic() + LAST_WORDS
+        while any([link.virtual for link in self.clients.links]) and clock.monotonic() < end:
+            await asyncio.sleep(0.01)
+        self.clients.stop()
+        self.links.stop()
+        await self._connector.stop()
+
+    def _map_changed(self, shards: frozenset[int]) -> None:
+        """Destinations may be at other shards now: what clients have here of those that have moved ends."""
+        self._process.broker.destinations.moved()
+        self._process.gate.look_again()

@@ -1,0 +1,82 @@
+"""What a broker and the processes of its shards tell each other: lines of JSON."""
+
+from typing import Any
+
+import msgspec
+
+from quire.cluster.cluster_map import LivingBroker, Peer
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Broker to process, first: what it needs before it knows its shard.
+
+    Attributes:
+        file: the settings file; empty for none.
+        flags: values of the command line and of the broker, by key.
+        broker: the name of the broker in its cluster.
+        shards: how many shards the cluster has.
+        secret: by which links know each other.
+        local_token: what the command line on this machine logs in with.
+    """
+
+    file: str
+    flags: dict[str, Any]
+    broker: str
+    shards: int
+    secret: bytes
+    local_token: str
+
+
+class Serve(msgspec.Struct, frozen=True, tag=True):
+    """Broker to process: wait for a shard, then run it.
+
+    Attributes:
+        shard: its number; ``FRONT`` to run none.
+        flags: more values, by key: the shard's store and data directory.
+        link: where to take links, ``host:port``.
+        http: where to take requests of other processes, ``host:port``.
+    """
+
+    shard: int
+    flags: dict[str, Any]
+    link: str
+    http: str
+
+
+class Map(msgspec.Struct, frozen=True, tag=True):
+    """Broker to process: who owns which shard now, the pins by placement key, the brokers (``ClusterMap.update``)."""
+
+    peers: dict[int, Peer]
+    pins: dict[str, int]
+    brokers: tuple[LivingBroker, ...]
+
+
+class Reload(msgspec.Struct, frozen=True, tag=True):
+    """Broker to process: read the settings again."""
+
+
+class Running(msgspec.Struct, frozen=True, tag=True):
+    """Process to broker: it owns its shard and serves clients.
+
+    Attributes:
+        pid: its process id.
+        address: where it takes links.
+        http: where it takes requests of other processes.
+        epoch: the epoch of its lock.
+    """
+
+    pid: int
+    address: str
+    http: str
+    epoch: int
+
+
+Order = Prepare | Serve | Map | Reload
+
+read_order = msgspec.json.Decoder(Order).decode
+read_report = msgspec.json.Decoder(Running).decode
+
+
+def line(message: Order | Running) -> bytes:
+    """A message as a line."""
+    return msgspec.json.encode(message) + b"\n"

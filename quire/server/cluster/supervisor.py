@@ -1,0 +1,138 @@
+"""A broker of a cluster: it tells the database that it lives, and keeps the processes of its shards."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from quire.clock import Clock
+from quire.cluster.cluster_tables import BrokerRow, View
+from quire.cluster.directory import Directory
+from quire.errors import InvalidSettings, QuireError, StoreUnreachable
+from quire.logs import event
+from quire.server.cluster.crew import Crew
+
+LOOK = 0.5
+"""How often the broker looks at the database, in seconds."""
+
+RENEWAL = 1.0
+"""How often it tells that it lives, in seconds."""
+
+HANDOVER_LIMIT = 15.0
+"""How long a broker that stops waits until others stand by for its shards, in seconds."""
+
+T = TypeVar("T")
+
+
+class Ask(Protocol):
+    """Makes a call that waits for the database, on a thread."""
+
+    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]:
+        """Its result."""
+
+
+class Supervisor:
+    """One broker of a cluster.
+
+    Args:
+        directory: the database of the cluster.
+        crew: its processes.
+        row: what others see of the broker; ``run``, ``standing_by`` and ``leaving`` are set here.
+        ask: makes calls of the directory.
+    """
+
+    def __init__(self, directory: Directory, crew: Crew, row: BrokerRow, clock: Clock, ask: Ask) -> None:
+        self._directory = directory
+        self._crew = crew
+        self._row = row._replace(run=secrets.token_hex(8))
+        self._clock = clock
+        self._renewed = -RENEWAL
+        self._renewed_row: BrokerRow | None = None
+        self._ends_at: float | None = None  # it leaves; then it waits for others no longer
+        self._is_unreachable = False
+        self._wake = asyncio.Event()
+        self._ask = ask
+
+    def wake(self) -> None:
+        """Look now: something happened to a process."""
+        self._wake.set()
+
+    def leave(self) -> None:
+        """Give up all shards and stop; the second time at once."""
+        now = self._clock.monotonic()
+        if self._ends_at is None:
+            event("cluster.leaving", "the broker leaves: it stops when others have taken its shards")
+            self._ends_at = now + HANDOVER_LIMIT
+        else:
+            self._ends_at = now
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it has left. It may raise what makes it impossible to go on."""
+        while not (self._crew.is_ending and self._crew.is_empty):
+            self._wake.clear()
+            await self.look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), LOOK)
+        await self._tell_end()
+
+    async def look(self) -> None:
+        """Tell the database what is new, read it, and do what it makes necessary."""
+        try:
+            await self._tell()
+            view = await self._ask(self._directory.read)
+        except StoreUnreachable as error:
+            if not self._is_unreachable:
+                event("cluster.unreachable", f"{error}; shards that run go on", logging.WARNING)
+            self._is_unreachable = True
+        else:
+            if self._is_unreachable:
+                event("cluster.reached", "the database of the cluster answers again")
+            self._is_unreachable = False
+            self._take(view)
+        self._end_when_left()
+
+    def _take(self, view: View) -> None:
+        ours = view.brokers.get(self._row.name)
+        if ours is not None and ours.leaving and self._ends_at is None:  # an operator asked for it
+            self.leave()
+        self._crew.take(view)
+        others = [row for row in view.brokers.values() if row.name != self._row.name and not row.leaving]
+        if self._ends_at is not None and not others:
+            self._ends_at = self._clock.monotonic()
+
+    def _end_when_left(self) -> None:
+        """Stop what is left once others have what they can take."""
+        if self._ends_at is None or self._crew.is_ending:
+            return
+        has_left = not self._crew.running and not self._crew.is_giving_up
+        if has_left or self._clock.monotonic() >= self._ends_at:
+            self._crew.stop_rest()
+
+    async def _tell(self) -> None:
+        """Tell who owns what, and that the broker lives."""
+        crew, directory = self._crew, self._directory
+        for shard, epoch in crew.to_withdraw():
+            await self._ask(partial(directory.withdraw, shard, epoch))
+            crew.withdrawn(shard, epoch)
+        for row in crew.to_announce():
+            crew.announced(row, await self._ask(partial(directory.announce, row)))
+        ours = self._row._replace(standing_by=crew.standing_by, leaving=self._ends_at is not None)
+        now = self._clock.monotonic()
+        if ours != self._renewed_row or now - self._renewed >= RENEWAL:
+            if not await self._ask(partial(directory.renew, ours)):
+                text = f"another broker of the cluster has the name {ours.name!r}: set another cluster.name"
+                raise InvalidSettings(text, key="cluster.name", value=ours.name)
+            self._renewed, self._renewed_row = now, ours
+
+    async def _tell_end(self) -> None:
+        """The broker is no more: others need not wait until its lease ends."""
+        try:
+            for shard, epoch in self._crew.to_withdraw():
+                await self._ask(partial(self._directory.withdraw, shard, epoch))
+            await self._ask(partial(self._directory.remove, self._row))
+        except QuireError as error:
+            event("cluster.unreachable", f"{error}; the others see by themselves that it stopped", logging.WARNING)

@@ -1,0 +1,111 @@
+"""A cluster of brokers in processes of their own, on one PostgreSQL server."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+
+from tests.acceptance.cluster.cluster_broker import ClusterBroker
+from tests.postgresql_server import PostgresqlServer
+
+PATIENCE = 60.0
+"""How long the start of all brokers may take on a busy machine, in seconds."""
+
+
+class RunningCluster:
+    """Some brokers.
+
+    Args:
+        directory: where their data and logs are.
+        store: the database of the cluster.
+        settings: of all brokers, by the names of their environment variables without ``QUIRE_``.
+    """
+
+    def __init__(self, directory: Path, store: str, settings: dict[str, str]) -> None:
+        self.brokers: dict[str, ClusterBroker] = {}
+        self._directory = directory
+        self._store = store
+        self._settings = settings
+
+    def start(self, *names: str, flags: Sequence[str] = ()) -> None:
+        """Start brokers, new ones or those that have ended, with more flags of ``quire cluster start``."""
+        for name in names:
+            if name not in self.brokers:
+                (self._directory / name).mkdir()
+                self.brokers[name] = ClusterBroker(self._directory / name, name, self._store, self._settings)
+            self.brokers[name].start(*flags)
+        for name in names:
+            self.brokers[name].port()
+
+    @property
+    def living(self) -> list[ClusterBroker]:
+        """The brokers whose processes run."""
+        return [broker for broker in self.brokers.values() if broker.process.poll() is None]
+
+    def call(self, broker: str, path: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
+        """Call the HTTP API of a broker: the status, and what it answers."""
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.brokers[broker].http}/api/v1{path}", content, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, json.loads(answer.read())
+        except HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def owners(self) -> dict[int, str | None]:
+        """The broker that runs each shard, as the first living broker says."""
+        status, cluster = self.call(self.living[0].name, "/cluster")
+        assert status == 200, cluster
+        return {shard["shard"]: shard["broker"] for shard in cluster["shards"]}
+
+    def wait_for_owners(self, wanted: Callable[[list[str | None]], bool], patience: float = PATIENCE) -> float:
+        """Wait until the shards have owners as wanted: how long that took, in seconds."""
+        began = time.monotonic()
+        while not wanted(list((now := self.owners()).values())):
+            assert time.monotonic() - began < patience, f"the shards are at {now}\n{self.log}"
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def wait_until_even(self) -> float:
+        """Wait until every living broker has its part of the shards."""
+        names = {broker.name for broker in self.living}
+
+        def is_even(owners: list[str | None]) -> bool:
+            counts = [owners.count(name) for name in names]
+            return set(owners) == names and max(counts) - min(counts) <= 1
+
+        return self.wait_for_owners(is_even)
+
+    @property
+    def log(self) -> str:
+        """The last lines that all brokers have logged."""
+        return "\n".join([f"{name}:\n{broker.log[-3000:]}" for name, broker in self.brokers.items()])
+
+    def kill(self) -> None:
+        """End all brokers."""
+        for broker in self.brokers.values():
+            broker.kill()
+
+
+def cluster_store(server: PostgresqlServer, directory: Path) -> str:
+    """The URL of a new database for a cluster."""
+    database = server.schema_of(directory)
+    with server.connect() as connection:
+        connection.execute(f"CREATE DATABASE {database}")
+    return f"postgresql://quire@/{database}?host={quote(str(server.directory), safe='')}"
+
+
+@contextmanager
+def running_cluster(server: PostgresqlServer, directory: Path, **settings: str) -> Iterator[RunningCluster]:
+    """A cluster on a database of its own; no broker is started. At the end all are killed."""
+    cluster = RunningCluster(directory, cluster_store(server, directory), settings)
+    try:
+        yield cluster
+    finally:
+        cluster.kill()

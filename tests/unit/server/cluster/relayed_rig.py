@@ -1,0 +1,87 @@
+"""A stepped broker whose OpenWire clients have all connected to a process without a shard: everything is relayed."""
+
+from typing import Any
+
+from quire.cluster.cluster_map import FRONT, ClusterMap, Peer
+from quire.cluster.link import Link
+from quire.cluster.placement import Placement
+from quire.server.cluster.links import Links
+from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
+from quire.server.cluster.virtual_clients import VirtualClients
+from quire.server.entrance.admission import Admission
+from quire.server.entrance.visitor import Visitor
+from quire.server.gate import Gate
+from quire.settings import Settings
+from quire.testing.stepped_cluster import SECRET, MemoryPort
+from tests.unit.server.openwire.rig import OpenWireClient, Rig
+
+PIECE = 1 << 20
+"""How many bytes of a link come at once."""
+
+
+class RelayedRig(Rig):
+    """A broker that is the only shard of a cluster.
+
+    Attributes:
+        front: the process that clients connect to.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._ports: list[MemoryPort] = []
+        self._admission = Admission(self.settings.limits)
+        placement = Placement(self.settings)
+        own_map, front_map = ClusterMap(0, 1, placement), ClusterMap(FRONT, 1, placement)
+        own_map.epoch = 1
+        own_links = Links(own_map, SECRET, self.broker.core, self._join)
+        self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links).owner_doors
+        self.by_id = self.doors._by_id
+        self._virtual = VirtualClients(
+            self.broker, self.security, self._admission, SECRET, own_map, {"openwire": self.doors}, self.sessions
+        )
+        front = self.front = Rig(self.settings, clock=self.clock)
+        front.gate = Gate(front.broker, self.security, front.sessions.values)
+        links = Links(front_map, SECRET, front.broker.core, self._join)
+        front.doors = OpenWireRelayDoors(front.broker, front.gate, links)
+        front_map.update({0: Peer("owner:1", 1)}, {})
+
+    def _join(self, _: Peer, link: Link) -> None:
+        entry = MemoryPort(link)
+        owner = MemoryPort(self._virtual.link(Visitor(self._admission, "link", "127.0.0.1")))
+        entry.other, owner.other = owner, entry
+        self._ports += [entry, owner]
+
+    def socket(self, name: str = "") -> OpenWireClient:
+        """A client of the front that has said nothing yet."""
+        client = OpenWireClient(self.front, name or f"client-{len(self.front.clients) + 1}")
+        client._rig = self
+        self.front.clients.append(client)  # type: ignore[arg-type]
+        return client
+
+    def _pump(self) -> None:
+        """Let the front and the links come to rest."""
+        self.front.run()
+        while any([port.pump(PIECE) for port in self._ports]):
+            self.front.run()
+
+    def step(self, *, commits: bool = True) -> bool:
+        """A step of the shard, when the front and the links are at rest."""
+        self._pump()
+        return super().step(commits=commits) or any([port.pump(PIECE) for port in self._ports])
+
+    def turn(self) -> None:
+        """One turn of the shard."""
+        self._pump()
+        super().turn()
+        self._pump()
+
+    def advance(self, seconds: float) -> None:
+        """Let time go by."""
+        self._pump()
+        super().advance(seconds)
+        self.front.scheduler.run_due()
+        self._pump()
+
+    def reopen(self, settings: Settings | None = None) -> "RelayedRig":
+        """Crash, and start a new broker on the same store."""
+        return RelayedRig(settings or self.settings, self.store, self.clock)

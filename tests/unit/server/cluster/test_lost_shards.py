@@ -1,0 +1,216 @@
+"""Shards that move, vanish or cannot be reached: clients are told, and nothing confirmed is lost."""
+
+import pytest
+
+from quire.destination import queue
+from quire.server.cluster.links import PATIENCE
+from quire.testing.stepped_cluster import SteppedCluster
+from tests.unit.broker.harness import settings
+
+
+@pytest.fixture
+def cluster() -> SteppedCluster:
+    """A cluster of three shards."""
+    return SteppedCluster(3)
+
+
+def test_clients_of_a_shard_that_vanishes_are_told_and_go_on_elsewhere(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    producer, consumer, other = cluster.connect(0), cluster.connect(2), cluster.connect(0)
+    consumer.subscribe(name)
+    other.send(cluster.name_at(0), b"m", {"receipt": "o"})
+    producer.send(name, b"m", {"receipt": "r"})
+    cluster.run()
+    assert producer.receipts() == ["r"]
+    assert consumer.messages() == [b"m"]
+    cluster.kill(1)
+    cluster.run()
+    assert producer.errors() == consumer.errors() == ["shard-moved"]
+    assert producer.connection.closed
+    assert other.receipts() == ["o"]
+    assert not other.connection.closed
+    cluster.start(1)
+    consumer = cluster.connect(2)
+    consumer.subscribe(name)
+    cluster.run()
+    (message,) = consumer.take("MESSAGE")
+    assert message.headers["redelivered"] == "true"
+
+
+def test_input_waits_for_a_shard_without_an_owner(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    cluster.kill(1)
+    client = cluster.connect(0)
+    for number in range(10):
+        client.send(name, b"m", {"receipt": str(number)})
+    cluster.advance(PATIENCE / 2)
+    assert client.receipts() == client.errors() == []
+    cluster.start(1)
+    cluster.run()
+    assert len(client.receipts()) == 10
+    assert cluster.owner(name).queue(name).depth == 10
+
+
+def test_a_shard_that_stays_without_an_owner_is_an_error(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    cluster.kill(1)
+    client = cluster.connect(0)
+    client.send(name, b"m", {"receipt": "r"})
+    cluster.advance(PATIENCE + 1)
+    assert client.errors() == ["shard-unavailable"]
+    assert client.connection.closed
+
+
+def test_an_owner_that_does_not_answer_yet_is_tried_again(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    cluster.kill(1, publishes=False)  # the map still has it
+    client = cluster.connect(0)
+    client.send(name, b"m", {"receipt": "r"})
+    cluster.advance(2)
+    assert client.errors() == []
+    cluster.start(1)
+    cluster.advance(1)
+    assert client.receipts() == ["r"]
+
+
+def test_a_link_from_which_nothing_comes_is_lost_on_both_sides(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    client = cluster.connect(0)
+    client.subscribe(name)
+    client.send(name, b"m")
+    cluster.run()
+    cluster.advance(20)
+    assert client.errors() == []  # the links' beats
+    cluster.cut(1)
+    cluster.advance(7)
+    assert client.errors() == ["shard-moved"]
+    assert len(cluster.members[1].sessions) == 0
+    assert [s for s in cluster.members[1].queue(name).subscriptions] == []
+
+
+def test_an_owner_with_another_epoch_is_not_used(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    cluster.members[1].cluster_map.epoch = 99
+    client = cluster.connect(0)
+    client.send(name, b"m", {"receipt": "r"})
+    cluster.advance(PATIENCE + 1)
+    assert client.errors() == ["shard-unavailable"]
+    assert cluster.members[1].queue(name).depth == 0
+
+
+def test_a_process_without_the_secret_is_refused(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    cluster.members[0].links._secret = b"guessed"
+    client = cluster.connect(0)
+    client.send(name, b"m", {"receipt": "r"})
+    cluster.advance(PATIENCE + 1)
+    assert client.errors() == ["shard-unavailable"]
+
+
+def test_a_clean_stop_leaves_messages_unflagged(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    consumer = cluster.connect(0)
+    consumer.subscribe(name)
+    consumer.send(name, b"m")
+    cluster.run()
+    assert consumer.messages() == [b"m"]
+    cluster.stop(1)
+    assert consumer.errors() == ["broker-stopping"]
+    cluster.start(1)
+    consumer = cluster.connect(0)
+    consumer.subscribe(name)
+    cluster.run()
+    assert consumer.messages() == [b"m"]
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "stopped"])
+def test_only_an_entry_that_is_lost_counts_as_a_failed_delivery(lost: bool) -> None:
+    cluster = SteppedCluster(3, settings({"maximum_redeliveries": 0}))
+    name = cluster.name_at(1)
+    consumer = cluster.connect(0)
+    consumer.subscribe(name)
+    consumer.send(name, b"m")
+    cluster.run()
+    assert consumer.messages() == [b"m"]
+    if lost:
+        cluster.kill(0)
+    else:
+        cluster.stop(0)
+        assert consumer.errors() == ["broker-stopping"]
+    cluster.run()
+    assert cluster.members[1].queue("ActiveMQ.DLQ").depth == int(lost)
+    assert cluster.members[1].queue(name).depth == int(not lost)
+
+
+def test_a_pinned_destination_is_where_the_pin_says(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    producer, consumer, here = cluster.connect(0), cluster.connect(2), cluster.connect(1)
+    consumer.subscribe(name)
+    here.subscribe(name)
+    producer.send(cluster.name_at(1, "other"), b"m")
+    cluster.run()
+    cluster.pin(queue(name), 2)
+    cluster.run()
+    assert consumer.errors() == here.errors() == ["shard-moved"]
+    assert producer.errors() == []
+    producer.send(name, b"m", {"receipt": "r"})
+    cluster.run()
+    assert producer.receipts() == ["r"]
+    assert cluster.members[2].queue(name).depth == 1
+    assert cluster.members[1].queue(name).depth == 0
+
+
+def test_an_owner_refuses_what_is_no_more_its_own(cluster: SteppedCluster) -> None:
+    name = cluster.name_at(1)
+    client = cluster.connect(0)
+    owner_map = cluster.members[1].cluster_map
+    peers = {number: peer for number in range(3) if (peer := owner_map.peer(number)) is not None}
+    owner_map.update(peers, {owner_map.key_of(queue(name)): 2})
+    client.send(name, b"m", {"receipt": "r"})
+    cluster.run()
+    assert client.errors() == ["shard-moved"]
+    assert name not in cluster.members[1].broker.destinations.queues
+
+
+def test_a_front_passes_everything_on() -> None:
+    cluster = SteppedCluster(2, fronts=1)
+    names = [cluster.name_at(shard) for shard in range(2)]
+    client, other = cluster.connect_to_front(), cluster.connect(0)
+    for name in names:
+        client.send(name, b"m", {"receipt": name})
+        client.subscribe(name, id=name)
+    client.send("ActiveMQ.DLQ", b"spread", {"receipt": "spread"})
+    other.subscribe("ActiveMQ.DLQ")
+    cluster.run()
+    assert sorted(client.receipts()) == sorted([*names, "spread"])
+    assert len(client.messages()) == 2
+    assert other.messages() == [b"spread"]
+    assert cluster.fronts[0].broker.destinations.queues == {}
+
+
+def test_a_client_id_is_its_own_at_a_front_too() -> None:
+    cluster = SteppedCluster(2, fronts=1)
+    first = cluster.connect_to_front(headers={"client-id": "c"})
+    assert len(first.take("CONNECTED")) == 1
+    assert cluster.connect(0, headers={"client-id": "c"}).errors() == ["invalid-header"]
+
+
+def test_a_client_of_a_front_gets_answers_in_its_temporary_queue() -> None:
+    cluster = SteppedCluster(2, fronts=1)
+    service, asker = cluster.connect(0), cluster.connect_to_front()
+    service.subscribe("requests")
+    for number in range(4):  # their names lie at both shards
+        asker.frame("SUBSCRIBE", {"destination": f"/temp-queue/{number}", "id": str(number)})
+        asker.send("requests", b"?", {"reply-to": f"/temp-queue/{number}"})
+        asker.frame("SEND", {"destination": f"/temp-queue/{number}"}, b"own")
+    cluster.run()
+    for message in service.take("MESSAGE"):
+        service.frame("SEND", {"destination": message.headers["reply-to"]}, b"!")
+    cluster.run()
+    answers = asker.take("MESSAGE")
+    assert sorted(answer.headers["subscription"] for answer in answers) == sorted("0123" * 2)
+    assert all(answer.headers["destination"] == f"/temp-queue/{answer.headers['subscription']}" for answer in answers)
+    assert asker.errors() == service.errors() == []
+    asker.vanish()
+    cluster.run()
+    assert [len(member.broker.routing.temporaries.queues) for member in cluster.members.values()] == [0, 0]

@@ -1,0 +1,468 @@
+"""STOMP clients of a cluster: what they do works alike, whichever process they are connected to."""
+
+import pytest
+
+from quire.cluster.virtual_connection import FULL
+from quire.server.client_transport import ClientTransport
+from quire.testing.stepped import Frame, SteppedClient
+from quire.testing.stepped_cluster import SteppedCluster
+from tests.unit.broker.harness import settings
+
+
+def acknowledged(client: SteppedClient, messages: list[Frame]) -> None:
+    """Acknowledge messages one by one."""
+    for message in messages:
+        client.ack(message)
+
+
+@pytest.fixture(params=[1 << 20, 61], ids=["whole", "cut"])
+def cluster(request: pytest.FixtureRequest) -> SteppedCluster:
+    """A cluster of three shards whose links cut frames, or do not."""
+    return SteppedCluster(3, piece=request.param)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_message_goes_over_two_entries_to_its_owner_and_back(cluster: SteppedCluster, version: str) -> None:
+    queue = cluster.name_at(1)
+    producer, consumer = cluster.connect(0, version), cluster.connect(2, version)
+    consumer.subscribe(queue, ack="client")
+    producer.send(queue, b"a\0b", {"receipt": "r", "colour": "red"})
+    cluster.run()
+    assert producer.receipts() == ["r"]
+    (message,) = consumer.take("MESSAGE")
+    assert message.body == b"a\0b"
+    assert message.headers["colour"] == "red"
+    assert message.headers["destination"] == f"/queue/{queue}"
+    consumer.ack(message, {"receipt": "a"})
+    cluster.run()
+    assert consumer.receipts() == ["a"]
+    assert cluster.members[1].queue(queue).depth == 0
+    assert queue not in cluster.members[0].broker.destinations.queues
+    assert producer.errors() + consumer.errors() == []
+
+
+def test_many_messages_with_receipts_come_once_and_in_order(cluster: SteppedCluster) -> None:
+    queues = [cluster.name_at(shard) for shard in range(3)]
+    producer, consumer = cluster.connect(0), cluster.connect(1)
+    for id, queue in enumerate(queues):
+        consumer.subscribe(queue, id=str(id), headers={"activemq.prefetchSize": "1000"})
+    for number in range(40):
+        for queue in queues:
+            producer.send(queue, b"%d" % number, {"receipt": f"{queue}.{number}", "number": str(number)})
+    cluster.run()
+    assert sorted(producer.receipts()) == sorted(f"{queue}.{n}" for queue in queues for n in range(40))
+    messages = consumer.take("MESSAGE")
+    for id in range(3):
+        bodies = [message.body for message in messages if message.headers["subscription"] == str(id)]
+        assert bodies == [b"%d" % number for number in range(40)]
+    acknowledged(consumer, messages)
+    cluster.run()
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
+
+
+def test_runs_of_acknowledgements_go_to_those_who_gave_the_messages(cluster: SteppedCluster) -> None:
+    queues = [cluster.name_at(shard) for shard in range(3)]
+    client = cluster.connect(0)
+    for id, queue in enumerate(queues):
+        client.subscribe(queue, id=str(id))
+        client.send(queue, b"m")
+        client.send(queue, b"n")
+    cluster.run()
+    ids = [message.headers["ack"] for message in client.take("MESSAGE")]
+    assert len({id.partition("~")[0] for id in ids if "~" in id}) == 2
+    client.feed(b"".join([f"ACK\nid:{id}\n\n\0".encode() for id in ids]))
+    cluster.run()
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
+
+
+def test_an_unknown_id_of_another_shard_is_its_error(cluster: SteppedCluster) -> None:
+    client = cluster.connect(0)
+    client.subscribe(cluster.name_at(1))
+    client.frame("ACK", {"id": "s1~99", "receipt": "r"})
+    cluster.run()
+    (error,) = client.take("ERROR")
+    assert error.headers["code"] == "unknown-message"
+    assert error.headers["receipt-id"] == "r"
+    assert client.connection.closed
+
+
+@pytest.mark.parametrize("id", ["s9~1", "s~1", "sx~1", "s1", "s99999999999~1"])
+def test_an_id_of_no_shard_is_unknown(id: str) -> None:
+    client = SteppedCluster(3).connect(0)
+    client.frame("ACK", {"id": id})
+    assert client.errors() == ["unknown-message"]
+
+
+def test_a_rejected_message_is_redelivered_by_its_owner(cluster: SteppedCluster) -> None:
+    queue = cluster.name_at(1)
+    client = cluster.connect(0)
+    client.subscribe(queue)
+    client.send(queue, b"m")
+    cluster.run()
+    (message,) = client.take("MESSAGE")
+    client.nack(message)
+    cluster.run()
+    cluster.advance(2)
+    (again,) = client.take("MESSAGE")
+    assert again.headers["redelivered"] == "true"
+
+
+def test_a_client_that_vanishes_gives_its_messages_back(cluster: SteppedCluster) -> None:
+    queue = cluster.name_at(1)
+    first, second = cluster.connect(0), cluster.connect(2)
+    first.subscribe(queue)
+    first.send(queue, b"m")
+    cluster.run()
+    assert first.messages() == [b"m"]
+    first.vanish()
+    cluster.run()
+    second.subscribe(queue)
+    cluster.run()
+    (message,) = second.take("MESSAGE")
+    assert message.headers["redelivered"] == "true"
+    assert len(cluster.members[1].sessions) == 1
+
+
+def test_disconnect_is_answered_when_all_shards_have_done_what_was_said(cluster: SteppedCluster) -> None:
+    queues = [cluster.name_at(shard) for shard in range(3)]
+    client = cluster.connect(0)
+    for queue in queues:
+        client.send(queue, b"m")
+    client.frame("DISCONNECT", {"receipt": "bye"})
+    assert client.receipts() == []
+    cluster.run()
+    assert client.receipts() == ["bye"]
+    assert client.connection.closed
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [1, 1, 1]
+    assert [list(member.virtual_clients.links) == [] or not next(iter(member.virtual_clients.links)).virtual
+            for member in cluster.members.values()] == [True] * 3  # fmt: skip
+
+
+def test_unsubscribing_ends_the_consumer_at_the_owner(cluster: SteppedCluster) -> None:
+    queue = cluster.name_at(2)
+    client = cluster.connect(0)
+    client.subscribe(queue)
+    client.frame("UNSUBSCRIBE", {"id": "0", "receipt": "r"})
+    client.send(queue, b"m")
+    cluster.run()
+    assert client.receipts() == ["r"]
+    assert client.messages() == []
+    client.frame("UNSUBSCRIBE", {"id": "0"})
+    cluster.run()
+    assert client.errors() == ["unknown-subscription"]
+
+
+def test_two_subscriptions_of_one_id_may_be_at_different_shards(cluster: SteppedCluster) -> None:
+    here, there = cluster.name_at(0), cluster.name_at(1)
+    client = cluster.connect(0)
+    client.subscribe(here)
+    client.subscribe(there)
+    client.send(here, b"here")
+    client.send(there, b"there")
+    cluster.run()
+    assert sorted(client.messages()) == [b"here", b"there"]
+    client.frame("UNSUBSCRIBE", {"id": "0", "receipt": "r"})
+    client.send(here, b"here")
+    client.send(there, b"there")
+    cluster.run()
+    assert client.receipts() == ["r"]
+    assert client.messages() == []
+    assert client.errors() == []
+
+
+def test_a_pull_goes_to_the_owner(cluster: SteppedCluster) -> None:
+    queue = cluster.name_at(1)
+    client = cluster.connect(0)
+    client.subscribe(queue, headers={"activemq.prefetchSize": "0"})
+    client.send(queue, b"m")
+    cluster.run()
+    assert client.messages() == []
+    client.frame("SEND", {"destination": "/pull/0", "receipt": "r"})
+    cluster.run()
+    assert client.messages() == [b"m"]
+    assert client.receipts() == ["r"]
+
+
+def test_messages_of_a_topic_reach_subscribers_at_all_entries(cluster: SteppedCluster) -> None:
+    topic = next(f"t{n}" for n in range(100) if cluster.shard_of(f"topic://t{n}") == 1)
+    clients = [cluster.connect(shard) for shard in range(3)]
+    for client in clients:
+        client.frame("SUBSCRIBE", {"destination": f"/topic/{topic}", "id": "0", "no-local": "true"})
+    cluster.run()
+    clients[0].frame("SEND", {"destination": f"/topic/{topic}"}, b"news")
+    cluster.run()
+    assert [client.messages() for client in clients] == [[], [b"news"], [b"news"]]
+
+
+def test_a_durable_subscription_is_kept_at_the_owner_and_removed_there(cluster: SteppedCluster) -> None:
+    topic = next(f"t{n}" for n in range(100) if cluster.shard_of(f"topic://t{n}") == 1)
+    subscribe = {"destination": f"/topic/{topic}", "id": "0", "activemq.subscriptionName": "s", "ack": "client"}
+    client = cluster.connect(0, headers={"client-id": "c"})
+    client.frame("SUBSCRIBE", subscribe)
+    cluster.run()
+    client.frame("DISCONNECT")
+    cluster.run()
+    producer = cluster.connect(2)
+    producer.frame("SEND", {"destination": f"/topic/{topic}", "receipt": "r"}, b"kept")
+    cluster.run()
+    client = cluster.connect(2, headers={"client-id": "c"})
+    client.frame("SUBSCRIBE", subscribe)
+    cluster.run()
+    assert client.messages() == [b"kept"]
+    client.frame("UNSUBSCRIBE", {"id": "0"})
+    client.frame("UNSUBSCRIBE", {"id": "0", "activemq.subscriptionName": "s", "receipt": "gone"})
+    cluster.run()
+    assert client.receipts() == ["gone"]
+    assert len(cluster.members[1].broker.durables) == 0 if hasattr(cluster.members[1].broker.durables, "__len__") else 1
+
+
+@pytest.mark.parametrize("entries", [(0, 0), (0, 1), (1, 2)])
+def test_a_client_id_is_one_connections_in_the_whole_cluster(
+    cluster: SteppedCluster, entries: tuple[int, int]
+) -> None:  # fmt: skip
+    for id in ("a", "b", "c", "d"):  # their homes are different shards
+        first = cluster.connect(entries[0], headers={"client-id": id})
+        assert len(first.take("CONNECTED")) == 1
+        second = cluster.connect(entries[1], headers={"client-id": id})
+        assert second.errors() == ["invalid-header"]
+        assert second.take("CONNECTED") == []
+        first.vanish()
+        cluster.run()
+        third = cluster.connect(entries[1], headers={"client-id": id})
+        assert len(third.take("CONNECTED")) == 1
+
+
+def test_a_composite_send_reaches_all_parts_and_is_confirmed_once(cluster: SteppedCluster) -> None:
+    queues = [cluster.name_at(shard) for shard in range(3)]
+    client = cluster.connect(0)
+    client.frame("SEND", {"destination": ",".join(f"/queue/{queue}" for queue in queues), "receipt": "r"}, b"m")
+    cluster.run()
+    assert client.receipts() == ["r"]
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [1, 1, 1]
+
+
+def test_an_answer_finds_its_way_to_a_temporary_queue(cluster: SteppedCluster) -> None:
+    service, asker = cluster.connect(0), cluster.connect(2)
+    queue = cluster.name_at(1)
+    service.subscribe(queue)
+    asker.frame("SUBSCRIBE", {"destination": "/temp-queue/answers", "id": "a"})
+    for number in range(3):
+        asker.send(queue, b"?", {"reply-to": "/temp-queue/answers", "correlation-id": str(number)})
+    cluster.run()
+    for message in service.take("MESSAGE"):
+        service.frame("SEND", {"destination": message.headers["reply-to"],
+                               "correlation-id": message.headers["correlation-id"]}, b"!")  # fmt: skip
+    cluster.run()
+    answers = asker.take("MESSAGE")
+    assert [answer.headers["correlation-id"] for answer in answers] == ["0", "1", "2"]
+    assert {answer.headers["destination"] for answer in answers} == {"/temp-queue/answers"}
+
+
+# Transactions.
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_transaction_at_one_shard_is_that_shards(cluster: SteppedCluster, shard: int) -> None:
+    source, target = cluster.name_at(shard), cluster.name_at(shard, "target")
+    client = cluster.connect(0)
+    client.subscribe(source)
+    client.send(source, b"m")
+    cluster.run()
+    (message,) = client.take("MESSAGE")
+    client.frame("BEGIN", {"transaction": "t", "receipt": "1"})
+    client.ack(message, {"transaction": "t", "receipt": "2"})
+    client.send(target, b"n", {"transaction": "t", "receipt": "3"})
+    cluster.run()
+    owner = cluster.members[shard]
+    assert owner.queue(target).depth == 0
+    client.frame("COMMIT", {"transaction": "t", "receipt": "4"})
+    cluster.run()
+    assert client.receipts() == ["1", "2", "3", "4"]
+    assert (owner.queue(source).depth, owner.queue(target).depth) == (0, 1)
+    client.frame("BEGIN", {"transaction": "t"})
+    client.send(target, b"n", {"transaction": "t"})
+    client.frame("ABORT", {"transaction": "t", "receipt": "5"})
+    cluster.run()
+    assert client.receipts() == ["5"]
+    assert owner.queue(target).depth == 1
+
+
+def test_an_empty_transaction_is_committed_and_forgotten(cluster: SteppedCluster) -> None:
+    client = cluster.connect(0)
+    for _ in range(2):
+        client.frame("BEGIN", {"transaction": "t"})
+        client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    cluster.run()
+    assert client.receipts() == ["r", "r"]
+    client.frame("COMMIT", {"transaction": "t"})
+    assert client.errors() == ["unknown-transaction"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0), (1, 2)])
+def test_a_transaction_about_two_shards_is_refused_whole(cluster: SteppedCluster, first: int, second: int) -> None:
+    names = [cluster.name_at(first), cluster.name_at(second)]
+    client = cluster.connect(0)
+    client.frame("BEGIN", {"transaction": "t"})
+    for name in names:
+        client.send(name, b"m", {"transaction": "t"})
+    cluster.run()
+    assert client.errors() == ["transaction-spans-shards"]
+    assert client.connection.closed
+    assert [cluster.owner(name).queue(name).depth for name in names] == [0, 0]
+
+
+def test_a_transaction_takes_messages_of_a_wildcard_at_the_shard_of_the_entry(cluster: SteppedCluster) -> None:
+    source, target = cluster.name_at(0, "a."), cluster.name_at(0, "target")
+    client = cluster.connect(0)
+    client.subscribe("a.*")
+    client.send(source, b"m")
+    cluster.run()
+    (message,) = client.take("MESSAGE")
+    client.frame("BEGIN", {"transaction": "t"})
+    client.send(target, b"n", {"transaction": "t"})
+    client.ack(message, {"transaction": "t"})
+    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    cluster.run()
+    assert client.receipts() == ["r"]
+    owner = cluster.members[0]
+    assert (owner.queue(source).depth, owner.queue(target).depth) == (0, 1)
+
+
+def test_a_transaction_is_not_half_of_the_session_and_half_of_a_virtual_connection(cluster: SteppedCluster) -> None:
+    source, target = cluster.name_at(0, "a."), cluster.name_at(0, "target")
+    client = cluster.connect(0)
+    client.frame("BEGIN", {"transaction": "t"})
+    client.send(target, b"n", {"transaction": "t"})
+    client.subscribe("a.*")
+    client.send(source, b"m")
+    cluster.run()
+    (message,) = client.take("MESSAGE")
+    client.ack(message, {"transaction": "t"})
+    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    cluster.run()
+    assert client.receipts() == []
+    assert client.errors() == ["transaction-spans-shards"]
+
+
+# Spread destinations.
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("ack", ["client-individual", "client"])
+def test_a_consumer_of_a_wildcard_is_at_every_shard(version: str, ack: str) -> None:
+    cluster = SteppedCluster(3)
+    queues = [cluster.name_at(shard, "a.") for shard in range(3)]
+    producer, consumer = cluster.connect(1), cluster.connect(0, version)
+    for queue in queues:
+        producer.send(queue, b"m")
+    cluster.run()
+    consumer.subscribe("a.*", ack=ack, headers={"receipt": "r"})
+    cluster.run()
+    assert consumer.receipts() == ["r"]
+    messages = consumer.take("MESSAGE")
+    assert {message.headers["destination"] for message in messages} == {f"/queue/{queue}" for queue in queues}
+    acknowledged(consumer, messages if ack == "client-individual" else messages[-1:])
+    cluster.run()
+    assert consumer.errors() == []
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
+    consumer.frame("UNSUBSCRIBE", {"id": "0", "receipt": "u"})
+    producer.send(queues[0], b"m")
+    cluster.run()
+    assert consumer.receipts() == ["u"]
+    assert consumer.messages() == []
+
+
+def test_shards_share_the_prefetch_of_a_subscription(cluster: SteppedCluster) -> None:
+    queues = [cluster.name_at(shard, "a.") for shard in range(3)]
+    client = cluster.connect(0)
+    for queue in queues:
+        for _ in range(10):
+            client.send(queue, b"m")
+    client.subscribe("a.*", headers={"activemq.prefetchSize": "6"})
+    cluster.run()
+    assert len(client.messages()) == 6
+
+
+def test_a_shared_dead_letter_queue_is_browsed_with_all_its_parts(cluster: SteppedCluster) -> None:
+    for shard in range(3):
+        cluster.members[shard].broker.queue("ActiveMQ.DLQ").send(b"message-id:%d\ntimestamp:1\n\nm%d" % (shard, shard))
+    client = cluster.connect(0)
+    client.frame("SUBSCRIBE", {"destination": "/queue/ActiveMQ.DLQ", "id": "b", "browser": "true"})
+    cluster.run()
+    shown = client.take("MESSAGE")
+    assert sorted(message.body for message in shown[:-1]) == [b"m0", b"m1", b"m2"]
+    assert shown[-1].headers["browser"] == "end"
+    assert client.errors() == []
+
+
+def test_a_subscription_to_queues_of_two_shards_is_one(cluster: SteppedCluster) -> None:
+    names = [cluster.name_at(1), cluster.name_at(2)]
+    client = cluster.connect(0)
+    client.frame("SUBSCRIBE", {"destination": f"/queue/{names[0]},/queue/{names[1]}", "id": "0", "ack": "auto"})
+    for name in names:
+        client.send(name, b"%s" % name.encode())
+    cluster.run()
+    assert sorted(client.messages()) == sorted(name.encode() for name in names)
+
+
+def test_a_process_that_is_about_to_stop_takes_no_more_clients_of_others(cluster: SteppedCluster) -> None:
+    queue = cluster.name_at(1)
+    known = cluster.connect(0)
+    known.send(queue, b"one", {"receipt": "1"})
+    cluster.run()
+    cluster.members[1].virtual_clients.close_doors()
+    late = cluster.connect(0)
+    late.subscribe(queue)
+    known.send(queue, b"two", {"receipt": "2"})
+    cluster.run()
+    assert late.errors() == ["shard-moved"]
+    assert late.messages() == []
+    assert known.receipts() == ["1", "2"]
+
+
+def test_a_held_producer_of_another_process_goes_on_once() -> None:
+    cluster = SteppedCluster(2, settings(store={"limit": 2000}, producer={"hold_limit": 5.0}))
+    queue = cluster.name_at(1)
+    producer, consumer = cluster.connect(0), cluster.connect(1)
+    for number in range(5):  # the fourth one is held, and the fifth one waits unread
+        producer.send(queue, b"x" * 900, {"receipt": str(number)})
+        cluster.run()
+    consumer.subscribe(queue)
+    cluster.run()
+    flow = cluster.members[1].broker.core.flow
+    assert flow.held_total == 1
+    consumer.ack(consumer.take("MESSAGE")[0])
+    cluster.run()
+    assert producer.receipts() == ["0", "1", "2", "3"]
+    assert flow.held_total == 2
+    cluster.advance(6.0)
+    assert producer.errors() == ["producer-held"]
+    assert not flow.holds
+
+
+def test_a_cumulative_acknowledgement_that_waits_for_a_shard_covers_all_shards(cluster: SteppedCluster) -> None:
+    queues = [cluster.name_at(shard, "w.q") for shard in range(3)]
+    consumer = cluster.connect(0)
+    consumer.subscribe("w.>", ack="client", headers={"activemq.prefetchSize": "30"})
+    for queue in queues:
+        consumer.send(queue, b"1")
+    cluster.run()
+    messages = consumer.take("MESSAGE")
+    consumer.feed(  # in one piece: the shard of the first frame takes no more input when the second one is read
+        b"SEND\ndestination:/queue/%b\n\n%b\0" % (cluster.name_at(1, "other").encode(), b"x" * (FULL + 1))
+        + b"ACK\nid:%b\nreceipt:r\n\n\0" % messages[-1].headers["ack"].encode()
+    )
+    cluster.run()
+    assert consumer.receipts() == ["r"]
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
+
+
+def test_an_owner_that_has_lost_its_store_sends_the_clients_of_others_away(cluster: SteppedCluster) -> None:
+    client = cluster.connect(0)
+    client.subscribe(cluster.name_at(1))
+    cluster.run()
+    for virtual in list(cluster.members[1].sessions):
+        assert isinstance(virtual, ClientTransport)
+        virtual.send_away()
+    cluster.run()
+    assert client.errors() == ["broker-stopping"]

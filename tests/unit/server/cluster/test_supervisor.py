@@ -1,0 +1,204 @@
+"""A broker tells the database that it lives, what it runs and what it waits for; and it leaves when it should."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from quire.clock import ManualClock
+from quire.cluster.cluster_map import FRONT
+from quire.cluster.cluster_tables import BrokerRow, ShardRow, View
+from quire.errors import InvalidSettings, StoreUnreachable
+from quire.server.cluster.crew import Crew
+from quire.server.cluster.shard_messages import Running
+from quire.server.cluster.supervisor import HANDOVER_LIMIT, LOOK, RENEWAL, Supervisor
+from tests.unit.server.cluster.test_crew import FakeProcess, broker
+
+T = TypeVar("T")
+
+
+class FakeDirectory:
+    """The database, in memory."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, BrokerRow] = {}
+        self.shards: dict[int, ShardRow] = {}
+        self.renewals = 0
+        self.is_away = self.is_name_taken = False
+        self.withdrawn: list[tuple[int, int]] = []
+
+    def renew(self, row: BrokerRow) -> bool:
+        self._answer()
+        self.renewals += 1
+        asked_to_leave = self.brokers.get(row.name, row).leaving
+        self.brokers[row.name] = row._replace(leaving=row.leaving or asked_to_leave)
+        return not self.is_name_taken
+
+    def read(self) -> View:
+        self._answer()
+        return View(dict(self.brokers), dict(self.shards), {})
+
+    def announce(self, row: ShardRow) -> bool:
+        self._answer()
+        self.shards[row.shard] = row
+        return True
+
+    def withdraw(self, shard: int, epoch: int) -> None:
+        self._answer()
+        self.withdrawn.append((shard, epoch))
+
+    def remove(self, row: BrokerRow) -> None:
+        self._answer()
+        del self.brokers[row.name]
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise StoreUnreachable("away")
+
+
+class Seen:
+    """A supervisor of two shards, driven a look at a time."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.directory = FakeDirectory()
+        self.processes: list[FakeProcess] = []
+        self.crew = Crew("athens", 2, self.clock, self._spawn)
+        row = BrokerRow("athens", "", "s", "o", "h", "1", "digest")
+        self.supervisor = Supervisor(self.directory, self.crew, row, self.clock, ask)  # type: ignore[arg-type]
+
+    def _spawn(self) -> FakeProcess:
+        self.processes.append(FakeProcess())
+        return self.processes[-1]
+
+    async def look(self, seconds: float = LOOK) -> None:
+        self.clock.advance(seconds)
+        await self.supervisor.look()
+
+    async def serve(self) -> None:
+        """Run both shards."""
+        await self.look()
+        for process in [process for process in self.processes if process.shard != FRONT]:
+            assert process.shard is not None
+            self.crew.reported(process, Running(1, "link", "http", 5))
+        await self.look()
+        self.end(FRONT)
+        await self.look()
+
+    def end(self, shard: int) -> None:
+        self.crew.ended(next(process for process in self.processes if process.shard == shard))
+
+
+async def ask(call: Callable[[], T]) -> T:
+    return call()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_it_tells_at_once_what_it_waits_for_and_runs_and_then_each_second() -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.look()
+        await seen.look(0.0)
+        assert seen.directory.brokers["athens"].standing_by == {0, 1}
+        await seen.serve()
+        assert seen.directory.brokers["athens"].standing_by == set()
+        assert sorted(seen.directory.shards) == [0, 1]
+        renewals = seen.directory.renewals
+        for _ in range(10):
+            await seen.look(RENEWAL / 2)
+        assert seen.directory.renewals == renewals + 5
+
+    run(work())
+
+
+def test_while_the_database_is_away_what_runs_goes_on_and_afterwards_it_is_told() -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.serve()
+        seen.directory.is_away = True
+        seen.end(1)
+        for _ in range(20):
+            await seen.look()
+        assert seen.crew.running == [0]
+        assert seen.directory.withdrawn == []
+        seen.directory.is_away = False
+        await seen.look()
+        assert seen.directory.withdrawn == [(1, 5)]
+
+    run(work())
+
+
+def test_a_broker_whose_name_another_one_has_does_not_go_on() -> None:
+    async def work() -> None:
+        seen = Seen()
+        seen.directory.is_name_taken = True
+        with pytest.raises(InvalidSettings, match=r"cluster\.name"):
+            await seen.look()
+
+    run(work())
+
+
+@pytest.mark.parametrize("asked", ["signal", "operator"])
+def test_a_broker_that_leaves_stops_when_others_have_taken_its_shards(asked: str) -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.serve()
+        seen.directory.brokers["berlin"] = broker("berlin")
+        if asked == "signal":
+            seen.supervisor.leave()
+        else:
+            seen.directory.brokers["athens"] = seen.directory.brokers["athens"]._replace(leaving=True)
+        await seen.look(RENEWAL)
+        await seen.look(RENEWAL)
+        assert seen.directory.brokers["athens"].leaving
+        assert seen.crew.running == [0, 1]
+        seen.directory.brokers["berlin"] = broker("berlin", 0, 1)
+        for shard in range(2):
+            await seen.look()
+            seen.end(shard)
+            seen.directory.shards[shard] = ShardRow(shard, "berlin", 6, "b", "b", 1, 0.0)
+        await seen.look()
+        assert seen.crew.is_ending
+
+    run(work())
+
+
+def test_a_broker_that_leaves_waits_for_others_only_so_long_and_not_if_there_are_none() -> None:
+    async def work() -> None:
+        alone, waiting, hurried = Seen(), Seen(), Seen()
+        for seen in (alone, waiting, hurried):
+            await seen.serve()
+            if seen is not alone:
+                seen.directory.brokers["berlin"] = broker("berlin")
+            seen.supervisor.leave()
+            await seen.look()
+        assert (alone.crew.is_ending, waiting.crew.is_ending, hurried.crew.is_ending) == (True, False, False)
+        await waiting.look(HANDOVER_LIMIT)
+        hurried.supervisor.leave()
+        await hurried.look(0.0)
+        assert waiting.crew.is_ending
+        assert hurried.crew.is_ending
+
+    run(work())
+
+
+def test_at_its_end_it_is_gone_from_the_database() -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.serve()
+        seen.supervisor.leave()
+        running = asyncio.create_task(seen.supervisor.run())
+        while not seen.crew.is_ending:
+            await asyncio.sleep(0)
+        for shard in range(2):
+            seen.end(shard)
+        seen.supervisor.wake()
+        await running
+        assert seen.directory.brokers == {}
+        assert seen.directory.withdrawn == [(0, 5), (1, 5)]
+
+    run(work())
