@@ -183,8 +183,9 @@ def test_delivery_states_of_no_record_are_removed(url: str, tampering: Postgresq
     before = lines(url)
     for sequence in (3, 25, 99):
         tampering.add_delivery(sequence)
-    assert problems(url) == {(Problem.STRAY_DELIVERY, sequence) for sequence in (3, 25, 99)}
-    assert mend(url) == RepairReport(cleared=3)
+    tampering.execute("INSERT INTO deliveries VALUES (2, 1, 1, 0, 0, ''), (9, 7, 1, 0, 0, '')")
+    assert problems(url) == {(Problem.STRAY_DELIVERY, sequence) for sequence in (3, 25, 99, 1, 7)}
+    assert mend(url) == RepairReport(cleared=5)
     assert lines(url) == before
 
 

@@ -198,6 +198,9 @@ def test_a_broker_of_the_old_version_keeps_its_store(url: str, database: Connect
         with pytest.raises(StoreLocked, match="old"):
             attempt(url)
     assert format_of(url) == 2
+    with closing(store_for_url(url)) as standby:
+        assert not standby.try_lock("a standby of this version")
+        assert standby.lock_owner() == "old"
     database.execute("UPDATE lease SET expires = extract(epoch FROM clock_timestamp()) - 1")
     assert migrate(url).found == 2
     # One that was only suspended cannot commit: it needs its lease.

@@ -86,11 +86,6 @@ class Crew:
         return ShardState.STOPPING in [member.state for member in self._members.values()]
 
     @property
-    def is_serving(self) -> bool:
-        """Whether clients can connect."""
-        return bool(self._in_state(ShardState.RUNNING))
-
-    @property
     def is_empty(self) -> bool:
         """Whether there is no process."""
         return not self._members

@@ -15,7 +15,13 @@ from quire.store.maintenance.damaged import DamagedFile
 from quire.store.maintenance.findings import Finding, Notice, Problem, RepairReport
 from quire.store.maintenance.page_pair import live_page, pack_entries
 from quire.store.maintenance.postgresql_pages import Connection, PostgresqlPage, fetch, stored_pages
-from quire.store.maintenance.postgresql_repair import PostgresqlLaneRepair, clear_expirations, stray_expirations
+from quire.store.maintenance.postgresql_repair import (
+    PostgresqlLaneRepair,
+    clear_deliveries_without_lane,
+    clear_expirations,
+    deliveries_without_lane,
+    stray_expirations,
+)
 from quire.store.maintenance.postgresql_server import examine_server
 from quire.store.maintenance.store_maintenance import StoreMaintenance
 from quire.store.postgresql.database import Database
@@ -75,11 +81,14 @@ class PostgresqlMaintenance(StoreMaintenance):
                     before = page.pair.entries()[-1].sequence
 
     def inspect_indexes(self, reader: StoreReader) -> Iterator[Finding]:
-        """Expirations that belong to no record, and the row of the owner."""
+        """Expirations that belong to no record, delivery states that belong to no lane, and the row of the owner."""
         with self._transaction(_SNAPSHOT) as connection:
             for expiration, lane, sequence in stray_expirations(connection):
                 text = f"the index has an expiration at {expiration} of record {sequence}, which is missing"
                 yield Finding(Problem.WRONG_EXPIRATION, lane, sequence, text)
+            for lane, sequence in deliveries_without_lane(connection):
+                text = f"the store has a delivery state of record {sequence} of lane {lane}, which is missing"
+                yield Finding(Problem.STRAY_DELIVERY, lane, sequence, text)
             for number, name in _wrong_owners(connection):
                 text = f"the table owner has a row {number} of {name!r}; only row 1 says who may write"
                 yield Finding(Problem.WRONG_OWNER, 0, 0, text)
@@ -93,7 +102,7 @@ class PostgresqlMaintenance(StoreMaintenance):
             token = fetch(connection, _WHO)
             for lane in numbers:
                 PostgresqlLaneRepair(connection, lane, damaged, done).run()
-            done["cleared"] += clear_expirations(connection)
+            done["cleared"] += clear_expirations(connection) + clear_deliveries_without_lane(connection)
             done["owners"] += connection.execute("DELETE FROM owner WHERE id <> 1").rowcount
             damaged.close()
             if fetch(connection, _WHO) != token:

@@ -52,6 +52,14 @@ def fetch(connection: Connection, query: str, parameters: Row = ()) -> list[Row]
         return cursor.execute(query.encode(), parameters).fetchall()
 
 
+def all_rows(connection: Connection, query: str) -> Iterator[Row]:
+    """The rows of a query of any size, in a transaction; not all are in memory."""
+    with connection.cursor("all_rows", row_factory=tuple_row) as cursor:
+        cursor.execute(query.encode())
+        while rows := cursor.fetchmany(_STEP):
+            yield from rows
+
+
 def stored_pages(connection: Connection, lane: int, start: int = 0) -> Iterator[PostgresqlPage]:
     """The pages of a lane from a key on, in order. They may be rewritten or deleted meanwhile."""
     while sizes := fetch(connection, _SIZES, (lane, start, _STEP + 1)):

@@ -3,17 +3,22 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from psycopg.rows import tuple_row
-
 from quire.store.base import Delivery, LaneState
 from quire.store.maintenance.damaged import DamagedFile
 from quire.store.maintenance.page_pair import PagePair, pack_entries
 from quire.store.maintenance.page_repair import PageRepair
-from quire.store.maintenance.postgresql_pages import Connection, PostgresqlPage, StoredEntries, fetch, stored_pages
+from quire.store.maintenance.postgresql_pages import (
+    Connection,
+    PostgresqlPage,
+    StoredEntries,
+    all_rows,
+    fetch,
+    stored_pages,
+)
 from quire.store.pages import Entry
 
 STEP = 1000
-"""How many rows of an index are looked at, or removed, at once."""
+"""How many delivery states are looked at, or removed, at once."""
 
 _UPDATE = "UPDATE pages SET last = %s, live = %s, entries = %s, body = %s WHERE lane = %s AND first = %s"
 _INDEX = """INSERT INTO expirations (expiration, lane, sequence)
@@ -28,6 +33,8 @@ _PUT_STATE = """INSERT INTO lanes (lane, head, tail, count, bytes, next_sequence
 _DELIVERIES = "SELECT sequence FROM deliveries WHERE lane = %s AND sequence > %s ORDER BY sequence LIMIT %s"
 _CLEAR = "DELETE FROM deliveries WHERE lane = %s AND sequence = ANY (%s)"
 _EXPIRATIONS = "SELECT expiration, lane, sequence FROM expirations ORDER BY lane, sequence"
+_WITHOUT_LANE = """FROM deliveries d WHERE NOT EXISTS (SELECT FROM lanes l WHERE l.lane = d.lane)
+    AND NOT EXISTS (SELECT FROM pages p WHERE p.lane = d.lane)"""
 _CLEAR_EXPIRATION = "DELETE FROM expirations WHERE expiration = %s AND lane = %s AND sequence = %s"
 
 
@@ -100,15 +107,22 @@ def _across_pages(pair: PagePair, entries: list[Entry]) -> list[Entry]:
 def stray_expirations(connection: Connection) -> Iterator[tuple[int, int, int]]:
     """Expirations that belong to no record: expiration, lane, sequence. They may be removed meanwhile."""
     entries = StoredEntries(connection)
-    with connection.cursor("expirations", row_factory=tuple_row) as cursor:
-        cursor.execute(_EXPIRATIONS)
-        while rows := cursor.fetchmany(STEP):
-            for expiration, lane, sequence in rows:
-                entry = entries.find(lane, sequence)
-                if entry is None or entry.expiration != expiration:
-                    yield expiration, lane, sequence
+    for expiration, lane, sequence in all_rows(connection, _EXPIRATIONS):
+        entry = entries.find(lane, sequence)
+        if entry is None or entry.expiration != expiration:
+            yield expiration, lane, sequence
 
 
 def clear_expirations(connection: Connection) -> int:
     """Remove expirations that belong to no record; returns how many."""
     return sum([connection.execute(_CLEAR_EXPIRATION, stray).rowcount for stray in stray_expirations(connection)])
+
+
+def deliveries_without_lane(connection: Connection) -> Iterator[tuple[int, int]]:
+    """Lane and sequence of delivery states whose lane has neither a state nor records."""
+    yield from all_rows(connection, f"SELECT d.lane, d.sequence {_WITHOUT_LANE} ORDER BY 1, 2")
+
+
+def clear_deliveries_without_lane(connection: Connection) -> int:
+    """Remove those delivery states; returns how many."""
+    return connection.execute(f"DELETE {_WITHOUT_LANE}".encode()).rowcount
