@@ -6,7 +6,6 @@ from psycopg import errors
 
 from quire.clock import ManualClock
 from quire.errors import StoreCorrupt, StoreLocked, StoreUnreachable
-from quire.store.postgresql import ownership as module
 from quire.store.postgresql.committer import COMMIT_TRIES, Committer
 from quire.store.postgresql.ownership import OUTCOME_SECONDS, Ownership
 from quire.store.postgresql.statements import Change
@@ -50,7 +49,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def committer(server: FakeServer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> FakeCommitter:
-    monkeypatch.setattr(module.time, "sleep", clock.advance)
+    monkeypatch.setattr("time.sleep", clock.advance)
     made = FakeCommitter(server, clock)
     assert made.owner.try_lock("us")
     made.commit(CHANGE)
