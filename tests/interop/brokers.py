@@ -7,10 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import IO, Protocol
 
-from tests.acceptance.cluster.running_cluster import RunningCluster, cluster_store
 from tests.acceptance.crash.broker_process import START_SECONDS, BrokerProcess
 from tests.interop.java_build import HERE, class_path
-from tests.postgresql_server import PostgresqlServer
 
 JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
 """A Java machine for short runs beside others."""
@@ -40,9 +38,6 @@ class Broker(Protocol):
     def kill(self) -> None:
         """End it with SIGKILL. One that was not started, or has ended, stays as it is."""
 
-    def end(self) -> None:
-        """End all there is of it."""
-
 
 class Quire:
     """A Quire broker.
@@ -71,47 +66,6 @@ class Quire:
 
     def kill(self) -> None:
         self.process.kill()
-
-    def end(self) -> None:
-        self.kill()
-
-
-class QuireCluster:
-    """Two Quire brokers as one. Clients connect to the first one, which is started and ended; the other one stays.
-
-    Args:
-        server: has the database of the cluster.
-        directory: for their data and their logs.
-    """
-
-    def __init__(self, server: PostgresqlServer, directory: Path) -> None:
-        self.kind = "quire"
-        self.address = _free_address()
-        self._directory = directory
-        self._flags = {"athens": ["--openwire", self.address], "berlin": []}
-        self._cluster = RunningCluster(directory, cluster_store(server, directory), {})
-        self._is_whole = False
-
-    @property
-    def running(self) -> bool:
-        return self._is_whole and self._cluster.brokers["athens"].process.poll() is None
-
-    def start(self) -> None:
-        names = ["athens"] if self._is_whole else ["athens", "berlin"]
-        for name in names:
-            self._cluster.start(name, flags=[*self._flags[name], "--config", str(HERE / "quire.toml")])
-        if not self._is_whole:
-            self._cluster.wait_until_even()
-        self._is_whole = True
-
-    def stop(self) -> None:
-        self._cluster.brokers["athens"].stop()
-
-    def kill(self) -> None:
-        self._cluster.brokers["athens"].kill()
-
-    def end(self) -> None:
-        self._cluster.kill()
 
 
 class ActiveMq:
@@ -159,9 +113,6 @@ class ActiveMq:
         if self._process:
             self._process.kill()
             self._wait()
-
-    def end(self) -> None:
-        self.kill()
 
     def _wait(self) -> None:
         assert self._process

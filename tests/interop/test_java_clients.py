@@ -6,7 +6,7 @@ from tests.interop.java_client import JavaClient, scenario_names
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-COMBINATIONS = [(client, broker) for broker in ("quire", "cluster", "activemq") for client in ("client5", "client6")]
+COMBINATIONS = [(client, broker) for broker in ("quire", "activemq") for client in ("client5", "client6")]
 
 
 @pytest.mark.parametrize("scenario", scenario_names())

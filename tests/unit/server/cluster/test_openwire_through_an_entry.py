@@ -60,6 +60,7 @@ DIFFER = {
     "test_a_producer_that_is_held_too_long_is_told_and_closed",  # the entry reads on: it asks for signs of life
     "test_a_held_producer_is_not_taken_for_dead",  # so it does here
     "test_a_branch_that_another_connection_goes_on_with_counts_there",  # a branch is worked in by one connection
+    "test_each_user_may_do_what_the_table_says",  # see below
 }
 """They differ in a cluster."""
 
@@ -76,3 +77,14 @@ globals().update({
     for name, test in vars(module).items()
     if name.startswith("test_") and callable(test) and name not in LOOKS_INSIDE | DIFFER
 })  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "row",
+    # The entry knows no branch of others: it is the shard that refuses, with the first message or acknowledgement.
+    [row for row in test_rights.ROWS if row.what != "works in another's branch"],
+    ids=lambda row: f"{row.command.__name__} {row.what}",
+)
+def test_each_user_may_do_what_the_table_says(row: test_rights.Row) -> None:
+    test_rights.test_each_user_may_do_what_the_table_says(row)
