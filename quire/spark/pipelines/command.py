@@ -24,7 +24,7 @@ from quire.units import parse_duration
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """``spark-submit`` sets it for the programs it starts."""
 
-_TOLD = re.compile(r"^quire\.errors\.\w+: (.+) \[([a-z-]+)\]$", re.MULTILINE)
+_TOLD = re.compile(r"^quire\.errors\.[\w.]+: (.+) \[([a-z-]+)\]$", re.MULTILINE)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
