@@ -22,7 +22,7 @@ PIN_COLUMNS = columns("destination", "shard")
 @click.group()
 @output_option
 def cluster() -> None:
-    """Run many brokers as one."""
+    """Run many brokers as one; move shards between them."""
 
 
 @cluster.command()

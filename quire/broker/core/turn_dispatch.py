@@ -105,6 +105,10 @@ class TurnDispatch:
         """Whether nothing may be given out now: another broker may have the store, and give out the same."""
         return self._meter.latest >= self.lock.until
 
+    def gave(self) -> None:
+        """Messages of a lane were given out: they are written at the end of the turn."""
+        self.has_given = True
+
     def has_overrun(self) -> bool:
         """Whether messages were given out in time and the time is over before they are written. Asked before that."""
         given, self.has_given = self.has_given, False

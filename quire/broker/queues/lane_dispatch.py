@@ -219,7 +219,7 @@ class LaneDispatch:
     def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
         """Give messages to a consumer that has credit for them."""
         self.dispatched += len(messages)
-        self.core.dispatch.has_given = True
+        self.core.dispatch.gave()
         if self.ledger is not None:
             self.ledger.dispatched(subscription, messages)
         if not subscription.prefetch:
