@@ -63,6 +63,7 @@ THERE = [
     ("client", "c"), ("group", "g"), ("partition", "0"), ("pin", "p"), ("producer", "p"), ("xid", "00000001-0a-0b"),
     ("/queues", "q"), ("/topics", "t"), ("/streams", "s"), ("/groups", "s"), ("/durables", "d"), ("id", "1"),
     ("user", "alice"), ("rule", "r1"), ("token", "t"),
+    ("/cluster", "q"),
 ]  # fmt: skip
 """What the names in a path stand for, by the name or by where the path begins."""
 
