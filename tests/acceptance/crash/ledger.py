@@ -1,6 +1,7 @@
 """What producers and consumers know, over all the deaths of the broker, and what of it breaks a promise."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -39,6 +40,7 @@ class Ledger:
         confirmed: what has a receipt: producer and number.
         received: which message ids came for a producer's number.
         settled: message ids of which the acknowledgement has a receipt.
+        held: message ids that were delivered and not acknowledged: with the connection lost, they have to come again.
         redelivered: how many deliveries were flagged.
     """
 
@@ -48,6 +50,7 @@ class Ledger:
         self.confirmed: set[tuple[str, int]] = set()
         self.received: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self.settled: set[str] = set()
+        self.held: set[str] = set()
         self.redelivered = 0
         self._seen: set[str] = set()
         self._units: defaultdict[tuple[str, int, int], set[int]] = defaultdict(set)
@@ -60,8 +63,13 @@ class Ledger:
         if id in self._seen and not redelivered:
             self.violations.append(f"{id} {key} was delivered before and came back without the flag")
         self._seen.add(id)
+        self.held.add(id)
         self.received[key.producer, key.number].add(id)
         self._units[key.producer, key.attempt, key.unit].add(key.number)
+
+    def acknowledge(self, ids: Iterable[str]) -> None:
+        """A consumer is about to acknowledge messages."""
+        self.held.difference_update(ids)
 
     @property
     def missing(self) -> list[tuple[str, int]]:
