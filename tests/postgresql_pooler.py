@@ -15,6 +15,7 @@ import psycopg
 from tests.postgresql_server import NoServer, PostgresqlServer, find_account
 
 START_SECONDS = 10.0
+PAUSE = 0.02
 PORT = 6432  # of its socket, which is in a directory of its own
 
 SETTINGS = """
@@ -49,14 +50,12 @@ class PostgresqlPooler:
 
     def wait_until_ready(self) -> None:
         """Wait until it takes connections."""
-        deadline = time.monotonic() + START_SECONDS
-        while True:
+        for _ in range(round(START_SECONDS / PAUSE)):
             with suppress(psycopg.OperationalError):
                 psycopg.connect(f"host={self.directory} port={PORT} user=quire dbname=postgres").close()
                 return
-            log = (self.directory / "log").read_text()
-            assert time.monotonic() < deadline, f"the pooler takes no connections:\n{log}"
-            time.sleep(0.02)
+            time.sleep(PAUSE)
+        raise AssertionError(f"the pooler takes no connections:\n{(self.directory / 'log').read_text()}")
 
 
 @contextmanager

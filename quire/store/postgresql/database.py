@@ -116,7 +116,7 @@ def is_lost(error: Exception) -> bool:
     state = getattr(error, "sqlstate", None) or ""
     if not state:
         return isinstance(error, psycopg.OperationalError)
-    return state == "25006" or state.startswith(("08", "57P"))
+    return state in ("25006", "25P03") or state.startswith(("08", "57P"))
 
 
 def kind_of(error: Exception) -> type[StoreError]:
