@@ -71,6 +71,20 @@ def test_standby_takes_over_when_the_lease_has_run_out(brokers: Brokers) -> None
     assert not brokers.first.check_lock()
 
 
+def test_standby_need_not_wait_for_the_whole_lease_of_a_broker_that_was_killed(brokers: Brokers) -> None:
+    assert brokers.first.try_lock("first")
+    not_renewed = "UPDATE owner SET expires = clock_timestamp() + interval '1.4 s'"
+    brokers.execute(not_renewed)
+    assert not brokers.second.try_lock("second")  # its connection is there
+    brokers.execute("SELECT pg_terminate_backend(pid, 5000) FROM owner")
+    assert brokers.first.check_lock()
+    assert not brokers.second.try_lock("second")  # it lives: its lease was renewed
+    brokers.execute(not_renewed)
+    assert brokers.second.try_lock("second")
+    with pytest.raises(StoreLocked):
+        append(brokers.first, 1, make_message(1))
+
+
 def test_broker_that_lost_its_lease_cannot_write(brokers: Brokers) -> None:
     """Even before it has noticed: a process that was stopped for a while and goes on."""
     assert brokers.first.try_lock("first")

@@ -23,6 +23,9 @@ from quire.store.postgresql.database import Database, is_lost
 LEASE_SECONDS = 3.0
 """How long a lease lasts that is not renewed."""
 
+ENDED_SECONDS = 1.5
+"""How long it counts when the server has ended the owner's connection too, as it does when the owner was killed."""
+
 OUTCOME_SECONDS = 20.0
 """How long a commit whose connection was lost waits for a server that says whether it was made."""
 
@@ -42,7 +45,11 @@ _OURS = "token = {token}"
 _FREE = "token = {token} OR expires = 'epoch'"
 # A server that has just started gave its owner no time to renew.
 _SERVER_HAS_RUN = f"pg_postmaster_start_time() < clock_timestamp() - interval '{LEASE_SECONDS} s'"
-_EXPIRED = "token = {token} OR expires = 'epoch' OR (expires < clock_timestamp() AND {server_has_run})"
+_ENDED = (
+    f"expires < clock_timestamp() + interval '{LEASE_SECONDS - ENDED_SECONDS} s'"
+    " AND pid <> 0 AND pid <> ALL (SELECT a.pid FROM pg_stat_activity a)"
+)
+_EXPIRED = f"{_FREE} OR ((expires < clock_timestamp() OR ({_ENDED})) AND {{server_has_run}})"
 _LOCK = f", name = {{name}}, expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
 _RENEW = (
     f"{_LIMITS} UPDATE {{owner}} SET expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
