@@ -34,10 +34,10 @@ class SharedMessages:
             ledgers = [self._ledgers.setdefault(f"{reader} of {kind}", Ledger()) for reader in READERS]
             for ledger in ledgers:
                 ledger.confirmed = ledgers[0].confirmed  # what one gets all get
-            for name, numbered, transaction in (("numbered", True, 1), ("transacted", False, 4)):
+            for name, numbered, transaction in ((f"{kind}-numbered", True, 1), (f"{kind}-transacted", False, 4)):
                 headers = {"partition-key": name}
                 self._producers.append(
-                    Producer(place, destination, ledgers[0], name, numbered, transaction, headers=headers)
+                    Producer(place, destination, ledgers[0], name, numbered, transaction, window=5, headers=headers)
                 )
             for reader, ledger in zip(READERS, ledgers, strict=True):
                 headers = {"activemq.subscriptionName": reader} if kind == "topic" else {"group": reader, **EARLIEST}

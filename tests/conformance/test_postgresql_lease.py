@@ -21,6 +21,7 @@ from quire.testing.store_model import make_message
 from tests.postgresql_server import PostgresqlServer
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+NOT_RENEWED = "UPDATE owner SET expires = clock_timestamp() + interval '1.4 s'"
 RUN_OUT = "UPDATE owner SET expires = clock_timestamp() - interval '1 s'"
 
 
@@ -73,16 +74,24 @@ def test_standby_takes_over_when_the_lease_has_run_out(brokers: Brokers) -> None
 
 def test_standby_need_not_wait_for_the_whole_lease_of_a_broker_that_was_killed(brokers: Brokers) -> None:
     assert brokers.first.try_lock("first")
-    not_renewed = "UPDATE owner SET expires = clock_timestamp() + interval '1.4 s'"
-    brokers.execute(not_renewed)
+    brokers.execute(NOT_RENEWED)
     assert not brokers.second.try_lock("second")  # its connection is there
     brokers.execute("SELECT pg_terminate_backend(pid, 5000) FROM owner")
-    assert brokers.first.check_lock()
-    assert not brokers.second.try_lock("second")  # it lives: its lease was renewed
-    brokers.execute(not_renewed)
     assert brokers.second.try_lock("second")
     with pytest.raises(StoreLocked):
         append(brokers.first, 1, make_message(1))
+
+
+def test_broker_that_lives_without_its_connection_keeps_its_whole_lease(brokers: Brokers) -> None:
+    """It delivers until then, and an idle one does not notice that the connection for commits was ended."""
+    assert brokers.first.try_lock("first")
+    brokers.execute("SELECT pg_terminate_backend(pid, 5000) FROM owner")
+    assert brokers.first.check_lock()
+    brokers.execute(NOT_RENEWED)
+    assert not brokers.second.try_lock("second")
+    append(brokers.first, 1, make_message(1))
+    brokers.execute(RUN_OUT)
+    assert brokers.second.try_lock("second")
 
 
 def test_broker_that_lost_its_lease_cannot_write(brokers: Brokers) -> None:

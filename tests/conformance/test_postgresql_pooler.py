@@ -1,5 +1,6 @@
 """The PostgreSQL store behind PgBouncer: session and transaction pooling do, statement pooling is refused."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -119,6 +120,7 @@ def test_server_connections_that_are_lost_are_replaced(pooled: Pooled) -> None:
         pooled.execute(CUT)
         append(pooled.first, 1, make_message(number))
     pooled.execute(CUT)
+    time.sleep(0.2)  # the pooler gives lost connections to new clients until it notices
     assert pooled.first.lane_state(1) == LaneState(1, 5, 5, 200, 6)
     assert pooled.first.check_lock()
 

@@ -51,8 +51,10 @@ _ENDED = (
 )
 _EXPIRED = f"{_FREE} OR ((expires < clock_timestamp() OR ({_ENDED})) AND {{server_has_run}})"
 _LOCK = f", name = {{name}}, expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
+# An owner that lives without this connection keeps its whole lease: until that ends, it delivers.
 _RENEW = (
-    f"{_LIMITS} UPDATE {{owner}} SET expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
+    f"{_LIMITS} UPDATE {{owner}} SET expires = clock_timestamp() + interval '{LEASE_SECONDS} s',"
+    " pid = CASE WHEN pid = ANY (SELECT a.pid FROM pg_stat_activity a) THEN pid ELSE 0 END"
     " WHERE id = 1 AND token = {token} AND name <> '' RETURNING 1"
 )
 _RELEASE = f"{_LIMITS} UPDATE {{owner}} SET name = '', pid = 0, expires = 'epoch' WHERE id = 1 AND token = {{token}}"
