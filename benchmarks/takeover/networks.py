@@ -29,28 +29,31 @@ class Link:
 
     def __init__(self, network: str, name: str, inside: str, addresses: str) -> None:
         self.outer, self.inner = f"{addresses}.1", f"{addresses}.2"
-        self._ends = ((["-n", network], inside, self.outer), ([], name, self.inner))  # who sends where
-        self._network = network
-        self._name = name
-        self._inside = inside
+        self._here: tuple[list[str], str] = ([], name)  # where a command is about, and its device there
+        self._there = (["-n", network], inside)
 
     def make(self) -> None:
         """Make it."""
-        ip("link", "add", self._name, "type", "veth", "peer", "name", self._inside, "netns", self._network)
-        for where, device, address in (([], self._name, self.outer), (["-n", self._network], self._inside, self.inner)):
+        (_, name), ((_, network), inside) = self._here, self._there
+        ip("link", "add", name, "type", "veth", "peer", "name", inside, "netns", network)
+        for (where, device), address in ((self._here, self.outer), (self._there, self.inner)):
             ip(*where, "addr", "add", f"{address}/30", "dev", device)
             ip(*where, "link", "set", device, "up")
 
     def cut(self) -> None:
         """Lose all packets in both directions. Neither side gets an error, and both interfaces stay up."""
-        for where, device, address in self._ends:
+        for (where, device), address in self._ways():
             entry = [address, "lladdr", NO_MACHINE, "dev", device, "nud", "permanent"]
             ip(*where, "neigh", "replace", *entry)
 
     def mend(self) -> None:
         """Let everything through again."""
-        for where, device, address in self._ends:
+        for (where, device), address in self._ways():
             ip(*where, "neigh", "del", address, "dev", device)
+
+    def _ways(self) -> list[tuple[tuple[list[str], str], str]]:
+        """Who sends, and to which address."""
+        return [(self._here, self.inner), (self._there, self.outer)]
 
 
 class Network:

@@ -87,7 +87,7 @@ def _spoil(spoil: Callable[[WriteBatch], None], every: int = 1) -> None:
             spoil(batch)
         write(writer, batch)
 
-    BatchWriter.write = spoil_and_write  # type: ignore[method-assign]
+    BatchWriter.write = spoil_and_write  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class SharedMessages:
         while time.monotonic() - quiet_since < QUIET_SECONDS:
             await asyncio.sleep(0.05)
             self.check()
-            missing = {name: (found.missing or sorted(found.held))[:10] for name, found in self._ledgers.items()}
+            missing = {name: ledger.open[:10] for name, ledger in self._ledgers.items()}
             is_sending = not all([task.done() for task in self._tasks[len(self._consumers) :]])
             if is_sending or any(missing.values()) or any([consumer.unsettled for consumer in self._consumers]):
                 quiet_since = time.monotonic()

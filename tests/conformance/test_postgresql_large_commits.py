@@ -13,6 +13,7 @@ from quire.errors import StoreError, StoreLocked
 from quire.store.base import LaneState, Store, WriteBatch
 from quire.store.postgresql import change, committer
 from quire.store.postgresql.change import in_steps
+from quire.store.postgresql.statements import Change
 from quire.store.postgresql.store import PostgresqlStore
 from quire.testing.faults import tear
 from quire.testing.store_case import PLENTY, append, fill, remove, sequences
@@ -114,7 +115,7 @@ def test_lease_can_be_renewed_until_the_last_step(store: PostgresqlStore, monkey
     renewed = []
     send = store._committer._send
 
-    def renew_and_send(connection: psycopg.Connection, rest: change.Change, values: list[bytes]) -> None:
+    def renew_and_send(connection: psycopg.Connection, rest: Change, values: list[bytes]) -> None:
         renewed.append(store.check_lock())
         send(connection, rest, values)
 
@@ -151,7 +152,7 @@ def test_large_commit_whose_connection_is_lost_is_made_once(
         with postgresql_server.connect() as connection:
             connection.execute("SELECT pg_terminate_backend(%s)", [pid])
 
-    def send(connection: psycopg.Connection, rest: change.Change, values: list[bytes]) -> None:
+    def send(connection: psycopg.Connection, rest: Change, values: list[bytes]) -> None:
         if not pids:
             end(connection.info.backend_pid)
         right(connection, rest, values)
@@ -205,7 +206,7 @@ def test_process_that_stands_still_in_a_large_commit_is_ended_by_the_server(
     pids = []
     send = store._committer._send
 
-    def stand_still_and_send(connection: psycopg.Connection, rest: change.Change, values: list[bytes]) -> None:
+    def stand_still_and_send(connection: psycopg.Connection, rest: Change, values: list[bytes]) -> None:
         pids.append(connection.info.backend_pid)
         if len(pids) == 1:
             time.sleep(0.1)

@@ -99,8 +99,8 @@ class Committer:
         try:
             for part, values in change:
                 if part.name in AHEAD:
-                    text, formats = self._statements.alone(part), [_BINARY] * len(values)
-                    _check(connection, pgconn.exec_params(text, values, None, formats, _BINARY))
+                    step, formats = self._statements.alone(part), [_BINARY] * len(values)
+                    _check(connection, pgconn.exec_params(step, values, None, formats, _BINARY))
             fence = [int8(number), int8(self._ownership.epoch)]
             self._send(connection, rest, [*fence, *[value for _, values in rest for value in values]])
         except psycopg.Error:

@@ -76,6 +76,11 @@ class Ledger:
         """What is confirmed and was not received."""
         return sorted(key for key in self.confirmed if key not in self.received)
 
+    @property
+    def open(self) -> list[str]:
+        """What is missing, and what was delivered and is not acknowledged; for people."""
+        return [f"{producer} {number}" for producer, number in self.missing] + sorted(self.held)
+
     def check_once(self, producer: str) -> None:
         """Look for messages of a producer that were stored more than once."""
         for (name, number), ids in self.received.items():

@@ -116,7 +116,7 @@ class Load:
             self.check()
             self.forwarded.confirmed = set(self.forward.received)
             sending = not all([task.done() for task in self._tasks[: len(self._producers)]])
-            missing = [(ledger.missing or sorted(ledger.held))[:10] for ledger in self._ledgers]
+            missing = [ledger.open[:10] for ledger in self._ledgers]
             unsettled = [consumer.unsettled for consumer in self._consumers]
             if sending or any(missing) or any(unsettled):
                 quiet_since = time.monotonic()
