@@ -187,6 +187,7 @@ class Consumer(Actor):
         random: says how late.
         prefetch: how many messages it may have unacknowledged.
         headers: more of its subscription.
+        shares: whether there is another consumer.
 
     Attributes:
         unsettled: how many messages it has whose acknowledgement is not confirmed.
@@ -195,10 +196,11 @@ class Consumer(Actor):
 
     def __init__(
         self, place: Place, queue: str, ledger: Ledger, random: Random, prefetch: int = 100,
-        headers: Mapping[str, str] = NO_HEADERS,
+        headers: Mapping[str, str] = NO_HEADERS, shares: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
         self.unsettled = 0
+        self._shares = shares
         self.has_subscribed = False
         self._headers = headers
         self._random = random
@@ -207,7 +209,7 @@ class Consumer(Actor):
     async def _work(self, peer: Peer) -> None:
         headers = {"destination": self._destination, "id": "1", "ack": "client-individual", "receipt": "subscribed"}
         peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": str(self._prefetch), **self._headers})
-        order = Order(self._ledger)
+        order = Order(self._ledger, shares=self._shares)
         waiting: list[Frame] = []
         settling: dict[str, list[str]] = {"subscribed": []}
         while True:
@@ -229,8 +231,9 @@ class Consumer(Actor):
 
     def _take(self, frame: Frame, order: Order) -> None:
         key = Key.of(frame.body)
-        self._ledger.deliver(frame.headers["message-id"], key, frame.headers.get("redelivered") == "true")
-        order.follow(key)
+        redelivered = frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], key, redelivered)
+        order.follow(key, redelivered=redelivered)
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
         for frame in portion[:-1]:

@@ -99,14 +99,18 @@ class Order:
 
     Args:
         ledger: where a violation goes.
+        shares: whether it shares the queue. What another one had when its connection was lost comes late then.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, shares: bool = False) -> None:
         self._ledger = ledger
+        self._shares = shares
         self._last: dict[str, tuple[int, int]] = {}
 
-    def follow(self, key: Key) -> None:
+    def follow(self, key: Key, *, redelivered: bool = False) -> None:
         """The next message. What a producer sent over a later connection comes after what it sent before."""
+        if redelivered and self._shares:
+            return
         place = (key.attempt, key.number)
         last = self._last.get(key.producer, (0, 0))
         if place <= last:

@@ -44,8 +44,8 @@ class Load:
             Producer(self.place, "forward", self.forward, "forwarded", numbered=True),
         ]
         self._consumers = [
-            Consumer(self.place, "orders", self.orders, random),
-            Consumer(self.place, "orders", self.orders, random),
+            Consumer(self.place, "orders", self.orders, random, shares=True),
+            Consumer(self.place, "orders", self.orders, random, shares=True),
             Forwarder(self.place, "forward", "forwarded", self.forward, random),
             Consumer(self.place, "forwarded", self.forwarded, random),
         ]

@@ -70,6 +70,17 @@ def test_torn_transaction_is_found() -> None:
     assert ledger.violations == ["of p 1 1 only [1] were stored"]
 
 
+def test_what_another_consumer_had_may_come_late() -> None:
+    ledger = Ledger()
+    order = Order(ledger, shares=True)
+    order.follow(key(2))
+    order.follow(key(1), redelivered=True)
+    order.follow(key(3))
+    assert not ledger.violations
+    order.follow(key(1))
+    assert len(ledger.violations) == 1
+
+
 def test_wrong_order_is_found() -> None:
     ledger = Ledger()
     order = Order(ledger)
