@@ -45,12 +45,13 @@ class Commits:
         violations: what cannot be if one alone is the owner.
         commits: how many commits there were.
         epochs: how many epochs.
+        decided: how many of them the same owner began: to find out about a commit whose connection was lost.
         owners: how often the owner was another one than before.
     """
 
     def __init__(self) -> None:
         self.violations: list[str] = []
-        self.commits = self.epochs = self.owners = 0
+        self.commits = self.epochs = self.decided = self.owners = 0
         self._last = 0
         self._epoch = self._commit = 0
         self._name = ""
@@ -72,6 +73,7 @@ class Commits:
             self.violations.append(f"epoch {note.epoch} comes after {self._epoch}: {note}")
         if note.kind == "epoch":
             self.epochs += 1
+            self.decided += note.name == self._name
             self.owners += note.name != self._name
             self._name = note.name
             if note.commit != self._commit:
