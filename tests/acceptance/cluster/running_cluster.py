@@ -29,7 +29,7 @@ class RunningCluster:
     def __init__(self, directory: Path, store: str, settings: dict[str, str]) -> None:
         self.brokers: dict[str, ClusterBroker] = {}
         self._directory = directory
-        self._store = store
+        self.store = store
         self._settings = settings
 
     def start(self, *names: str, flags: Sequence[str] = ()) -> None:
@@ -37,7 +37,7 @@ class RunningCluster:
         for name in names:
             if name not in self.brokers:
                 (self._directory / name).mkdir()
-                self.brokers[name] = ClusterBroker(self._directory / name, name, self._store, self._settings)
+                self.brokers[name] = ClusterBroker(self._directory / name, name, self.store, self._settings)
             self.brokers[name].start(*flags)
         for name in names:
             self.brokers[name].port()
