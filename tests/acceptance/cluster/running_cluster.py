@@ -32,7 +32,7 @@ class RunningCluster:
     ) -> None:
         self.brokers: dict[str, ClusterBroker] = {}
         self._directory = directory
-        self._store = store
+        self.store = store
         self._settings = settings
         self._flags = flags or {}
 
@@ -41,7 +41,7 @@ class RunningCluster:
         for name in names:
             if name not in self.brokers:
                 (self._directory / name).mkdir()
-                self.brokers[name] = ClusterBroker(self._directory / name, name, self._store, self._settings)
+                self.brokers[name] = ClusterBroker(self._directory / name, name, self.store, self._settings)
             self.brokers[name].start(*self._flags.get(name, ()))
         for name in names:
             self.brokers[name].port()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cluster.cluster_map import LivingBroker
+from quire.cluster.cluster_map import LivingBroker, Pin
 from quire.destination import Destination, DestinationKind
 from quire.errors import ShardMoved, SlowConsumer
 from quire.protocols.openwire.commands import (
@@ -701,7 +701,7 @@ def test_an_entry_that_does_not_know_yet_that_a_queue_has_moved_is_refused() -> 
     clients[2].acks(clients[2].take(MessageDispatch))
     owner = cluster.members[1].cluster_map
     peers = {number: peer for number in range(2) if (peer := owner.peer(number)) is not None}
-    owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): 0})
+    owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): Pin(0, 1)})
     clients[0].tell(clients[0].message("y", there))
     clients[1].tell(clients[1].consumer_info(there))
     cluster.run()
