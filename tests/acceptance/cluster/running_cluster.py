@@ -3,7 +3,7 @@
 import json
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,21 +24,25 @@ class RunningCluster:
         directory: where their data and logs are.
         store: the database of the cluster.
         settings: of all brokers, by the names of their environment variables without ``QUIRE_``.
+        flags: of ``quire cluster start``, by the names of brokers; they override those that each broker has anyway.
     """
 
-    def __init__(self, directory: Path, store: str, settings: dict[str, str]) -> None:
+    def __init__(
+        self, directory: Path, store: str, settings: dict[str, str], flags: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self.brokers: dict[str, ClusterBroker] = {}
         self._directory = directory
         self._store = store
         self._settings = settings
+        self._flags = flags or {}
 
-    def start(self, *names: str, flags: Sequence[str] = ()) -> None:
-        """Start brokers, new ones or those that have ended, with more flags of ``quire cluster start``."""
+    def start(self, *names: str) -> None:
+        """Start brokers, new ones or those that have ended."""
         for name in names:
             if name not in self.brokers:
                 (self._directory / name).mkdir()
                 self.brokers[name] = ClusterBroker(self._directory / name, name, self._store, self._settings)
-            self.brokers[name].start(*flags)
+            self.brokers[name].start(*self._flags.get(name, ()))
         for name in names:
             self.brokers[name].port()
 
@@ -60,9 +64,17 @@ class RunningCluster:
 
     def owners(self) -> dict[int, str | None]:
         """The broker that runs each shard, as the first living broker says."""
+        return {shard["shard"]: shard["broker"] for shard in self._shards()}
+
+    def epochs(self) -> dict[int, int]:
+        """The epoch of each shard's owner, as the first living broker says."""
+        return {shard["shard"]: shard["epoch"] for shard in self._shards()}
+
+    def _shards(self) -> list[dict[str, Any]]:
         status, cluster = self.call(self.living[0].name, "/cluster")
         assert status == 200, cluster
-        return {shard["shard"]: shard["broker"] for shard in cluster["shards"]}
+        shards: list[dict[str, Any]] = cluster["shards"]
+        return shards
 
     def wait_for_owners(self, wanted: Callable[[list[str | None]], bool], patience: float = PATIENCE) -> float:
         """Wait until the shards have owners as wanted: how long that took, in seconds."""
@@ -81,6 +93,20 @@ class RunningCluster:
             return set(owners) == names and max(counts) - min(counts) <= 1
 
         return self.wait_for_owners(is_even)
+
+    def wait_for_new_owners(self, before: dict[int, int]) -> None:
+        """Wait until every shard has another owner than one of these epochs: all processes were started again."""
+        began = time.monotonic()
+        while any([epoch <= before.get(shard, 0) for shard, epoch in self.epochs().items()]):
+            assert time.monotonic() - began < PATIENCE, f"the shards have no new owners\n{self.log}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End all brokers with SIGTERM, and make sure that they ended well."""
+        for broker in self.living:
+            broker.process.terminate()
+        for broker in self.brokers.values():
+            assert broker.wait() == 0, f"a broker did not stop well:\n{self.log}"
 
     @property
     def log(self) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from quire.cluster.cluster_map import LivingBroker
 from quire.destination import Destination, DestinationKind
-from quire.errors import SlowConsumer
+from quire.errors import ShardMoved, SlowConsumer
 from quire.protocols.openwire.commands import (
     AckType,
     BrokerInfo,
@@ -316,6 +316,27 @@ def test_a_wildcard_consumer_has_the_queues_of_all_shards() -> None:
     assert client.errors() == []
 
 
+@pytest.mark.parametrize("shard", range(2))
+@pytest.mark.parametrize("name", [">", ""], ids=["wildcard", "list"])
+def test_a_consumer_of_several_shards_gets_its_whole_prefetch_from_one_of_them(shard: int, name: str) -> None:
+    cluster = OpenWireCluster(2)
+    queues = [cluster.queue(shard) for shard in range(2)]
+    client = cluster.client(0)
+    client.consumer(ActiveMQQueue(name or ",".join([queue.physical_name for queue in queues])), prefetch=8)
+    client.send(*map(str, range(30)), destination=queues[shard])
+    all, came = [], client.take(MessageDispatch)
+    assert len(came) == 8
+    while came:
+        all += came
+        client.acks(came[:5], AckType.DELIVERED)  # as Java clients do, once they have half of their prefetch
+        came = client.take(MessageDispatch)
+    assert texts(all) == list(map(str, range(len(all))))
+    assert len(all) == 30
+    client.acks(all)
+    assert cluster.depth(shard, queues[shard]) == 0
+    assert client.errors() == []
+
+
 def test_a_range_covers_what_a_consumer_had_from_all_shards_in_between() -> None:
     cluster = OpenWireCluster(2)
     client = cluster.client(0)
@@ -331,6 +352,24 @@ def test_a_range_covers_what_a_consumer_had_from_all_shards_in_between() -> None
     assert sorted(left) == [0, 1]
     client.done(client.ack(dispatches[3:]))
     assert [cluster.depth(0, here), cluster.depth(1, there)] == [0, 0]
+
+
+@pytest.mark.parametrize("entry", range(2))
+def test_a_consumer_of_several_shards_acknowledges_its_messages_one_by_one(entry: int) -> None:
+    cluster = OpenWireCluster(2)
+    queues = [cluster.queue(shard) for shard in range(2)]
+    client = cluster.client(entry)
+    for queue in queues:  # so that no number of a shard is one of the relay
+        client.send("old", "old", "old", destination=queue)
+        consumer = client.consumer(queue)
+        client.acks(client.take(MessageDispatch))
+        client.remove(consumer)
+        client.send("new", destination=queue)
+    client.consumer(ActiveMQQueue(",".join([queue.physical_name for queue in queues])))
+    for dispatch in client.take(MessageDispatch):
+        client.acks([dispatch])
+    assert client.errors() == []
+    assert [cluster.depth(shard, queues[shard]) for shard in range(2)] == [0, 0]
 
 
 def test_an_acknowledgement_of_what_a_consumer_does_not_have_is_an_error() -> None:
@@ -496,11 +535,24 @@ def test_a_client_with_advisories_alone_does_not_notice_that_a_shard_is_lost_and
     late = cluster.client(0)
     listening(late)  # it does not wait for the shard
     cluster.start(2)
-    cluster.advance(2)
+    cluster.run()
     owner = cluster.client(1)
     queue = temporary_at(cluster, owner, 2)
     assert told(client) == told(late) == [(queue.physical_name, 0)]
     assert client.errors() == []
+
+
+def test_a_client_with_advisories_alone_joins_a_shard_again_whose_link_was_lost() -> None:
+    cluster = OpenWireCluster(3)
+    client = cluster.client(0)
+    listening(client)
+    for link in cluster.members[0].links.all():
+        link.fail(ShardMoved("the network fails"))
+    cluster.run()
+    cluster.advance(2)
+    owner = cluster.client(1)
+    queue = temporary_at(cluster, owner, 2)
+    assert told(client) == [(queue.physical_name, 0)]
 
 
 # Durable subscriptions, client ids.
