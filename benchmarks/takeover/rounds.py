@@ -221,11 +221,12 @@ class Rounds:
     async def _dead_host(self) -> Outage:
         """The owner's machine is lost: no packet of it arrives anywhere any more, not even the end of a connection."""
         owner, began = self._owner, time.monotonic()
+        owner.suspend()  # the other broker may see the process: it must not look dead to it
         owner.cut_off(from_clients=True)
-        owner.kill()
         try:
             outage = await self._taken_over("dead-host", began, owner)
         finally:
+            owner.kill()
             owner.mend(from_clients=True)
         await self._start_again(owner)
         return outage

@@ -23,7 +23,6 @@ from quire.testing.store_model import make_message
 from tests.postgresql_server import PostgresqlServer
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-NOT_RENEWED = "UPDATE owner SET expires = clock_timestamp() + interval '1.4 s'"
 RUN_OUT = "UPDATE owner SET expires = clock_timestamp() - interval '1 s'"
 
 
@@ -89,18 +88,6 @@ def test_lease_of_a_dead_process_of_this_machine_is_not_waited_for(
     assert brokers.second.lock_owner() == "second"
     with pytest.raises(StoreLocked):
         append(brokers.first, 1, make_message(1))
-
-
-def test_broker_that_lives_without_its_connection_keeps_its_whole_lease(brokers: Brokers) -> None:
-    """It delivers until then, and an idle one does not notice that the connection for commits was ended."""
-    assert brokers.first.try_lock("first")
-    brokers.execute("SELECT pg_terminate_backend(pid, 5000) FROM owner")
-    assert brokers.first.check_lock()
-    brokers.execute(NOT_RENEWED)
-    assert not brokers.second.try_lock("second")
-    append(brokers.first, 1, make_message(1))
-    brokers.execute(RUN_OUT)
-    assert brokers.second.try_lock("second")
 
 
 def test_broker_that_lost_its_lease_cannot_write(brokers: Brokers) -> None:

@@ -21,6 +21,8 @@ from quire.testing.store_suite import SharedStoreSuite
 from tests.postgresql_pooler import PostgresqlPooler, run_pooler
 from tests.postgresql_server import NoServer, PostgresqlServer
 
+pytestmark = pytest.mark.slow
+
 RUN_OUT = "UPDATE owner SET expires = clock_timestamp() - interval '1 s'"
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
 
@@ -44,7 +46,6 @@ def statement_pooler(postgresql_server: PostgresqlServer) -> Iterator[Postgresql
         pytest.skip(str(error))
 
 
-@pytest.mark.slow
 class TestPooledStore(SharedStoreSuite):
     examples = 3
 
