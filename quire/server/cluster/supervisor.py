@@ -116,13 +116,16 @@ class Supervisor:
             self._crew.stop_rest()
 
     async def _tell(self) -> None:
-        """Tell who owns what, and that the broker lives."""
+        """Tell who owns what, what is pinned, and that the broker lives."""
         crew, directory = self._crew, self._directory
         for shard, epoch in crew.to_withdraw():
             await self._ask(partial(directory.withdraw, shard, epoch))
             crew.withdrawn(shard, epoch)
         for row in crew.to_announce():
             crew.announced(row, await self._ask(partial(directory.announce, row)))
+        for pin in crew.to_publish():
+            await self._ask(partial(directory.pin, pin))
+            crew.published(pin)
         ours = self._row._replace(standing_by=crew.standing_by, leaving=self._ends_at is not None)
         now = self._clock.monotonic()
         if ours != self._renewed_row or now - self._renewed >= RENEWAL:

@@ -32,7 +32,7 @@ class RunningCluster:
     ) -> None:
         self.brokers: dict[str, ClusterBroker] = {}
         self._directory = directory
-        self._store = store
+        self.store = store
         self._settings = settings
         self._flags = flags or {}
 
@@ -41,7 +41,7 @@ class RunningCluster:
         for name in names:
             if name not in self.brokers:
                 (self._directory / name).mkdir()
-                self.brokers[name] = ClusterBroker(self._directory / name, name, self._store, self._settings)
+                self.brokers[name] = ClusterBroker(self._directory / name, name, self.store, self._settings)
             self.brokers[name].start(*self._flags.get(name, ()))
         for name in names:
             self.brokers[name].port()
@@ -71,10 +71,15 @@ class RunningCluster:
         return {shard["shard"]: shard["epoch"] for shard in self._shards()}
 
     def _shards(self) -> list[dict[str, Any]]:
-        status, cluster = self.call(self.living[0].name, "/cluster")
-        assert status == 200, cluster
-        shards: list[dict[str, Any]] = cluster["shards"]
-        return shards
+        """What a broker says of the shards; it is asked again if the process that took the request ends."""
+        while True:
+            try:
+                status, cluster = self.call(self.living[0].name, "/cluster")
+            except ConnectionError:
+                continue
+            assert status == 200, cluster
+            shards: list[dict[str, Any]] = cluster["shards"]
+            return shards
 
     def wait_for_owners(self, wanted: Callable[[list[str | None]], bool], patience: float = PATIENCE) -> float:
         """Wait until the shards have owners as wanted: how long that took, in seconds."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cluster.cluster_map import LivingBroker
+from quire.cluster.cluster_map import LivingBroker, Pin
 from quire.destination import Destination, DestinationKind
 from quire.errors import ShardMoved, SlowConsumer
 from quire.protocols.openwire.commands import (
@@ -402,6 +402,26 @@ def test_a_shared_dead_letter_queue_has_a_part_at_each_shard_and_one_consumer_ge
     assert [cluster.depth(shard, DEAD) for shard in range(3)] == [0, 0, 0]
 
 
+def test_a_consumer_of_several_shards_cannot_pull() -> None:
+    cluster = OpenWireCluster()
+    client = cluster.client(0)
+    pull(client, client.consumer(DEAD, prefetch=0), -1)
+    cluster.run()
+    assert client.errors() == ["invalid-argument"]
+    assert client.is_open()
+
+
+def test_a_copy_for_a_list_stays_where_one_shard_takes_it_and_another_does_not() -> None:
+    cluster = OpenWireCluster(broker={"max_destinations": 2})
+    here = cluster.queue(0)
+    both = ActiveMQQueue(f"{here.physical_name},{cluster.name_at(1)}")
+    client = cluster.client(0)
+    for prefix in ("a", "b"):
+        client.send("x", destination=cluster.queue(1, prefix))
+    assert client.refused(client.message("x", both))[1] == "too-many-destinations"
+    assert cluster.depth(0, here) == 1
+
+
 def test_a_consumer_of_several_shards_is_closed_at_all_of_them() -> None:
     cluster = OpenWireCluster(3)
     client = cluster.client(0)
@@ -701,7 +721,7 @@ def test_an_entry_that_does_not_know_yet_that_a_queue_has_moved_is_refused() -> 
     clients[2].acks(clients[2].take(MessageDispatch))
     owner = cluster.members[1].cluster_map
     peers = {number: peer for number in range(2) if (peer := owner.peer(number)) is not None}
-    owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): 0})
+    owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): Pin(0, 1)})
     clients[0].tell(clients[0].message("y", there))
     clients[1].tell(clients[1].consumer_info(there))
     cluster.run()
