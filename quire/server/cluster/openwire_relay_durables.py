@@ -1,4 +1,4 @@
-"""The durable subscriptions of one OpenWire client: each is at the shard of its topic, and has a name in the cluster."""
+"""The durable subscriptions of one OpenWire client: each is at the shard of its topic; the cluster knows it by name."""
 
 from collections.abc import Callable
 from functools import partial
