@@ -43,19 +43,20 @@ class Rounds:
         probe: what measures.
         load: the other clients.
         clients: those that use Quire's client.
+        commits: the database's record of its owners.
         random: when and how.
 
     Attributes:
         kinds: by name.
         outages: what was measured.
-        commits: what the database says of its owners.
     """
 
     def __init__(
-        self, database: Database, pair: Pair, probe: Probe, load: Load, clients: QuireClients, random: Random
-    ) -> None:
+        self, database: Database, pair: Pair, probe: Probe, load: Load, clients: QuireClients, commits: Commits,
+        random: Random,
+    ) -> None:  # fmt: skip
         self.outages: list[Outage] = []
-        self.commits = Commits()
+        self._commits = commits
         self.kinds: dict[str, Callable[[], Awaitable[Outage]]] = {
             "kill": self._kill, "stop": self._stop, "suspend": self._suspend, "suspend-shortly": self._suspend_shortly,
             "cut-commits": self._cut_commits, "partition": self._partition, "restart-server": self._restart_server,
@@ -82,8 +83,8 @@ class Rounds:
         self._load.check()
         self._clients.check()
         with self._database.primary.connect() as connection:
-            self.commits.read(connection)
-        assert not self.commits.violations, f"the record of commits: {self.commits.violations[:5]}"
+            self._commits.read(connection)
+        assert not self._commits.violations, f"the record of commits: {self._commits.violations[:5]}"
         for broker in self._pair.brokers:
             assert broker.is_alive, f"broker {broker.number} has ended:\n{broker.log[-5000:]}"
             assert "Traceback" not in broker.log, broker.log[-10_000:]

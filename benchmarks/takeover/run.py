@@ -70,12 +70,13 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
         async with Pair(directory, database, Network.is_possible(), plan.program) as pair:
             pair.brokers[0].start()
             await asyncio.to_thread(pair.brokers[0].port)
+            commits = Commits(SCHEMA)
             with database.primary.connect() as connection:
-                Commits.record(connection)
+                commits.record(connection)
             pair.brokers[1].start()
             await asyncio.to_thread(pair.brokers[1].wait_for_event, "broker.standby")
             try:
-                result = await _under_load(plan, database, pair, say)
+                result = await _under_load(plan, database, pair, commits, say)
             except BaseException:
                 for broker in pair.brokers:
                     say(f"the end of the log of broker {broker.number}:\n{broker.log[-5000:]}")
@@ -86,7 +87,9 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
     return result
 
 
-async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[[str], None]) -> Result:
+async def _under_load(
+    plan: Plan, database: Database, pair: Pair, commits: Commits, say: Callable[[str], None]
+) -> Result:
     random = Random(plan.seed)
     hosts = Hosts(pair)
     probe, clients = Probe(hosts), QuireClients(pair)
@@ -95,7 +98,7 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
     clients.start()
     try:
         async with Load(random, hosts) as load:
-            rounds = Rounds(database, pair, probe, load, clients, random)
+            rounds = Rounds(database, pair, probe, load, clients, commits, random)
             await probe.answer(time.monotonic())
             kinds: list[str] = []
             for number in range(1, plan.rounds + 1):
@@ -114,7 +117,7 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
             assert not probe.ledger.violations, f"the probe: {probe.ledger.violations[:10]}"
             confirmed = load.confirmed + sum([len(ledger.confirmed) for ledger in ledgers])
             redelivered = load.redelivered + sum([ledger.redelivered for ledger in ledgers])
-            return Result(rounds.outages, rounds.commits, confirmed, redelivered)
+            return Result(rounds.outages, commits, confirmed, redelivered)
     finally:
         await clients.stop()
         for task in tasks:

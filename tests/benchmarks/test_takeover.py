@@ -9,7 +9,7 @@ from benchmarks.takeover.rounds import Outage, ends_well
 
 def history(*notes: tuple[int, int, str, int, int, str]) -> Commits:
     """What is found in a record of: epoch, commit, name, the owner's process of the server, the writing one, kind."""
-    commits = Commits()
+    commits = Commits("quire")
     for number, note in enumerate(notes, 1):
         commits.take(Note(number, *note))
     return commits

@@ -149,6 +149,10 @@ class Producer(Actor):
     def _numbers(self, unit: int) -> range:
         return range((unit - 1) * self.transaction + 1, unit * self.transaction + 1)
 
+    def headers_of(self, number: int) -> dict[str, str]:
+        """More headers of a message; ``number`` says which it is."""
+        return {}
+
     def _send(self, peer: Peer, unit: int) -> None:
         common = {"destination": self._destination} | ({"producer-id": self.name} if self.numbered else {})
         if self.transaction > 1:
@@ -157,7 +161,8 @@ class Producer(Actor):
         else:
             common["receipt"] = str(unit)
         for number in self._numbers(unit):
-            headers = common | ({"producer-sequence": str(number)} if self.numbered else {})
+            headers = common | self.headers_of(number)
+            headers |= {"producer-sequence": str(number)} if self.numbered else {}
             size = 20_000 if number % 50 == 0 else 100
             body = Key(self.name, self._attempt, unit, number).body(size)
             peer.send("SEND", headers, body)
@@ -172,20 +177,25 @@ class Consumer(Actor):
         ledger: the queue's ledger.
         random: says how late.
         prefetch: how many messages it may have unacknowledged.
+        headers: more headers of its SUBSCRIBE frame.
 
     Attributes:
         unsettled: how many messages it has whose acknowledgement is not confirmed.
     """
 
-    def __init__(self, place: Place, queue: str, ledger: Ledger, random: Random, prefetch: int = 100) -> None:
+    def __init__(
+        self, place: Place, queue: str, ledger: Ledger, random: Random, prefetch: int = 100,
+        headers: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
+        self._headers = headers or {}
         self.unsettled = 0
         self._random = random
         self._prefetch = prefetch
 
     async def _work(self, peer: Peer) -> None:
         headers = {"destination": self._destination, "id": "1", "ack": "client-individual"}
-        peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": str(self._prefetch)})
+        peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": str(self._prefetch)} | self._headers)
         order = Order(self._ledger)
         waiting: list[Frame] = []
         settling: dict[str, list[str]] = {}
