@@ -51,7 +51,6 @@ class GroupConsumer(Consumer):
         key, group = Key.of(frame.body), frame.headers["JMSXGroupID"]
         flagged = frame.headers.get("redelivered") == "true"
         self._ledger.deliver(frame.headers["message-id"], key, flagged)
-        order.follow(key._replace(producer=f"{key.producer} group {group}"))  # a group that is new here may be older
         self._log.deliver(group, key.number, order, flagged)
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:

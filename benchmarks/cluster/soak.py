@@ -139,6 +139,7 @@ class _Soak:
         self._database = psycopg.connect(cluster.store, autocommit=True)
         place = AnyBroker(lambda: [broker.stomp[1] for broker in cluster.living], self._random)
         place.silence, place.pause = SILENCE, PAUSE
+        place.ends_first = False  # a process that stands still keeps connections that their clients gave up
         self._load = SoakLoad(place, plan.queues, plan.streams, self._shard_of, SHARDS, self._random)
         self._faults = Faults(cluster, view, self._load, self._random)
 

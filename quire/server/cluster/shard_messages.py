@@ -55,6 +55,16 @@ class Reload(msgspec.Struct, frozen=True, tag=True):
     """Broker to process: read the settings again."""
 
 
+class Waiting(msgspec.Struct, frozen=True, tag=True):
+    """Process to broker: another process has its shard, and it takes the shard as soon as that one stops.
+
+    Attributes:
+        pid: its process id.
+    """
+
+    pid: int
+
+
 class Running(msgspec.Struct, frozen=True, tag=True):
     """Process to broker: it owns its shard and serves clients.
 
@@ -72,11 +82,12 @@ class Running(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = Prepare | Serve | Map | Reload
+Report = Waiting | Running
 
 read_order = msgspec.json.Decoder(Order).decode
-read_report = msgspec.json.Decoder(Running).decode
+read_report = msgspec.json.Decoder(Report).decode
 
 
-def line(message: Order | Running) -> bytes:
+def line(message: Order | Report) -> bytes:
     """A message as a line."""
     return msgspec.json.encode(message) + b"\n"

@@ -15,7 +15,7 @@ from quire.logs import configure, event
 from quire.server.cluster.link_server import LinkServer
 from quire.server.cluster.nursery import wait_for_birth
 from quire.server.cluster.seat import Seat
-from quire.server.cluster.shard_messages import Map, Prepare, Reload, Running, Serve, line, read_order
+from quire.server.cluster.shard_messages import Map, Prepare, Reload, Report, Running, Serve, Waiting, line, read_order
 from quire.server.listener import address_of, advertised, listen
 from quire.server.process import allow_connections, loop_factory
 from quire.server.service import HttpServer, Service, telling_of_files
@@ -105,7 +105,7 @@ class ShardProcess:
         with closing(store), listen(serve.http) as internal:
             links, service = self._make_service(serve, settings, store, internal)
             with telling_of_files():
-                if not await service.take_store(standby=True):
+                if not await service.take_store(standby=True, waits=lambda: self._report(Waiting(os.getpid()))):
                     return
                 links.cluster_map.epoch = store.lock_epoch
                 await service.start()
@@ -137,8 +137,8 @@ class ShardProcess:
         self._service.security.accounts.use_local_token(prepared.local_token)
         return links, self._service
 
-    def _report(self, running: Running) -> None:
-        self._writer.write(line(running))
+    def _report(self, report: Report) -> None:
+        self._writer.write(line(report))
 
 
 def _reached(listener: socket.socket) -> str:

@@ -20,12 +20,15 @@ class Place:
         port: its STOMP port; 0 while there is none.
         silence: after how many seconds without a sign of life clients look for another broker.
         pause: how long a producer rests after each look at what has come, in seconds: that bounds the load.
+        ends_first: whether the broker knows that a connection has ended before its client comes again. Otherwise what
+            was under way over it may come later than what is newer.
     """
 
     def __init__(self) -> None:
         self.port = 0
         self.silence = math.inf
         self.pause = 0.0
+        self.ends_first = True
 
     @property
     def hosts(self) -> list[tuple[str, int]]:
@@ -216,8 +219,12 @@ class Consumer(Actor):
 
     def _take(self, frame: Frame, order: Order) -> None:
         key = Key.of(frame.body)
-        self._ledger.deliver(frame.headers["message-id"], key, frame.headers.get("redelivered") == "true")
-        order.follow(key)
+        flagged = frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], key, flagged)
+        if self._place.ends_first:
+            order.follow(key)
+        elif not flagged:
+            order.follow(key._replace(producer=f"{key.producer} {key.attempt}"))
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
         for frame in portion[:-1]:
