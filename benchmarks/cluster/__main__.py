@@ -1,16 +1,19 @@
 """Clusters of three brokers on PostgreSQL, with what goes wrong with them and what they cost."""
 
 import asyncio
+import os
 import secrets
 import sys
 from pathlib import Path
 
 import click
 
+from benchmarks.cluster.cost import LATENCY_COLUMNS, RATE_COLUMNS, latencies, rates
 from benchmarks.cluster.demo import BROKERS, demo
 from benchmarks.cluster.faults import can_cut
 from benchmarks.cluster.report import OUTAGE_COLUMNS, findings, rows
 from benchmarks.cluster.soak import UNFENCED, Plan, run
+from benchmarks.machine import machine, versions
 from benchmarks.rig import temporary_directory, unwind_on_sigterm
 from benchmarks.scenarios.findings import report
 from quire.cli.output import Output, output_option
@@ -72,6 +75,31 @@ def soak(
         output.note(f"Java, {mode}: {outcome}")
     output.rows(rows(result.outages), OUTAGE_COLUMNS)
     context.exit(report(output, findings(result)))
+
+
+@main.command()
+@click.option(
+    "--messages", type=click.IntRange(100), default=30_000, show_default=True, help="Of all clients together."
+)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Of 1000 confirmations each.")
+@click.pass_context
+def cost(context: click.Context, messages: int, rounds: int) -> None:
+    """What a second broker costs: the time of a confirmation, and the rate of three brokers beside that of one.
+
+    Brokers and database servers have half of the cores, whether there is one of them or three, and clients the others:
+    so the rates tell what the work of three costs, not what three machines can do.
+    """
+    output: Output = context.obj
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise click.UsageError("this needs two cores: one for brokers and database servers, one for clients")
+    servers, clients = set(cores[: len(cores) // 2]), set(cores[len(cores) // 2 :])
+    output.note(f"{machine()}; {versions()}; cores {servers} and {clients}")
+    with temporary_directory() as directory:
+        (directory / "latencies").mkdir()
+        found = [each._asdict() for each in latencies(directory / "latencies", 1000, rounds)]
+        output.rows(found, LATENCY_COLUMNS)
+        output.rows([each._asdict() for each in rates(directory, messages, servers, clients)], RATE_COLUMNS)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,14 @@ class ColourConsumer(Consumer):
             self._ledger.violations.append(f"{Key.of(frame.body)} came to a consumer that does not select it")
 
 
+class ForwardedConsumer(Consumer):
+    """Takes what was forwarded. What came again to the forwarder it may have forwarded after newer messages."""
+
+    def _take(self, frame: Frame, order: Order) -> None:
+        flagged = frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], Key.of(frame.body), flagged)
+
+
 class GroupProducer(Producer):
     """Sends messages of some message groups in turn."""
 

@@ -10,6 +10,7 @@ from benchmarks.cluster.clients import (
     COLOURS,
     ColourConsumer,
     ColourProducer,
+    ForwardedConsumer,
     GroupConsumer,
     GroupMember,
     GroupProducer,
@@ -97,7 +98,7 @@ class SoakLoad:
             target, forwarded = self._partner(name), Ledger()
             sender = Producer(place, name, ledger, name, numbered=True, window=WINDOW)
             forwarder = Forwarder(place, name, target, ledger, random)
-            self._add([sender], [forwarder, Consumer(place, target, forwarded, random, 20)], ledger, forwarded)
+            self._add([sender], [forwarder, ForwardedConsumer(place, target, forwarded, random, 20)], ledger, forwarded)
 
     def _partner(self, name: str) -> str:
         """Another queue of the same shard: a transaction may join them."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.cluster.faults import Outage
 from benchmarks.cluster.soak import Result
-from benchmarks.scenarios.findings import Finding, at_most
+from benchmarks.scenarios.findings import Finding, at_most, exactly
 from quire.cli.output import Column
 
 LIMITS = {"broker killed": 6.0, "broker suspended": 6.0}
@@ -52,7 +52,7 @@ def findings(result: Result) -> list[Finding]:
         Finding("redelivered", load.redelivered + sum([outcome.redelivered for outcome in java])),
         at_most("lost", result.missing + sum([outcome.lost for outcome in java]), 0),
         *[at_most(kind, count, 0) for kind, count in counts.items()],
-        at_most("left_in_queues", result.left, 0),
+        exactly("left_in_queues", result.left, 0),
         at_most("two_owners", len(owners), 0),
         Finding("commits", sum([commits.commits for commits in result.commits])),
         Finding("epochs", sum([commits.epochs for commits in result.commits])),

@@ -35,6 +35,9 @@ SILENCE = 2.0
 PAUSE = 1.0
 """How long each producer rests after it has sent, in seconds: brokers, database and clients share this machine."""
 
+LAST_SECONDS = 10.0
+"""How long messages that no client has confirmed may take at the end."""
+
 UNFENCED = [sys.executable, "-m", "benchmarks.cluster.unfenced"]
 """A broker whose shards have forgotten their fence: with it, a run has to find two owners."""
 
@@ -155,7 +158,7 @@ class _Soak:
                 if not is_whole:
                     self._violations.append(f"not everything came; errors that clients got: {self._load.errors}")
                 await self._look()
-                missing, left = self._load.missing, await asyncio.to_thread(self._left)
+                missing, left = self._load.missing, await self._left()
                 await self._compare_streams()
                 self._load.check_end()
                 violations = [*self._violations, *self._load.violations]
@@ -201,10 +204,15 @@ class _Soak:
             for group in STREAM_GROUPS:
                 self._load.streams[stream, group].compare(stored)
 
-    def _left(self) -> int:
-        status, queues = self._call("/queues?limit=1000")
-        assert status == 200, queues
-        return sum([queue["depth"] for queue in queues["queues"]])
+    async def _left(self) -> int:
+        """How many messages are left in queues. A last one that no client has confirmed may be under way."""
+        deadline = time.monotonic() + LAST_SECONDS
+        while True:
+            status, queues = await asyncio.to_thread(self._call, "/queues?limit=1000")
+            left = sum([queue["depth"] for queue in queues["queues"]]) if status == 200 else -1
+            if left == 0 or time.monotonic() > deadline:
+                return left
+            await asyncio.sleep(0.2)
 
     def _shard_of(self, queue: str) -> int:
         status, place = self._call(f"/cluster/places/queue/{queue}")

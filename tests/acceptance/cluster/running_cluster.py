@@ -63,15 +63,22 @@ class RunningCluster:
         return [broker for broker in self.brokers.values() if broker.is_running and not broker.is_suspended]
 
     def call(self, broker: str, path: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
-        """Call the HTTP API of a broker: the status, and what it answers."""
+        """Call the HTTP API of a broker: the status, and what it answers.
+
+        A process that stops resets the connections that it has not accepted. Reading is tried again then.
+        """
         content = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.brokers[broker].http}/api/v1{path}", content, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                return answer.status, json.loads(answer.read())
-        except HTTPError as error:
-            return error.code, json.loads(error.read())
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                    return answer.status, json.loads(answer.read())
+            except HTTPError as error:
+                return error.code, json.loads(error.read())
+            except ConnectionResetError:
+                if method != "GET" or not self.brokers[broker].is_running:
+                    raise
 
     def owners(self) -> dict[int, str | None]:
         """The broker that runs each shard, as the first living broker says."""
