@@ -12,10 +12,11 @@ from benchmarks.cluster.cost import LATENCY_COLUMNS, RATE_COLUMNS, latencies, ra
 from benchmarks.cluster.demo import BROKERS, demo
 from benchmarks.cluster.faults import can_cut
 from benchmarks.cluster.report import OUTAGE_COLUMNS, findings, rows
-from benchmarks.cluster.soak import UNFENCED, Plan, run
+from benchmarks.cluster.soak import PLANTED, Plan, run
 from benchmarks.machine import machine, versions
 from benchmarks.rig import temporary_directory, unwind_on_sigterm
 from benchmarks.scenarios.findings import report
+from benchmarks.takeover.planted import FAULTS
 from quire.cli.output import Output, output_option
 from tests.acceptance.crash.broker_process import QUIRE
 from tests.interop.java_build import NoJavaTools, class_path
@@ -47,12 +48,12 @@ def demo_command(context: click.Context, queues: int, victim: str) -> None:
 @click.option("--streams", type=click.IntRange(0), default=8, show_default=True, help="How many.")
 @click.option("--kind", "kinds", multiple=True, help="Only things of this kind go wrong: kill-broker, say; repeatable.")
 @click.option("--java/--no-java", default=True, show_default=True, help="Whether there are Java clients.")
-@click.option("--unfenced", is_flag=True, help="Shards whose stores do not check the epoch: this must fail.")
+@click.option("--fault", type=click.Choice(list(FAULTS)), help="Brokers with this planted fault: the run must fail.")
 @click.option("--keep", is_flag=True, help="Leave the data of the brokers and their logs behind.")
 @click.pass_context
 def soak(
     context: click.Context, minutes: float, seed: int | None, queues: int, streams: int, kinds: tuple[str, ...],
-    java: bool, unfenced: bool, keep: bool,
+    java: bool, fault: str | None, keep: bool,
 ) -> None:  # fmt: skip
     """Kill, suspend, add, remove and cut off brokers under load, and look whether they keep all promises."""
     output: Output = context.obj
@@ -65,7 +66,7 @@ def soak(
     if not can_cut():
         output.note("no links are cut here: that takes root and ss(8)")
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    plan = Plan(minutes * 60, seed, queues, streams, kinds, java, UNFENCED if unfenced else QUIRE)
+    plan = Plan(minutes * 60, seed, queues, streams, kinds, java, [*PLANTED, fault] if fault else QUIRE)
     with temporary_directory(keep) as directory:
         output.note(f"seed {seed}, in {directory}")
         result = asyncio.run(run(plan, Path(directory), output.note))

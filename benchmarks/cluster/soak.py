@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -38,8 +38,8 @@ PAUSE = 1.0
 LAST_SECONDS = 10.0
 """How long messages that no client has confirmed may take at the end."""
 
-UNFENCED = [sys.executable, "-m", "benchmarks.cluster.unfenced"]
-"""A broker whose shards have forgotten their fence: with it, a run has to find two owners."""
+PLANTED = [sys.executable, "-m", "benchmarks.cluster.planted"]
+"""A broker whose shards have a planted fault, which is named next: a run with it has to find it."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,9 @@ class _Soak:
         return int(place["shard"])
 
     def _call(self, path: str) -> tuple[int, Any]:
-        return self._cluster.call(self._cluster.living[0].name, path)
+        while True:
+            with suppress(ConnectionError):  # a process that stops resets the connections that it has not accepted
+                return self._cluster.call(self._cluster.living[0].name, path)
 
 
 async def _stop(cluster: RunningCluster, view: Directory) -> list[str]:

@@ -45,19 +45,20 @@ class Commits:
     The row of the owner is locked by each change, so the record is in the order of the changes.
 
     Args:
-        schema: the schema of the store.
+        schema: that of the store.
 
     Attributes:
         violations: what cannot be if one alone is the owner.
         commits: how many commits there were.
         epochs: how many epochs.
+        decided: how many of them the same owner began: to find out about a commit whose connection was lost.
         owners: how often the owner was another one than before.
     """
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str = "quire") -> None:
         self.violations: list[str] = []
         self._names = {"store": Identifier(schema), "record": Identifier(f"{schema}_record")}
-        self.commits = self.epochs = self.owners = 0
+        self.commits = self.epochs = self.decided = self.owners = 0
         self._last = 0
         self._epoch = self._commit = 0
         self._name = ""
@@ -81,6 +82,7 @@ class Commits:
             self.violations.append(f"epoch {note.epoch} comes after {self._epoch}: {note}")
         if note.kind == "epoch":
             self.epochs += 1
+            self.decided += note.name == self._name
             self.owners += note.name != self._name
             self._name = note.name
             if note.commit != self._commit:

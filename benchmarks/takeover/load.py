@@ -181,6 +181,7 @@ class QuireClients:
                     self.ledger.violations.append(f"{key} came after {newest}")
                 newest = max(newest, key.number)
                 self.ledger.deliver(message.id, key, message.redelivered)
+                self.ledger.acknowledge([message.id])
                 await message.acknowledge()
 
     def _note(self, error: Exception) -> None:

@@ -25,7 +25,7 @@ from quire.security.tokens import LOCAL, make_token
 from quire.server.cluster.child import Child
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.nursery import Nursery
-from quire.server.cluster.shard_messages import Prepare, Report, Running
+from quire.server.cluster.shard_messages import Given, Prepare, Report, Running
 from quire.server.cluster.shard_places import serve_shard
 from quire.server.cluster.supervisor import Supervisor
 from quire.server.listener import address_of, advertised, bound
@@ -125,9 +125,12 @@ class BrokerProcess:
         prepare = Prepare(file, flags, self._name, facts.shards, facts.secret, self._local_token)
 
         def reported(child: Child, report: Report) -> None:
-            crew.reported(child, report)
-            if isinstance(report, Running):
-                self._announce()
+            if isinstance(report, Given):
+                crew.given(report.row)
+            else:
+                crew.reported(child, report)
+                if isinstance(report, Running):
+                    self._announce()
             supervisor.wake()
 
         def ended(child: Child) -> None:

@@ -221,6 +221,7 @@ class OpenWireRelay:
 
     def flush(self) -> None:
         """Write what has gathered."""
+        self.consumers.extend()
         self.parts.flush()
 
     def close(self) -> None:

@@ -45,6 +45,7 @@ class OpenWireRelayConsumers:
         self._single: dict[ConsumerId, RemotePart] = {}
         self._spread: dict[ConsumerId, SpreadConsumer] = {}
         self._spread_octets: dict[bytes, SpreadConsumer] = {}
+        self._stirred: dict[SpreadConsumer, None] = {}
 
     # They come.
 
@@ -61,7 +62,7 @@ class OpenWireRelayConsumers:
         if len(self._single) + len(self._spread) >= MAX_CONSUMERS:
             raise LimitExceeded(f"{MAX_CONSUMERS} consumers are the limit of a connection", limit=MAX_CONSUMERS)
         if len(shares) > 1:
-            return self._add_spread(SpreadConsumer(info, shares))
+            return self._add_spread(SpreadConsumer(info, shares, self._stirred))
         (shard,) = shares
         part = self._parts.part(shard)
         assert isinstance(part, RemotePart)
@@ -126,7 +127,7 @@ class OpenWireRelayConsumers:
 
     # What they are given.
 
-    def is_spread(self, id: ConsumerId | None) -> bool:
+    def is_spread(self, id: ConsumerId) -> bool:
         """Whether a consumer is subscribed at several shards."""
         return id in self._spread
 
@@ -142,6 +143,16 @@ class OpenWireRelayConsumers:
             return b""
         shown = consumer.dispatched(part, dispatch)
         return b"" if shown is None else self._encoder.encode(shown)
+
+    def extend(self) -> None:
+        """Have shards go on that have given their shares of a prefetch."""
+        if not self._stirred:
+            return
+        stirred = list(self._stirred)
+        self._stirred.clear()
+        for consumer in stirred:
+            for part, ack in consumer.extensions():
+                part.tell(ack)
 
     def controlled(self, part: Part, control: ConsumerControl) -> None:
         """A shard has ended a consumer: the client hears of it, and so do the other shards."""
@@ -221,7 +232,7 @@ class OpenWireRelayConsumers:
         if consumer is None:
             return None
         if not (control.close or control.flush or control.start or control.stop):
-            consumer.info.prefetch_size = control.prefetch
+            consumer.set_prefetch(control.prefetch)
         command = replace(control, prefetch=consumer.share(control.prefetch))
         return self._parts.ask_and_answer(dict.fromkeys(consumer.parts.values(), command), control)
 
@@ -268,7 +279,10 @@ class OpenWireRelayConsumers:
         for consumer in [known for known in self._spread.values() if known.is_advisory]:
             for shard in consumer.shares.keys() - consumer.parts.keys():
                 if parts.cluster.peer(shard) is not None:
-                    part = parts.remote(shard)
+                    try:
+                        part = parts.remote(shard)
+                    except LimitExceeded:  # it is tried again
+                        return
                     consumer.subscribed(part)
                     parts.ask({part: consumer.info_for(shard)}, _ignored)
 

@@ -78,9 +78,9 @@ class PostgresqlStore(Store):
 
     def close(self) -> None:
         self._is_open = False
+        self._ownership.close()  # first: a standby waits for it
         self._vacuum.stop()
         self._connections.close()
-        self._ownership.close()
         self._batches.cache.clear()
 
     def apply(self, batch: WriteBatch) -> None:

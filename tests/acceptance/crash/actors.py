@@ -4,13 +4,17 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from random import Random
+from types import MappingProxyType
 
 from tests.acceptance.crash.ledger import Key, Ledger, Order
 from tests.acceptance.crash.peer import Frame, Lost, Peer
 
 PAUSE = 0.05
 """How long an actor waits before it connects again, in seconds."""
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Place:
@@ -36,23 +40,29 @@ class Place:
         return [("127.0.0.1", self.port)] if self.port else []
 
 
+def _destination(name: str) -> str:
+    return name if name.startswith("/") else f"/queue/{name}"
+
+
 class Actor(ABC):
     """A client.
 
     Args:
         place: where the broker is.
-        queue: the queue it works on.
+        queue: the queue it works on; or another destination, as STOMP writes it: ``/topic/prices``.
         ledger: the queue's ledger.
 
     Attributes:
         ending: whether nothing new is to be begun.
+        client_id: what it tells the broker; nothing if empty.
     """
 
     def __init__(self, place: Place, queue: str, ledger: Ledger) -> None:
         self.ending = False
+        self.client_id = ""
         self._tries = 0
         self._place = place
-        self._destination = f"/queue/{queue}"
+        self._destination = _destination(queue)
         self._ledger = ledger
 
     async def run(self) -> None:
@@ -60,7 +70,8 @@ class Actor(ABC):
         while not self._done():
             if hosts := self._place.hosts:
                 try:
-                    peer = await Peer.connect(*hosts[self._tries % len(hosts)], self._place.silence)
+                    host = hosts[self._tries % len(hosts)]
+                    peer = await Peer.connect(*host, self._place.silence, self.client_id)
                     try:
                         await self._work(peer)
                     finally:
@@ -94,6 +105,7 @@ class Producer(Actor):
         numbered: whether it numbers its sends, for de-duplication.
         transaction: how many messages it sends in a transaction; 1 for none.
         window: how many transactions or messages may be unconfirmed.
+        headers: more of each message.
 
     Attributes:
         unanswered_since: since when the broker has not answered, on the monotonic clock; None while nothing is asked.
@@ -101,9 +113,10 @@ class Producer(Actor):
 
     def __init__(
         self, place: Place, queue: str, ledger: Ledger, name: str, numbered: bool = False, transaction: int = 1,
-        window: int = 20,
+        window: int = 20, headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
+        self._headers = headers
         self.name = name
         self.numbered = numbered
         self.transaction = transaction
@@ -157,7 +170,8 @@ class Producer(Actor):
         return {}
 
     def _send(self, peer: Peer, unit: int) -> None:
-        common = {"destination": self._destination} | ({"producer-id": self.name} if self.numbered else {})
+        common = {"destination": self._destination, **self._headers}
+        common |= {"producer-id": self.name} if self.numbered else {}
         if self.transaction > 1:
             common["transaction"] = str(unit)
             peer.send("BEGIN", {"transaction": str(unit)})
@@ -180,31 +194,36 @@ class Consumer(Actor):
         ledger: the queue's ledger.
         random: says how late.
         prefetch: how many messages it may have unacknowledged.
-        headers: more headers of its SUBSCRIBE frame.
+        headers: more of its subscription.
+        shares: whether there is another consumer.
 
     Attributes:
         unsettled: how many messages it has whose acknowledgement is not confirmed.
+        has_subscribed: whether a broker has confirmed its subscription.
     """
 
     def __init__(
         self, place: Place, queue: str, ledger: Ledger, random: Random, prefetch: int = 100,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] = NO_HEADERS, shares: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
-        self._headers = headers or {}
         self.unsettled = 0
+        self._shares = shares
+        self.has_subscribed = False
+        self._headers = headers
         self._random = random
         self._prefetch = prefetch
 
     async def _work(self, peer: Peer) -> None:
-        headers = {"destination": self._destination, "id": "1", "ack": "client-individual"}
-        peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": str(self._prefetch)} | self._headers)
-        order = Order(self._ledger)
+        headers = {"destination": self._destination, "id": "1", "ack": "client-individual", "receipt": "subscribed"}
+        peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": str(self._prefetch), **self._headers})
+        order = Order(self._ledger, shares=self._shares)
         waiting: list[Frame] = []
-        settling: dict[str, list[str]] = {}
+        settling: dict[str, list[str]] = {"subscribed": []}
         while True:
             for frame in await peer.receive():
                 if frame.command == "RECEIPT":
+                    self.has_subscribed = True  # the broker answers in order
                     self._ledger.settled.update(settling.pop(frame.headers["receipt-id"]))
                 else:
                     self._take(frame, order)
@@ -214,16 +233,17 @@ class Consumer(Actor):
                 del waiting[: len(portion)]
                 receipt = portion[-1].headers["ack"]
                 settling[receipt] = [frame.headers["message-id"] for frame in portion]
+                self._ledger.acknowledge(settling[receipt])
                 self._settle(peer, portion, receipt)
             self.unsettled = len(waiting) + len(settling)
 
     def _take(self, frame: Frame, order: Order) -> None:
         key = Key.of(frame.body)
-        flagged = frame.headers.get("redelivered") == "true"
-        self._ledger.deliver(frame.headers["message-id"], key, flagged)
+        redelivered = frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], key, redelivered)
         if self._place.ends_first:
-            order.follow(key)
-        elif not flagged:
+            order.follow(key, redelivered=redelivered)
+        elif not redelivered:
             order.follow(key._replace(producer=f"{key.producer} {key.attempt}"))
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
@@ -245,7 +265,7 @@ class Forwarder(Consumer):
 
     def __init__(self, place: Place, queue: str, target: str, ledger: Ledger, random: Random) -> None:
         super().__init__(place, queue, ledger, random, prefetch=20)
-        self._target = f"/queue/{target}"
+        self._target = _destination(target)
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
         transaction = {"transaction": receipt}

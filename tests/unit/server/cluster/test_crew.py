@@ -3,7 +3,7 @@
 import pytest
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT
+from quire.cluster.cluster_map import FRONT, Pin
 from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
 from quire.server.cluster.crew import FIRST_PAUSE, LONGEST_PAUSE, Crew
 from quire.server.cluster.shard_messages import Map, Running, Waiting
@@ -49,7 +49,7 @@ class Seen:
         for row in self.crew.to_announce():
             self.crew.announced(row, accepted=True)
             self.rows[row.shard] = row
-        self.crew.take(View(dict(self.brokers), dict(self.rows), {"queue://q": PinRow("queue://q", "queue://q", 1)}))
+        self.crew.take(View(dict(self.brokers), dict(self.rows), {"queue://q": PinRow("queue://q", "queue://q", 1, 1)}))
 
     def of(self, shard: int) -> FakeProcess:
         """The last process of a shard."""
@@ -118,7 +118,7 @@ def test_every_process_is_told_the_map_when_it_changes_and_when_it_starts(seen: 
     assert {shard: (peer.address, peer.epoch, peer.http) for shard, peer in last.peers.items()} == {
         1: ("link:1", 7, "http:1")
     }
-    assert last.pins == {"queue://q": 1}
+    assert last.pins == {"queue://q": Pin(1, 1)}
     assert [living.name for living in last.brokers] == ["athens"]
     told = len(seen.of(2).maps)
     seen.look()

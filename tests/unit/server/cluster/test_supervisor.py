@@ -9,6 +9,7 @@ import pytest
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT
 from quire.cluster.cluster_tables import BrokerRow, ShardRow, View
+from quire.cluster.directory import LEASE
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.shard_messages import Running, Waiting
@@ -138,8 +139,30 @@ def test_a_broker_whose_name_another_one_has_does_not_go_on() -> None:
     async def work() -> None:
         seen = Seen()
         seen.directory.is_name_taken = True
+        for _ in range(round((LEASE + RENEWAL) / LOOK)):
+            await seen.look()
+        assert seen.processes == []
         with pytest.raises(InvalidSettings, match=r"cluster\.name"):
             await seen.look()
+        other = Seen()
+        await other.serve()
+        other.directory.is_name_taken = True
+        with pytest.raises(InvalidSettings, match=r"cluster\.name"):
+            await other.look(RENEWAL)
+
+    run(work())
+
+
+def test_a_broker_that_was_killed_joins_again_when_its_lease_has_ended() -> None:
+    async def work() -> None:
+        seen = Seen()
+        seen.directory.is_name_taken = True
+        for _ in range(round(LEASE / LOOK)):
+            await seen.look()
+        assert seen.processes == []
+        seen.directory.is_name_taken = False
+        await seen.look()
+        assert sorted(process.shard for process in seen.processes if process.shard is not None) == [FRONT, 0, 1]
 
     run(work())
 
