@@ -34,8 +34,8 @@ STREAM_GROUPS = ("billing", "shipping")
 MEMBERS = 2
 """How many members each consumer group has."""
 
-DRAIN_SECONDS = 60.0
-"""How long everything may take to arrive once nothing is sent any more."""
+QUIET_SECONDS = 15.0
+"""When nothing new has come for so long, what is missing is lost."""
 
 
 class SoakLoad:
@@ -187,11 +187,13 @@ class SoakLoad:
         for flow in self._flows:
             for actor in (*flow.producers, *flow.consumers):
                 actor.ending = True
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while time.monotonic() < deadline:
+        quiet_since, seen = time.monotonic(), -1
+        while time.monotonic() - quiet_since < QUIET_SECONDS:
             is_settled = not any([flow.unsettled for flow in self._flows])
             if is_settled and not self.missing and all([task.done() for task in self._senders]):
                 return True
+            if (received := self.received) != seen:
+                quiet_since, seen = time.monotonic(), received
             await asyncio.sleep(0.2)
         return False
 
