@@ -49,14 +49,20 @@ class Answer:
 class Probe(Actor):
     """Sends one message after the other, and notes who confirms it.
 
+    Args:
+        place: where the brokers are.
+        queue: where to.
+        pause: how long it rests after each, in seconds.
+
     Attributes:
         answers: in their order.
         ledger: what is known of its messages.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, queue: str = "probe", pause: float = PROBE_PAUSE) -> None:
         self.ledger = Ledger()
-        super().__init__(place, "probe", self.ledger)
+        super().__init__(place, queue, self.ledger)
+        self._pause = pause
         self.answers: list[Answer] = []
         self._attempt = self._number = 0
 
@@ -101,7 +107,7 @@ class Probe(Actor):
                 pass
             self.answers.append(Answer(sent, time.monotonic(), broker))
             self.ledger.confirmed.add(("probe", self._number))
-            await asyncio.sleep(PROBE_PAUSE)
+            await asyncio.sleep(self._pause)
 
 
 class QuireClients:

@@ -77,7 +77,7 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
             pair.brokers[0].start()
             await asyncio.to_thread(pair.brokers[0].port)
             with database.primary.connect() as connection:
-                Commits.record(connection)
+                Commits().record(connection)
             pair.brokers[1].start()
             await asyncio.to_thread(pair.brokers[1].wait_for_event, "broker.standby")
             try:

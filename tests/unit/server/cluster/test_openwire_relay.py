@@ -600,6 +600,41 @@ def test_a_durable_subscription_is_the_clients_whatever_its_entry() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("entry", range(3))
+def test_a_durable_subscription_that_changes_to_a_topic_of_another_shard_leaves_nothing_behind(entry: int) -> None:
+    cluster = OpenWireCluster(3)
+    topics = [cluster.topic(shard) for shard in range(3)]
+    client = cluster.client(entry, client_id="me")
+    for topic in (topics[0], topics[2], topics[1]):
+        id = client.consumer(topic, subscription_name="sub")
+        client.remove(id)
+        client.send("x", destination=topic)
+    client.consumer(topics[1], subscription_name="sub")
+    assert client.messages() == ["x"]
+    assert [len(member.broker.durables) for member in cluster.members.values()] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("entry", range(3))
+def test_the_name_of_a_durable_subscription_in_use_cannot_be_had_for_a_topic_of_another_shard(entry: int) -> None:
+    cluster = OpenWireCluster(3)
+    client = cluster.client(entry, client_id="me")
+    client.consumer(cluster.topic(0), subscription_name="sub")
+    assert client.refused(client.consumer_info(cluster.topic(1), subscription_name="sub"))[1] == "destination-in-use"
+    client.send("x", destination=cluster.topic(0))
+    client.send("x", destination=cluster.topic(1))
+    assert client.messages() == ["x"]
+    assert [len(member.broker.durables) for member in cluster.members.values()] == [1, 0, 0]
+
+
+def test_a_durable_subscription_waits_for_no_shard_but_its_own() -> None:
+    cluster = OpenWireCluster(3)
+    cluster.kill(2)
+    client = cluster.client(0)
+    client.consumer(cluster.topic(1), subscription_name="sub")
+    client.send("x", destination=cluster.topic(1))
+    assert client.messages() == ["x"]
+
+
 def test_a_client_id_has_one_connection_in_the_cluster() -> None:
     cluster = OpenWireCluster(3)
     home = cluster.members[0].cluster_map.shard_of_client("me")
