@@ -104,7 +104,7 @@ class Bench:
         brokers = [cluster.brokers[shard["broker"]] for shard in found]
         self.shards = [int(shard["pid"]) for shard in found]
         self.entries = [Target("127.0.0.1", broker.port()) for broker in brokers]
-        self._groups = [broker.process.pid for broker in brokers]
+        self._supervisors = [broker.process.pid for broker in brokers]
         self._cluster = cluster
         self._postmaster = int((server.directory / "data" / "postmaster.pid").read_text().split()[0])
         self._place = f"host={server.directory} user=quire dbname={server.schema_of(directory)}"
@@ -166,8 +166,7 @@ class Bench:
     def on_one_core(self) -> Iterator[None]:
         """Have brokers, database and clients share one core."""
         cores = os.sched_getaffinity(0)
-        members = [os.getpid(), *meters.family_members(self._postmaster)]
-        members += [pid for group in self._groups for pid in meters.group_members(group)]
+        members = [os.getpid(), *meters.family(self._postmaster), *self.shards, *self._supervisors]
         try:
             for pid in members:
                 meters.pin(pid, {min(cores)})
@@ -193,7 +192,9 @@ class Bench:
         return Run(
             Work(commits=float(self._ask(_COMMITS))),
             0.0,
-            tuple([meters.group_seconds(group) for group in self._groups]),
+            tuple(
+                [sum(map(meters.process_seconds, pids)) for pids in zip(self.shards, self._supervisors, strict=True)]
+            ),
             meters.family_seconds(self._postmaster),
             meters.client_seconds(),
             float(self._ask(_WAL)),

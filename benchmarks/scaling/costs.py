@@ -1,6 +1,5 @@
 """What work costs, as it was measured: the input of the model."""
 
-from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ class Work(NamedTuple):
 
     def cost(self, amount: "Work") -> float:
         """What an amount of work costs, if this is what each unit does."""
-        return sum(map(mul, self, amount))
+        return sum([cost * units for cost, units in zip(self, amount, strict=True)])
 
     def times(self, factor: float) -> "Work":
         """So many times this work."""

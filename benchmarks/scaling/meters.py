@@ -4,42 +4,32 @@ import os
 import resource
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class _Process(NamedTuple):
-    """A process: its parent, its group, seconds of processor of its threads, and of children that have ended."""
-
-    parent: int
-    group: int
-    own: float
-    ended: float
-
-
-def _processes() -> dict[int, _Process]:
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            # The name of the process, in brackets, may have spaces.
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-            own = sum([int(task.read_text().split()[0]) for task in path.glob("task/*/schedstat")])
-            ended = int(fields[13]) + int(fields[14])
-            found[int(path.name)] = _Process(int(fields[1]), int(fields[2]), own / 1e9, ended / _TICKS)
-    return found
-
-
-def group_seconds(group: int) -> float:
-    """Seconds of processor of a process group, with those of its processes that have ended."""
-    return sum([process.own + process.ended for process in _processes().values() if process.group == group])
+def process_seconds(pid: int) -> float:
+    """Seconds of processor of the threads of a process."""
+    return sum([int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]) / 1e9
 
 
 def family_seconds(pid: int) -> float:
-    """Seconds of processor of a process and all its children."""
-    processes = _processes()
-    children = [process.own for process in processes.values() if process.parent == pid]
-    return processes[pid].own + processes[pid].ended + sum(children)
+    """Seconds of processor of a process and its children, with those that have ended."""
+    found = sum(map(int, _fields(pid)[13:15])) / _TICKS
+    for member in family(pid):
+        with suppress(OSError):  # it ends right now
+            found += process_seconds(member)
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    found = [pid]
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if int(_fields(int(path.name))[1]) == pid:
+                found.append(int(path.name))
+    return found
 
 
 def client_seconds() -> float:
@@ -67,11 +57,6 @@ def pin(pid: int, cores: set[int]) -> None:
             os.sched_setaffinity(int(path.name), cores)
 
 
-def group_members(group: int) -> list[int]:
-    """The processes of a group."""
-    return [pid for pid, process in _processes().items() if process.group == group]
-
-
-def family_members(pid: int) -> list[int]:
-    """A process and its children."""
-    return [pid, *[child for child, process in _processes().items() if process.parent == pid]]
+def _fields(pid: int) -> list[str]:
+    """What ``/proc`` says of a process after its name, which is in brackets and may have spaces."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
