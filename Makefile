@@ -40,8 +40,8 @@ test-simulation: setup-dev  ## 10,000 random histories with crashes: a few minut
 coverage: setup-tests  ## The lines of quire that no test runs, of the tests that share the machine
 	$(BIN)/pytest -n 2 --dist loadfile -q -m "not alone" --cov --cov-report=term-missing:skip-covered
 
-fuzz: setup-dev  ## Ten minutes of random input for the STOMP and OpenWire decoders, the HTTP API, selectors and settings
-	for what in stomp_decoder openwire_decoder http selectors settings; do $(BIN)/python -m tests.fuzz.$$what --seconds 120 || exit 1; done
+fuzz: setup-dev  ## Twelve minutes of random input for the STOMP and OpenWire decoders, links, the HTTP API, selectors and settings
+	for what in stomp_decoder openwire_decoder links http selectors settings; do $(BIN)/python -m tests.fuzz.$$what --seconds 120 || exit 1; done
 
 operations: setup-dev  ## Large operations: for how long the event loop is busy at a stretch, and what memory they take
 	$(BIN)/python -m benchmarks.operations
@@ -58,7 +58,7 @@ pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, a
 	$(BIN)/python -m benchmarks.pipeline_demo
 
 cluster-demo: setup-tests  ## Three brokers as one under load; one is killed, and the others take over
-	$(BIN)/python -m tests.acceptance.cluster
+	$(BIN)/python -m benchmarks.cluster demo
 
 check: setup-dev  ## Style, types, layers, dead code
 	$(BIN)/ruff check

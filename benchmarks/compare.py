@@ -69,9 +69,17 @@ Medians = Mapping[Row, Mapping[str, float]]
 @click.option("--messages", type=click.IntRange(100), default=40_000, show_default=True, help="In each run.")
 @click.option("--store", type=click.Choice(list(TARGETS)), default="lmdb", show_default=True)
 @click.option("--tls", is_flag=True, help="With TLS, and users and rules in Quire; of peers only RabbitMQ.")
+@click.option("--random", is_flag=True, help="Bodies of random bytes, which no store makes smaller.")
 @click.option("--write", is_flag=True, help=f"Put the table into docs/{PAGE.name}.")
 def main(
-    peers: tuple[str, ...], scenarios: tuple[str, ...], rounds: int, messages: int, store: str, tls: bool, write: bool
+    peers: tuple[str, ...],
+    scenarios: tuple[str, ...],
+    rounds: int,
+    messages: int,
+    store: str,
+    tls: bool,
+    random: bool,
+    write: bool,
 ) -> None:
     """Compare Quire, with every commit synced to disk, with other brokers."""
     for peer in peers:
@@ -83,8 +91,8 @@ def main(
     unwind_on_sigterm()
     with ExitStack() as stack:
         targets = _start(stack, peers, store, tls)
-        medians = _measure(targets, scenarios or COMPARED, rounds, messages)
-    text = "\n".join([_conditions(peers, store, rounds, messages, tls), "", *table(medians, store)])
+        medians = _measure(targets, scenarios or COMPARED, rounds, messages, random)
+    text = "\n".join([_conditions(peers, store, rounds, messages, random, tls), "", *table(medians, store)])
     click.echo(text)
     if write:
         PAGE.write_text(replace_table(PAGE.read_text("utf-8"), store, text), "utf-8")
@@ -119,15 +127,17 @@ def _start(stack: ExitStack, peers: tuple[str, ...], store: str, tls: bool) -> d
     return targets
 
 
-def _measure(targets: dict[str, Target], scenarios: tuple[str, ...], rounds: int, messages: int) -> Medians:
+def _measure(
+    targets: dict[str, Target], scenarios: tuple[str, ...], rounds: int, messages: int, random: bool
+) -> Medians:
     for target in targets.values():
         # Java compiles what it finds to be hot: a cold broker says little.
-        measure(target, Load(messages), no_tick)
+        measure(target, Load(messages, random=random), no_tick)
     seen: dict[Row, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for scenario in scenarios:
         for number in range(1, rounds + 1):
             for name, target in targets.items():
-                load = Load(messages // FEWER.get(scenario, 1), **SCENARIOS[scenario].changes)
+                load = Load(messages // FEWER.get(scenario, 1), random=random, **SCENARIOS[scenario].changes)
                 figures = measure(target, load, no_tick)
                 for figure in _figures(scenario):
                     value = getattr(figures, figure)
@@ -141,11 +151,12 @@ def _figures(scenario: str) -> tuple[str, ...]:
     return ("sent_per_s", "received_per_s") if scenario == "backlog" else ("messages_per_s",)
 
 
-def _conditions(peers: tuple[str, ...], store: str, rounds: int, messages: int, tls: bool) -> str:
+def _conditions(peers: tuple[str, ...], store: str, rounds: int, messages: int, random: bool, tls: bool) -> str:
     others = "".join(f", {PEERS[peer].version()}" for peer in peers)
     return (
         f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine()}; {versions()}{others}; store {store}, `store.sync` "
-        f"`always`; medians of {rounds} rounds of {messages} messages of 1 KiB{', with TLS' if tls else ''}."
+        f"`always`; medians of {rounds} rounds of {messages} messages of 1 KiB{', random bytes' if random else ''}"
+        f"{', with TLS' if tls else ''}."
     )
 
 

@@ -10,6 +10,10 @@ MESSAGE_OVERHEAD = 384
 """What a resident message takes beyond its content, in bytes: the record, its places in tables, the allocator's share.
 Measured with 1 KiB messages; every memory limit counts it."""
 
+MAX_VALUE = 512 * 2**20
+"""The largest message, and the largest prepared transaction, in bytes. SQLite takes values of 10^9 bytes, PostgreSQL
+takes less than 1 GiB."""
+
 _ESCAPES = {b"\\r": b"\r", b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\"}
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what the tests want beside Python packages: PostgreSQL's server programs, Java for Spark, a JDK and Maven for the Java
+# Gets what the tests want beside Python packages: PostgreSQL's server programs, PgBouncer, Java for Spark, a JDK and Maven for the Java
 # clients, Node and a STOMP client for it, curl for the examples of the pages, Chromium for the console,
 # Prometheus and systemd's programs for the files in deploy. Where one cannot be had, this says so and goes on: the tests
 # that need it are skipped and say why, the examples that need curl fail.
@@ -13,6 +13,10 @@ has_postgresql() {
 
 if ! has_postgresql && ! apt_install postgresql; then
     echo "Going on without PostgreSQL: its store is not tested here."
+fi
+
+if ! command -v pgbouncer >/dev/null && ! [ -x /usr/sbin/pgbouncer ] && ! apt_install pgbouncer; then
+    echo "Going on without PgBouncer: the store behind a pooler is not tested here."
 fi
 
 command -v curl >/dev/null || apt_install curl || echo "Going on without curl: the pages that use it cannot be tested here."

@@ -66,6 +66,17 @@ class PostgresqlServer:
         query = f"host={quote(str(self.directory), safe='')}&options=-csearch_path%3D{schema}"
         return f"postgresql+psycopg://quire@/postgres?{query}"
 
+    def size_of(self, place: Path) -> int:
+        """How many bytes the tables of a path's schema and their indexes take on disk."""
+        with self.connect() as connection:
+            row = connection.execute(
+                "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
+                " WHERE relkind = 'r' AND relnamespace = %s::regnamespace",
+                [self.schema_of(place)],
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
     def kill(self) -> None:
         """End all its processes as ``kill -9`` does, and start it again."""
         assert self._keeper.stdin is not None

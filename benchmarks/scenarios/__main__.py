@@ -4,6 +4,8 @@ Each scenario starts a broker with its data in a temporary directory, and says w
 is 1 if one was broken.
 """
 
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -29,6 +31,7 @@ from quire.clock import SystemClock
 from quire.errors import QuireError
 from quire.settings import split_address
 from quire.units import parse_size
+from tests.postgresql_server import run_server
 
 
 def _size_of(_context: click.Context, option: click.Parameter, value: str) -> int:
@@ -129,16 +132,22 @@ def _command(name: str, entry: Entry) -> click.Command:
         context = click.get_current_context()
         output: Output = context.obj
         unwind_on_sigterm()
-        flags = {"memory-limit": str(memory_limit)} | ({"store": store} if store else {})
+        flags, tables = {"memory-limit": str(memory_limit)}, None
         try:
-            with (
-                temporary_directory(keep) as directory,
-                OwnBroker(directory, flags, entry.scenario.ENVIRONMENT) as broker,
-            ):
+            with ExitStack() as stack:
+                directory = stack.enter_context(temporary_directory(keep))
+                if store == "postgresql":
+                    server = stack.enter_context(run_server(durable=True))
+                    store, tables = server.url_for(directory), partial(server.size_of, directory)
+                if store:
+                    flags["store"] = store
+                broker = stack.enter_context(OwnBroker(directory, flags, entry.scenario.ENVIRONMENT))
                 if keep:
                     output.note(f"the broker's data and log are in {directory}")
                 with LiveFigures(output, SystemClock()) as live:
-                    findings = entry.scenario(broker, live, memory_limit, **values).run()
+                    scenario = entry.scenario(broker, live, memory_limit, **values)
+                    scenario.tables = tables
+                    findings = scenario.run()
         except QuireError as error:
             output.error(error)
             context.exit(error.entry.exit)
@@ -147,7 +156,7 @@ def _command(name: str, entry: Entry) -> click.Command:
     options: list[click.Parameter] = [
         *entry.options,
         _size("--memory-limit", entry.memory_limit, "The broker's memory.limit."),
-        click.Option(["--store"], metavar="URL", help="The broker's store.url; or lmdb or sqlite."),
+        click.Option(["--store"], metavar="URL", help="The broker's store.url; or lmdb, sqlite or postgresql."),
         click.Option(["--keep"], is_flag=True, help="Leave the broker's data and its log behind."),
     ]
     return output_option(click.Command(name, callback=run, params=options, help=entry.scenario.__doc__))

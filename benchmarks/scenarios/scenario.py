@@ -1,6 +1,6 @@
 """What all scenarios have: a broker of their own, its memory, and what people see meanwhile."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ class Scenario:
         broker: a running broker of its own, with ``ENVIRONMENT``.
         live: shows how far it is.
         memory_limit: the broker's, in bytes.
+        tables: tells how many bytes the broker's tables take on PostgreSQL's disk; None with another store.
     """
 
     ENVIRONMENT: ClassVar[Mapping[str, str]] = {}
@@ -38,6 +39,7 @@ class Scenario:
     memory_limit: int
 
     def __post_init__(self) -> None:
+        self.tables: Callable[[], int] | None = None
         self.clock = SystemClock()
         self.watch = MemoryWatch(self.broker)
 

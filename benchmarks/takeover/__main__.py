@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.takeover.planted import FAULTS
 from benchmarks.takeover.report import table
 from benchmarks.takeover.rounds import ends_well
 from benchmarks.takeover.run import Plan, run
 
-UNFENCED = [sys.executable, "-m", "benchmarks.takeover.unfenced"]
-"""A broker whose store has forgotten its fence: with it, a run has to find two owners."""
+PLANTED = [sys.executable, "-m", "benchmarks.takeover.planted"]
 
 
 def main() -> int:
@@ -21,11 +21,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--kind", action="append", default=[], help="only rounds of this kind; may be repeated")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
-    parser.add_argument(
-        "--unfenced", action="store_true", help="brokers whose store does not check the epoch: this must fail"
-    )
+    parser.add_argument("--planted", choices=list(FAULTS), help="brokers with this fault: the run must fail")
     options = parser.parse_args()
-    plan = Plan(options.rounds, options.seed, options.kind, UNFENCED if options.unfenced else [])
+    plan = Plan(options.rounds, options.seed, options.kind, [*PLANTED, options.planted] if options.planted else [])
     with tempfile.TemporaryDirectory(prefix="quire-takeover-", dir="/tmp") as directory:
         Path(directory).chmod(0o755)  # the servers run as another user
         print(f"{plan} in {directory}", flush=True)
@@ -34,9 +32,12 @@ def main() -> int:
     print(table(result.outages))
     print(
         f"{result.confirmed} messages confirmed, none lost; {result.redelivered} redelivered, all flagged; "
-        f"{commits.commits} commits in {commits.epochs} epochs of {commits.owners} owners, never two at one time"
+        f"{commits.commits} commits in {commits.epochs} epochs of {commits.owners} owners, never two at one time; "
+        f"connections lost in a commit: {dict(result.lost_commits)}, {commits.decided} epochs to find out what was made"
     )
-    return 0 if all([ends_well(outage) for outage in result.outages]) else 1
+    slow = [outage for outage in result.outages if not ends_well(outage)]
+    print("".join([f"too slow: {outage.kind} in {outage.seconds:.2f} s\n" for outage in slow]), end="")
+    return 1 if slow else 0
 
 
 if __name__ == "__main__":

@@ -171,6 +171,11 @@ class Database:
         self.replica.promote()
         self.primary, self.replica = self.replica, self.primary
 
+    def promote(self) -> None:
+        """Let the other server take writes while the one before it still runs, and waits for its replica."""
+        self.replica.promote()
+        self.primary, self.replica = self.replica, self.primary
+
     def rebuild(self) -> None:
         """Make the server that was killed a replica of the other one."""
         self._replicate()

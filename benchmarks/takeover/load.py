@@ -48,14 +48,20 @@ class Answer:
 class Probe(Actor):
     """Sends one message after the other, and notes who confirms it.
 
+    Args:
+        place: where the brokers are.
+        queue: where to.
+        pause: how long it rests after each, in seconds.
+
     Attributes:
         answers: in their order.
         ledger: what is known of its messages.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, queue: str = "probe", pause: float = PROBE_PAUSE) -> None:
         self.ledger = Ledger()
-        super().__init__(place, "probe", self.ledger)
+        super().__init__(place, queue, self.ledger)
+        self._pause = pause
         self.answers: list[Answer] = []
         self._attempt = self._number = 0
 
@@ -100,7 +106,7 @@ class Probe(Actor):
                 pass
             self.answers.append(Answer(sent, time.monotonic(), broker))
             self.ledger.confirmed.add(("probe", self._number))
-            await asyncio.sleep(PROBE_PAUSE)
+            await asyncio.sleep(self._pause)
 
 
 class QuireClients:
@@ -175,6 +181,7 @@ class QuireClients:
                     self.ledger.violations.append(f"{key} came after {newest}")
                 newest = max(newest, key.number)
                 self.ledger.deliver(message.id, key, message.redelivered)
+                self.ledger.acknowledge([message.id])
                 await message.acknowledge()
 
     def _note(self, error: Exception) -> None:

@@ -1,13 +1,59 @@
-"""Networks of their own for brokers, where root runs this: their link to the servers can be cut off without a word."""
+"""Networks of their own for brokers, where root runs this: packets on their links can vanish without a word."""
 
 import subprocess
 from contextlib import suppress
 from typing import Self
 
+NO_MACHINE = "02:00:00:00:00:01"
+"""A hardware address that no interface has: what is sent there is lost, as when the machine or a switch is dead."""
+
 
 def ip(*arguments: str) -> None:
     """Run the system's program of that name."""
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+class Link:
+    """A link between this machine and the network of a broker.
+
+    Args:
+        network: the name of the network.
+        name: that of the link on this machine.
+        inside: the same in the network.
+        addresses: the first three numbers of the addresses on it.
+
+    Attributes:
+        outer: the address of this machine.
+        inner: that of the broker.
+    """
+
+    def __init__(self, network: str, name: str, inside: str, addresses: str) -> None:
+        self.outer, self.inner = f"{addresses}.1", f"{addresses}.2"
+        self._here: tuple[list[str], str] = ([], name)  # where a command is about, and its device there
+        self._there = (["-n", network], inside)
+
+    def make(self) -> None:
+        """Make it."""
+        (_, name), ((_, network), inside) = self._here, self._there
+        ip("link", "add", name, "type", "veth", "peer", "name", inside, "netns", network)
+        for (where, device), address in ((self._here, self.outer), (self._there, self.inner)):
+            ip(*where, "addr", "add", f"{address}/30", "dev", device)
+            ip(*where, "link", "set", device, "up")
+
+    def cut(self) -> None:
+        """Lose all packets in both directions. Neither side gets an error, and both interfaces stay up."""
+        for (where, device), address in self._ways():
+            entry = [address, "lladdr", NO_MACHINE, "dev", device, "nud", "permanent"]
+            ip(*where, "neigh", "replace", *entry)
+
+    def mend(self) -> None:
+        """Let everything through again."""
+        for (where, device), address in self._ways():
+            ip(*where, "neigh", "del", address, "dev", device)
+
+    def _ways(self) -> list[tuple[tuple[list[str], str], str]]:
+        """Who sends, and to which address."""
+        return [(self._here, self.inner), (self._there, self.outer)]
 
 
 class Network:
@@ -25,10 +71,10 @@ class Network:
     def __init__(self, number: int) -> None:
         self.name = f"quire-takeover-{number}"
         self.prefix = ["ip", "netns", "exec", self.name]
-        self.server_side = f"10.213.{number}.1"
-        self.broker = f"10.214.{number}.2"
-        self._database, self._clients = f"quiredb{number}", f"quirecl{number}"
-        self._number = number
+        self._servers = Link(self.name, f"quiredb{number}", "db", f"10.213.{number}")
+        self._clients = Link(self.name, f"quirecl{number}", "cl", f"10.214.{number}")
+        self.server_side = self._servers.outer
+        self.broker = self._clients.inner
 
     @classmethod
     def is_possible(cls) -> bool:
@@ -43,24 +89,24 @@ class Network:
         self._remove()  # a run that was killed has left it
         ip("netns", "add", self.name)
         ip("-n", self.name, "link", "set", "lo", "up")
-        for link, inside, net in ((self._database, "db", "10.213"), (self._clients, "cl", "10.214")):
-            ip("link", "add", link, "type", "veth", "peer", "name", inside, "netns", self.name)
-            ip("addr", "add", f"{net}.{self._number}.1/30", "dev", link)
-            ip("link", "set", link, "up")
-            ip("-n", self.name, "addr", "add", f"{net}.{self._number}.2/30", "dev", inside)
-            ip("-n", self.name, "link", "set", inside, "up")
+        self._servers.make()
+        self._clients.make()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._remove()
 
-    def cut_off(self) -> None:
-        """Let nothing through between the broker and the servers."""
-        ip("link", "set", self._database, "down")
+    def cut_off(self, *, from_clients: bool = False) -> None:
+        """Let nothing through between the broker and the servers; with ``from_clients`` its clients neither."""
+        self._servers.cut()
+        if from_clients:
+            self._clients.cut()
 
-    def mend(self) -> None:
+    def mend(self, *, from_clients: bool = False) -> None:
         """Let everything through again."""
-        ip("link", "set", self._database, "up")
+        self._servers.mend()
+        if from_clients:
+            self._clients.mend()
 
     def _remove(self) -> None:
         with suppress(subprocess.CalledProcessError):

@@ -64,17 +64,17 @@ class PairedBroker(BrokerProcess):
         """Stop its process as a debugger would, or a machine that is moved."""
         self.process.send_signal(signal.SIGSTOP)
 
-    def cut_off(self) -> None:
-        """Let nothing through between it and the servers, and tell no one."""
+    def cut_off(self, *, from_clients: bool = False) -> None:
+        """Let nothing through between it and the servers, and tell no one; a network can also keep its clients away."""
         if self.network:
-            self.network.cut_off()
+            self.network.cut_off(from_clients=from_clients)
         else:
             self._let_through(False)
 
-    def mend(self) -> None:
+    def mend(self, *, from_clients: bool = False) -> None:
         """Let everything through again."""
         if self.network:
-            self.network.mend()
+            self.network.mend(from_clients=from_clients)
         else:
             for proxy in self.proxies:
                 proxy.cut()  # what has waited is too old for any network
@@ -96,9 +96,11 @@ class Pair:
 
     Attributes:
         brokers: both.
+        has_networks: whether each has a network of its own.
     """
 
     def __init__(self, directory: Path, database: Database, has_networks: bool, program: list[str]) -> None:
+        self.has_networks = has_networks
         networks = [Network(number) if has_networks else None for number in (1, 2)]
         self.brokers = [
             PairedBroker(number, directory / f"broker-{number}", database, network, program)

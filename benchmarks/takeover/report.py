@@ -11,10 +11,10 @@ def table(outages: Iterable[Outage]) -> str:
     by_kind: defaultdict[str, list[Outage]] = defaultdict(list)
     for outage in outages:
         by_kind[outage.kind].append(outage)
-    lines = ["| kind | rounds | moved | least | median | 90 % | most |", "|---|---|---|---|---|---|---|"]
+    lines = ["| kind | rounds | moved | least | median | 95 % | most |", "|---|---|---|---|---|---|---|"]
     for kind, found in sorted(by_kind.items()):
         seconds = sorted([outage.seconds for outage in found])
-        shown = [seconds[0], _quantile(seconds, 0.5), _quantile(seconds, 0.9), seconds[-1]]
+        shown = [seconds[0], _quantile(seconds, 0.5), _quantile(seconds, 0.95), seconds[-1]]
         moved = sum([outage.moved for outage in found])
         lines.append(f"| {kind} | {len(found)} | {moved} | " + " | ".join([f"{each:.2f} s" for each in shown]) + " |")
     return "\n".join(lines)

@@ -2,21 +2,36 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 from benchmarks.takeover.commits import Commits
 from benchmarks.takeover.database import Database
-from benchmarks.takeover.load import Probe, QuireClients
+from benchmarks.takeover.load import Probe
 from benchmarks.takeover.pair import Pair, PairedBroker
-from tests.acceptance.crash.load import Load
+from benchmarks.takeover.proxy import Loss
 
 LEASE = 3.0
 """How long the lease of a store lasts, in seconds."""
 
 START_LIMIT = 60.0
 """How long a broker or a server may take to be there again, in seconds."""
+
+
+LOSSES: tuple[Loss, ...] = ("answer", "commit", "late")
+"""What happens to commits whose connections are cut."""
+
+
+class Clients(Protocol):
+    """Some of the clients."""
+
+    def check(self) -> None:
+        """Fail if a promise was broken so far, or one of them gave up."""
+
+    async def finish(self) -> None:
+        """Send nothing new, wait until everything has arrived, and check every promise."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +56,7 @@ class Rounds:
         database: the servers.
         pair: the brokers.
         probe: what measures.
-        load: the other clients.
-        clients: those that use Quire's client.
+        clients: all others.
         random: when and how.
 
     Attributes:
@@ -52,19 +66,20 @@ class Rounds:
     """
 
     def __init__(
-        self, database: Database, pair: Pair, probe: Probe, load: Load, clients: QuireClients, random: Random
+        self, database: Database, pair: Pair, probe: Probe, clients: Sequence[Clients], random: Random
     ) -> None:
         self.outages: list[Outage] = []
         self.commits = Commits()
         self.kinds: dict[str, Callable[[], Awaitable[Outage]]] = {
             "kill": self._kill, "stop": self._stop, "suspend": self._suspend, "suspend-shortly": self._suspend_shortly,
             "cut-commits": self._cut_commits, "partition": self._partition, "restart-server": self._restart_server,
-            "fail-over": self._fail_over, "kill-standby": self._kill_standby,
+            "fail-over": self._fail_over, "promote": self._promote, "kill-standby": self._kill_standby,
         }  # fmt: skip
+        if pair.has_networks:
+            self.kinds["dead-host"] = self._dead_host
         self._database = database
         self._pair = pair
         self._probe = probe
-        self._load = load
         self._clients = clients
         self._random = random
 
@@ -79,14 +94,18 @@ class Rounds:
 
     async def check(self) -> None:
         """Fail if a promise was broken so far."""
-        self._load.check()
-        self._clients.check()
-        with self._database.primary.connect() as connection:
-            self.commits.read(connection)
-        assert not self.commits.violations, f"the record of commits: {self.commits.violations[:5]}"
+        for clients in self._clients:
+            clients.check()
+        self.read_commits()
         for broker in self._pair.brokers:
             assert broker.is_alive, f"broker {broker.number} has ended:\n{broker.log[-5000:]}"
             assert "Traceback" not in broker.log, broker.log[-10_000:]
+
+    def read_commits(self) -> None:
+        """Read what is new in the record of commits, and fail if there were two owners."""
+        with self._database.primary.connect() as connection:
+            self.commits.read(connection)
+        assert not self.commits.violations, f"the record of commits: {self.commits.violations[:5]}"
 
     @property
     def _owner(self) -> PairedBroker:
@@ -162,20 +181,20 @@ class Rounds:
         return outage
 
     async def _cut_commits(self) -> Outage:
-        """Connections are cut for a while; of some commits the answer is lost, others are ended by the server."""
+        """Connections are cut for a while, many of them in a commit; others are ended by the server."""
         owner, began = self._owner, time.monotonic()
         while time.monotonic() - began < 2.0:
             await asyncio.sleep(self._random.uniform(0.02, 0.3))
-            way = self._random.choice(["lose", "lose", "cut", "terminate"])
+            way = self._random.choice([*LOSSES, *LOSSES, "cut", "terminate"])
             for proxy in owner.proxies:
-                if way == "lose":
-                    proxy.loses_answer = True
+                if way in LOSSES:
+                    proxy.loses = way
                 elif way == "cut":
                     proxy.cut()
             if way == "terminate":
                 self._terminate()
         for proxy in owner.proxies:
-            proxy.loses_answer = False
+            proxy.loses = None
         return await self._gone_on("cut-commits", began, owner)
 
     def _terminate(self) -> None:
@@ -189,7 +208,7 @@ class Rounds:
     async def _partition(self) -> Outage:
         """The owner reaches its clients and not the servers, for longer than its lease."""
         owner, began = self._owner, time.monotonic()
-        seen = len(owner.events("broker.standby"))
+        seen, lapsed = len(owner.events("broker.standby")), len(owner.events("lease.lapsed"))
         owner.cut_off()
         try:
             outage = await self._taken_over("partition", began, owner)
@@ -197,6 +216,20 @@ class Rounds:
         finally:
             owner.mend()
         await self._until_standby(owner, seen)
+        assert len(owner.events("lease.lapsed")) > lapsed, f"the owner did not notice:\n{owner.log[-5000:]}"
+        return outage
+
+    async def _dead_host(self) -> Outage:
+        """The owner's machine is lost: no packet of it arrives anywhere any more, not even the end of a connection."""
+        owner, began = self._owner, time.monotonic()
+        owner.suspend()  # the other broker may see the process: it must not look dead to it
+        owner.cut_off(from_clients=True)
+        try:
+            outage = await self._taken_over("dead-host", began, owner)
+        finally:
+            owner.kill()
+            owner.mend(from_clients=True)
+        await self._start_again(owner)
         return outage
 
     async def _restart_server(self) -> Outage:
@@ -213,8 +246,18 @@ class Rounds:
         await asyncio.to_thread(self._database.rebuild)
         return outage
 
+    async def _promote(self) -> Outage:
+        """The synchronous replica is promoted while the server before it still runs; that one is killed later."""
+        owner, before, began = self._owner, self._database.primary, time.monotonic()
+        await asyncio.to_thread(self._database.promote)
+        await asyncio.sleep(self._random.uniform(0.0, 2.0))
+        await asyncio.to_thread(before.kill)
+        outage = await self._gone_on("promote", began, owner)
+        await asyncio.to_thread(self._database.rebuild)
+        return outage
+
 
 def ends_well(outage: Outage) -> bool:
     """Whether a takeover was as fast as promised."""
-    limits = {"kill": 5.0, "suspend": 5.0, "partition": 5.0, "stop": 1.0}
+    limits = {"kill": 5.0, "suspend": 5.0, "partition": 5.0, "dead-host": 5.0, "stop": 1.0}
     return outage.seconds <= limits.get(outage.kind, START_LIMIT)

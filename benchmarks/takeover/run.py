@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,10 @@ from benchmarks.takeover.database import Database
 from benchmarks.takeover.load import Hosts, Probe, QuireClients
 from benchmarks.takeover.networks import Network
 from benchmarks.takeover.pair import SCHEMA, Pair
+from benchmarks.takeover.proxy import Loss
 from benchmarks.takeover.rounds import Outage, Rounds
+from benchmarks.takeover.shared_messages import SharedMessages
+from quire.store.maintenance.open_store import open_for_reading
 from tests.acceptance.crash.actors import Consumer
 from tests.acceptance.crash.broker_process import quire
 from tests.acceptance.crash.load import Load
@@ -44,12 +48,14 @@ class Result:
         commits: what the database says of its owners.
         confirmed: how many messages were confirmed.
         redelivered: how many deliveries were flagged.
+        lost_commits: how many commits met the end of their connection, by how.
     """
 
     outages: list[Outage]
     commits: Commits
     confirmed: int
     redelivered: int
+    lost_commits: Counter[Loss] = field(default_factory=Counter)
 
 
 async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Result:
@@ -71,7 +77,7 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
             pair.brokers[0].start()
             await asyncio.to_thread(pair.brokers[0].port)
             with database.primary.connect() as connection:
-                Commits.record(connection)
+                Commits().record(connection)
             pair.brokers[1].start()
             await asyncio.to_thread(pair.brokers[1].wait_for_event, "broker.standby")
             try:
@@ -82,6 +88,7 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
                 raise
             for broker in pair.brokers:
                 await asyncio.to_thread(broker.stop)
+            result.lost_commits = sum([proxy.lost for broker in pair.brokers for proxy in broker.proxies], Counter())
         check_store(database)
     return result
 
@@ -94,8 +101,8 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
     tasks = [asyncio.create_task(actor.run()) for actor in (probe, taker)]
     clients.start()
     try:
-        async with Load(random, hosts) as load:
-            rounds = Rounds(database, pair, probe, load, clients, random)
+        async with Load(random, hosts) as load, SharedMessages(hosts, random) as shared:
+            rounds = Rounds(database, pair, probe, (load, shared, clients), random)
             await probe.answer(time.monotonic())
             kinds: list[str] = []
             for number in range(1, plan.rounds + 1):
@@ -104,16 +111,17 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
                     random.shuffle(kinds)
                 outage = await rounds.run(kinds.pop())
                 by = "the other broker" if outage.moved else "the same broker"
-                say(f"round {number}: {outage.kind}, {outage.seconds:.2f} s, {by}; {load.confirmed} confirmed")
+                confirmed = load.confirmed + shared.confirmed
+                say(f"round {number}: {outage.kind}, {outage.seconds:.2f} s, {by}; {confirmed} confirmed")
             probe.ending = True
-            await asyncio.gather(load.finish(), clients.finish())
+            await asyncio.gather(load.finish(), shared.finish(), clients.finish())
             while probe.ledger.missing or taker.unsettled:
                 await asyncio.sleep(0.05)
             await rounds.check()
             ledgers = (clients.ledger, probe.ledger)
             assert not probe.ledger.violations, f"the probe: {probe.ledger.violations[:10]}"
-            confirmed = load.confirmed + sum([len(ledger.confirmed) for ledger in ledgers])
-            redelivered = load.redelivered + sum([ledger.redelivered for ledger in ledgers])
+            confirmed = load.confirmed + shared.confirmed + sum([len(ledger.confirmed) for ledger in ledgers])
+            redelivered = load.redelivered + shared.redelivered + sum([ledger.redelivered for ledger in ledgers])
             return Result(rounds.outages, rounds.commits, confirmed, redelivered)
     finally:
         await clients.stop()
@@ -123,7 +131,11 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
 
 
 def check_store(database: Database) -> None:
-    """Fail if the store is damaged."""
+    """Fail if the store is damaged, or has messages of a queue or a topic: all were consumed."""
     url = f"postgresql://quire@127.0.0.1:{database.primary.port}/postgres?schema={SCHEMA}"
     done = quire("store", "verify", "--store", url)
     assert done.returncode == 0, f"the store is damaged: {done.stdout} {done.stderr}"
+    with open_for_reading(url) as opened:
+        owners = [owner for owner in opened.store.destinations() if owner.kind != "stream"]
+        left = {owner.name: opened.store.lane_state(lane).count for owner in owners for lane in owner.lanes}
+    assert not any(left.values()), f"messages are left that were all acknowledged: {left}"

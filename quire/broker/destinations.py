@@ -41,6 +41,7 @@ class Destinations:
         partitions: how many all streams have together.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
         created: called with each new destination, by who wants to know.
+        check_place: called before one is made; raises an error if another shard of the cluster has it.
     """
 
     def __init__(self, core: Core) -> None:
@@ -50,6 +51,7 @@ class Destinations:
         self.partitions = 0
         self.version = 0
         self.created: dict[object, Callable[[Destination], None]] = {}
+        self.check_place: Callable[[Destination], None] = lambda destination: None
         self._core = core
         self._next_id = 1
         self._names: dict[DestinationKind, list[str]] = {}
@@ -177,9 +179,11 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            ShardMoved: another shard of the cluster has it.
         """
         destination = queue_destination(name)
         self._core.limits.check_destinations()
+        self.check_place(destination)
         lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
         queue = self._add_queue(stored, new=True)
@@ -215,9 +219,11 @@ class Destinations:
 
         Raises:
             InvalidDestination: it cannot be a name.
+            ShardMoved: another shard of the cluster has it.
         """
         destination = topic_destination(name)
         self._core.limits.check_destinations()
+        self.check_place(destination)
         lanes = self._take_ids(self._lanes_for(destination))
         stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
         topic = self._add_topic(stored, new=True)
@@ -250,11 +256,13 @@ class Destinations:
         Raises:
             InvalidDestination: it cannot be a name.
             InvalidArgument: a stream cannot have so many partitions.
+            ShardMoved: another shard of the cluster has it.
         """
         destination = stream_destination(name)
         policy = self._core.settings.policies.of(destination)
         count = _checked_count(policy.partitions if partitions is None else partitions)
         self._core.limits.check_destinations(count)
+        self.check_place(destination)
         lanes = self._take_ids(count)
         stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)

@@ -13,7 +13,7 @@ from quire.settings import load
 
 BROKER_COLUMNS = columns(
     "name:Broker", "stomp:STOMP", "openwire:OpenWire", "http:HTTP", "shards", "standing_by", "leaving",
-    "places_alike:Same placement", "version",
+    "version",
 )  # fmt: skip
 SHARD_COLUMNS = columns("shard", "broker", "wanted", "preferred", "epoch", "address", "pid:Process", "since")
 PIN_COLUMNS = columns("destination", "shard")

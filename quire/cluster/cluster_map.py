@@ -31,6 +31,18 @@ class Peer(NamedTuple):
     http: str = ""
 
 
+class Pin(NamedTuple):
+    """Where a placement key is, because an operator has moved it there.
+
+    Attributes:
+        shard: the shard that has it.
+        version: how often the key was given from one shard to another; the highest one counts.
+    """
+
+    shard: int
+    version: int
+
+
 class LivingBroker(NamedTuple):
     """A broker of the cluster, and where clients reach it: ``host:port``."""
 
@@ -60,8 +72,8 @@ class ClusterMap:
         self.brokers: tuple[LivingBroker, ...] = ()
         self._placement = placement
         self._peers: dict[int, Peer] = {}
-        self._pins: dict[str, int] = {}
-        self._announced: dict[str, int] = {}  # pins that the database does not tell yet
+        self._pins: dict[str, Pin] = {}  # what the database says
+        self._kept: dict[str, Pin] = {}  # what the store of the own shard says
         self._found: dict[Destination, int] = {}
         self._listeners: list[Callable[[frozenset[int]], None]] = []
 
@@ -99,45 +111,55 @@ class ClusterMap:
         """The placement key of a destination; ``SPREAD`` if each shard has its own part."""
         return self._placement.key_of(destination)
 
+    def home_of(self, key: str) -> int:
+        """The shard that a placement key has as long as no operator moves it."""
+        return shard_of_key(key, self.shards)
+
     def pinned(self, key: str) -> int | None:
-        """The shard that a placement key is pinned to."""
-        return self._announced.get(key, self._pins.get(key))
+        """The shard that an operator has moved a placement key to; None if it is where its name says."""
+        pin = self.newest_pin(key)
+        return None if pin is None or pin.shard == self.home_of(key) else pin.shard
 
-    def pin(self, key: str, shard: int) -> None:
-        """Pin a placement key here, before the database tells all: until it does, or ``forget_pin``."""
-        self._announced[key] = shard
-        self._changed(frozenset())
+    def newest_pin(self, key: str) -> Pin | None:
+        """The pin of a placement key that counts; None if it was never pinned."""
+        known, kept = self._pins.get(key), self._kept.get(key)
+        return kept if known is None or (kept is not None and kept.version >= known.version) else known
 
-    def forget_pin(self, key: str) -> None:
-        """The database does not tell what was pinned here."""
-        self._announced.pop(key, None)
-        self._changed(frozenset())
+    def kept_pin(self, key: str) -> Pin | None:
+        """The pin of a placement key by the store of the own shard; None if that has none."""
+        return self._kept.get(key)
+
+    def keep(self, pins: Mapping[str, Pin]) -> None:
+        """The store of the own shard has these pins: older ones that the database tells count no more."""
+        before = [self.newest_pin(key) for key in pins]
+        self._kept.update(pins)
+        if before != [self.newest_pin(key) for key in pins]:
+            self._changed(frozenset())
+
+    @property
+    def placement_digest(self) -> str:
+        """Tells whether two processes place destinations alike."""
+        return self._placement.digest
 
     def listen(self, call: Callable[[frozenset[int]], None]) -> None:
         """Have ``call`` made after each change, with the shards whose owner, address or epoch changed."""
         self._listeners.append(call)
 
     def update(
-        self, peers: Mapping[int, Peer], pins: Mapping[str, int], brokers: tuple[LivingBroker, ...] = ()
+        self, peers: Mapping[int, Peer], pins: Mapping[str, Pin], brokers: tuple[LivingBroker, ...] = ()
     ) -> None:
         """Take over what the database says now.
 
         Args:
             peers: the shards that have an owner.
-            pins: the shards of pinned destinations, by placement key.
+            pins: by placement key.
             brokers: the brokers that live, by name.
         """
         changed = frozenset(shard for shard in range(self.shards) if peers.get(shard) != self._peers.get(shard))
         if not changed and pins == self._pins and brokers == self.brokers:
             return
         self._peers, self._pins, self.brokers = dict(peers), dict(pins), brokers
-        self._announced = {key: shard for key, shard in self._announced.items() if pins.get(key) != shard}
         self._changed(changed)
-
-    def replace_placement(self, placement: Placement) -> None:
-        """The settings were read again."""
-        self._placement = placement
-        self._changed(frozenset())
 
     def _changed(self, shards: frozenset[int]) -> None:
         self._found.clear()
@@ -148,8 +170,8 @@ class ClusterMap:
         key = self._placement.key_of(destination)
         if key == SPREAD:
             return FRONT
-        pinned = self.pinned(key)
-        return shard_of_key(key, self.shards) if pinned is None else pinned
+        pin = self.newest_pin(key)
+        return self.home_of(key) if pin is None else pin.shard
 
 
 def lost_to_another(cluster_map: ClusterMap, destination: Destination) -> ShardMoved | None:

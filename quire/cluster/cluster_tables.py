@@ -51,6 +51,7 @@ pins = Table(
     Column("key", Text, primary_key=True),
     Column("destination", Text, nullable=False),
     Column("shard", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),  # how often the key was given from one shard to another
 )
 
 
@@ -100,11 +101,17 @@ class ShardRow(NamedTuple):
 
 
 class PinRow(NamedTuple):
-    """A pinned destination."""
+    """A destination that was given from one shard to another, with all that have its placement key.
+
+    Attributes:
+        shard: the one that has it now.
+        version: how often it was given.
+    """
 
     key: str
     destination: str
     shard: int
+    version: int
 
 
 class View(NamedTuple):

@@ -80,7 +80,11 @@ class Directory:
         return ClusterFacts(row.shards, bytes(row.secret), tuple(row.stores.split()))
 
     def renew(self, row: BrokerRow) -> bool:
-        """Say that a broker lives, for the length of a lease; false if another process has its name."""
+        """Say that a broker lives, for the length of a lease; false if another process has its name.
+
+        Raises:
+            InvalidSettings: it does not count as living, and the brokers that do place destinations otherwise.
+        """
         table = tables.brokers
         values = {
             "run": row.run, "stomp": row.stomp, "openwire": row.openwire, "http": row.http, "version": row.version,
@@ -95,6 +99,7 @@ class Directory:
             where=or_(table.c.run == row.run, table.c.expires < _NOW),
         )  # fmt: skip
         with self._transaction() as connection:
+            _check_placement(connection, row)
             return connection.execute(renewal.returning(table.c.name)).first() is not None
 
     def remove(self, row: BrokerRow) -> None:
@@ -112,7 +117,7 @@ class Directory:
         return View(
             {row.name: broker_row(row) for row in living},
             {row.shard: shard_row(row) for row in owned},
-            {row.key: PinRow(row.key, row.destination, row.shard) for row in pinned},
+            {row.key: PinRow(row.key, row.destination, row.shard, row.version) for row in pinned},
         )
 
     def announce(self, row: ShardRow) -> bool:
@@ -135,15 +140,14 @@ class Directory:
             connection.execute(update(table).where(ours).values(address="", http="", pid=0))
 
     def pin(self, row: PinRow) -> None:
-        """Pin a destination, and those that lie together with it, to a shard."""
-        new = insert(tables.pins).values(row._asdict())
+        """A shard has given a placement key to another one; nothing if a later version is known."""
+        table = tables.pins
+        new = insert(table).values(row._asdict())
+        later = new.on_conflict_do_update(
+            index_elements=["key"], set_=row._asdict(), where=table.c.version < row.version
+        )  # fmt: skip
         with self._transaction() as connection:
-            connection.execute(new.on_conflict_do_update(index_elements=["key"], set_=row._asdict()))
-
-    def unpin(self, key: str) -> bool:
-        """Remove a pin; false if there is none."""
-        with self._transaction() as connection:
-            return connection.execute(delete(tables.pins).where(tables.pins.c.key == key)).rowcount == 1
+            connection.execute(later)
 
     def prefer(self, shard: int, broker: str) -> None:
         """An operator wants a shard at a broker; an empty name: at any."""
@@ -177,6 +181,22 @@ class Directory:
             reason = str(getattr(error, "orig", None) or error).strip()
             text = f"the database of the cluster, {self.shown_url}, does not answer: {reason}"
             raise StoreUnreachable(text, url=self.shown_url) from error
+
+
+def _check_placement(connection: Connection, row: BrokerRow) -> None:
+    """Refuse a broker that is about to join those who place destinations otherwise: each would look elsewhere."""
+    table = tables.brokers.c
+    lives = (table.name == row.name) & (table.run == row.run) & (table.expires >= _NOW)
+    if connection.execute(select(table.name).where(lives)).first() is not None:
+        return
+    connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))  # no two join at once
+    others = (table.name != row.name) & (table.expires >= _NOW) & (table.placement != row.placement)
+    if (other := connection.execute(select(table.name).where(others)).first()) is not None:
+        text = (
+            f"broker {other.name!r} has other settings of destinations: [virtual], [[composites]] and the policies of"
+            " dead letters must be the same at all brokers of a cluster; to change them, stop all brokers"
+        )
+        raise InvalidSettings(text, key="virtual")
 
 
 def _no_postgresql() -> InvalidSettings:

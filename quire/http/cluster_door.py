@@ -3,16 +3,13 @@
 import asyncio
 from functools import cached_property
 
-from quire.cluster.cluster_tables import PinRow, View
+from quire.cluster.cluster_tables import View
 from quire.cluster.directory import Directory
 from quire.cluster.placement import SPREAD
-from quire.destination import Destination, DestinationKind
-from quire.errors import DestinationExists, InvalidArgument, ShardMoved, UnknownBroker, UnknownDestination
+from quire.destination import Destination
+from quire.errors import InvalidArgument, QuireError, ShardMoved, UnknownBroker, UnknownDestination
 from quire.server.cluster.seat import Seat
 from quire.server.service import Service
-
-STEP = 200
-"""So many destinations are looked at in one turn."""
 
 
 class ClusterDoor:
@@ -39,49 +36,35 @@ class ClusterDoor:
         await asyncio.to_thread(self._directory.ask_to_leave, broker)
 
     async def place(self, destination: Destination, shard: int) -> None:
-        """Pin a destination that is not there yet to a shard, with all that lie together with it.
-
-        From the first moment this process refuses what comes for it, so none of it can be made while it looks.
-        """
-        map, key = self.seat.map, self._key_of(destination)
-        if not 0 <= shard < map.shards:
-            raise InvalidArgument(f"the cluster has the shards 0 to {map.shards - 1}", argument="shard")
-        if map.shard_of(destination) != map.own:
-            raise ShardMoved(f"{destination} is at shard {map.shard_of(destination)}", shard=map.shard_of(destination))
-        if shard == map.own and map.pinned(key) is None:
-            await asyncio.to_thread(self._directory.pin, PinRow(key, str(destination), shard))
-            return
-        map.pin(key, shard)
-        try:
-            await self._check_absent(key)
-            await asyncio.to_thread(self._directory.pin, PinRow(key, str(destination), shard))
-        except BaseException:
-            map.forget_pin(key)
-            raise
+        """Pin a destination that is not there yet to a shard, with all that lie together with it."""
+        if not 0 <= shard < self.seat.map.shards:
+            raise InvalidArgument(f"the cluster has the shards 0 to {self.seat.map.shards - 1}", argument="shard")
+        self._key_of(destination)
+        await self._give(destination, shard)
 
     async def unplace(self, destination: Destination) -> None:
-        """Remove the pin of a destination that is not there."""
+        """Have a pinned destination that is not there be where its name says, with all that lie together with it."""
         map, key = self.seat.map, self._key_of(destination)
         if map.pinned(key) is None:
             raise UnknownDestination(f"{destination} is not pinned", destination=str(destination))
-        await self._check_absent(key)
-        await asyncio.to_thread(self._directory.unpin, key)
+        await self._give(destination, map.home_of(key))
+
+    async def _give(self, destination: Destination, shard: int) -> None:
+        """Return when the store of this shard says that another one has it."""
+        map = self.seat.map
+        if (owner := map.shard_of(destination)) != map.own:
+            raise ShardMoved(f"{destination} is at shard {owner}", shard=owner)
+        if shard == map.own:
+            return
+        done: asyncio.Future[QuireError | None] = asyncio.get_running_loop().create_future()
+        self.seat.pins.give(destination, shard, lambda error: None if done.done() else done.set_result(error))
+        if error := await done:
+            raise error
 
     def _key_of(self, destination: Destination) -> str:
         if (key := self.seat.map.key_of(destination)) == SPREAD:
             raise InvalidArgument(f"{destination} is spread: each shard has its own part of it", argument="destination")
         return key
-
-    async def _check_absent(self, key: str) -> None:
-        """Refuse if a destination with a placement key is here."""
-        for kind in DestinationKind:
-            for number, name in enumerate(list(self._service.broker.destinations.names(kind))):
-                destination = Destination(kind, name)
-                if self.seat.map.key_of(destination) == key:
-                    text = f"{destination} is there, and lies together with it: delete it first"
-                    raise DestinationExists(text, destination=str(destination))
-                if number % STEP == STEP - 1:
-                    await asyncio.sleep(0)
 
     @cached_property
     def _directory(self) -> Directory:

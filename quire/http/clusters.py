@@ -25,7 +25,6 @@ class ClusterBroker(msgspec.Struct, frozen=True):
     shards: Annotated[list[int], doc("The shards that it runs.")]
     standing_by: Annotated[list[int], doc("The shards that it waits for.")]
     leaving: Annotated[bool, doc("Whether it gives up its shards.")]
-    places_alike: Annotated[bool, doc("Whether its settings place destinations as those of the broker asked do.")]
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -97,12 +96,11 @@ async def _status(call: Call) -> ClusterStatus:
     seat, view = call.cluster.seat, await call.cluster.view()
     wanted = desired_owners(view, seat.map.shards)
     running = {row.shard: row.broker for row in view.shards.values() if row.address and row.broker in view.brokers}
-    own = view.brokers.get(seat.name)
     brokers = [
         ClusterBroker(
             row.name, row.version, row.stomp, row.openwire, row.http,
             sorted(shard for shard, broker in running.items() if broker == row.name), sorted(row.standing_by),
-            row.leaving, own is None or row.placement == own.placement,
+            row.leaving,
         )
         for _, row in sorted(view.brokers.items())
     ]  # fmt: skip
@@ -112,7 +110,11 @@ async def _status(call: Call) -> ClusterStatus:
         known = (row.epoch, row.address, row.pid, int(row.since * 1000)) if row else (0, "", 0, 0)
         preferred = row.preferred or None if row else None
         shards.append(Shard(number, running.get(number), wanted.get(number), preferred, *known))
-    pins = [Pin(pin.destination, pin.key, pin.shard) for _, pin in sorted(view.pins.items())]
+    pins = [
+        Pin(pin.destination, pin.key, pin.shard)
+        for _, pin in sorted(view.pins.items())
+        if pin.shard != seat.map.home_of(pin.key)
+    ]
     return ClusterStatus(seat.name, None if seat.map.own == FRONT else seat.map.own, brokers, shards, pins)
 
 

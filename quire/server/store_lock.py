@@ -13,7 +13,10 @@ from quire.logs import event
 from quire.store.base import Store
 
 TAKE_INTERVAL = 0.3
-"""How often a standby tries to take the lock, in seconds."""
+"""How often a broker that waits for the lock tries to take it, in seconds."""
+
+LEASE_MARGIN = 0.5
+"""How much longer than a lease the lock of a killed broker may last, in seconds."""
 
 LOCK_INTERVAL = 1.0
 """How often the lock is checked that is taken, in seconds: a lease is renewed then."""
@@ -61,6 +64,8 @@ class StoreLock(Lock):
     async def take(self, *, standby: bool, waits: Callable[[], None] = lambda: None) -> bool:
         """Take the lock; a standby waits until it is free and the store can be reached.
 
+        Any other broker waits for as long as a lease lasts: the broker that has it may have been killed.
+
         Args:
             standby: whether to wait.
             waits: called when the waiting begins.
@@ -69,17 +74,22 @@ class StoreLock(Lock):
             Whether it is taken; false if ``give_up`` was called.
 
         Raises:
-            StoreLocked: another broker has it, and this one is no standby.
+            StoreLocked: another broker has it and keeps it, and this one is no standby.
             StoreUnreachable: the store cannot be reached, and this one is no standby.
         """
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, args=(loop,), name="quire-lock", daemon=True)
         self._thread.start()
         told = ""
+        lease = self._store.lease_seconds
+        patient_until = loop.time() + lease + LEASE_MARGIN if lease else -math.inf
         while (found := await self._tries.get()) is not None and not found.is_ours:
             if found.error is not None and not (standby and isinstance(found.error, StoreUnreachable)):
                 raise found.error
             if found.error is None and not standby:
+                if loop.time() < patient_until:
+                    told = told or _tell_of_lease(found, lease, self._url)
+                    continue
                 text = f"{found.owner} uses the store {self._url}"
                 raise StoreLocked(text, owner=found.owner, url=self._url)
             if not told:
@@ -136,6 +146,13 @@ class StoreLock(Lock):
 
     def _check(self) -> Found:
         return Found(self._store.check_lock())
+
+
+def _tell_of_lease(found: Found, lease: float, url: str) -> str:
+    """Log why a broker that is no standby waits; returns what was told."""
+    text = f"{found.owner} has {url}: waiting {lease + LEASE_MARGIN:g} s, in case it was killed"
+    event("broker.lease-waited-for", text, owner=found.owner)
+    return "lease"
 
 
 def _tell_of_waiting(found: Found, told: str, url: str) -> str:

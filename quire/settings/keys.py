@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from quire.message import MAX_VALUE
 from quire.settings.composites import Composite
 from quire.settings.key import Key, keys_of
 from quire.settings.key import declare as _key
@@ -94,7 +95,7 @@ class StompSettings:
     connect_timeout: float = _key(10.0, duration(0.001), "How long a new connection may take to send CONNECT.")
     max_headers: int = _key(1000, count(1), "The maximum number of headers of a frame.")
     max_line: int = _key(10 * 1024, size(1), "The maximum length of a header line.")
-    max_body: int = _key(100 * 2**20, size(1), "The maximum size of a message's body.")
+    max_body: int = _key(100 * 2**20, size(1, MAX_VALUE), "The maximum size of a message's body.")
     heart_beat_grace: float = _key(
         2.0, factor(1), "How many of its heart-beat intervals a client may be silent before it is disconnected."
     )
@@ -107,7 +108,9 @@ class OpenWireSettings:
     address: str = _key("127.0.0.1:61616", ADDRESS, "The address for OpenWire clients: those of ActiveMQ, and JMS.")
     max_connections: int = _key(10_000, count(1), "How many clients may be connected at once.")
     connect_timeout: float = _key(30.0, duration(0.001), "How long a new connection may take to send ConnectionInfo.")
-    max_frame_size: int = _key(100 * 2**20, size(1), "The maximum size of a frame: a message with its properties.")
+    max_frame_size: int = _key(
+        100 * 2**20, size(1, MAX_VALUE), "The maximum size of a frame: a message with its properties."
+    )
     max_inactivity: float = _key(
         30.0,
         duration(0.0),

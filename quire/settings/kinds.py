@@ -127,9 +127,13 @@ def _number(value: object) -> int | float | str:
 
 
 def _at_least(minimum: float, parse: Callable[[Any], Any]) -> Callable[[object], Any]:
+    return _between(minimum, math.inf, parse)
+
+
+def _between(minimum: float, maximum: float, parse: Callable[[Any], Any]) -> Callable[[object], Any]:
     def bounded(value: object) -> Any:
         number = parse(_number(value))
-        if not minimum <= number < math.inf:
+        if not minimum <= number <= maximum or math.isinf(number):
             raise ValueError(value)
         return number
 
@@ -158,10 +162,11 @@ def fraction() -> Kind:
     return Kind("a number from 0 to 1", parse)
 
 
-def size(minimum: int) -> Kind:
-    """Sizes in bytes, from a minimum on."""
-    allowed = f"a size such as 1024, 64MB or 1GiB, at least {minimum}"
-    return Kind(allowed, _at_least(minimum, parse_size), lambda size: _exact(size, _SIZES, "B"))
+def size(minimum: int, maximum: float = math.inf) -> Kind:
+    """Sizes in bytes, from a minimum to a maximum."""
+    most = "" if math.isinf(maximum) else f", at most {json.loads(_exact(int(maximum), _SIZES, 'B'))}"
+    allowed = f"a size such as 1024, 64MB or 1GiB, at least {minimum}{most}"
+    return Kind(allowed, _between(minimum, maximum, parse_size), lambda size: _exact(size, _SIZES, "B"))
 
 
 def duration(minimum: float) -> Kind:

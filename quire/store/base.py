@@ -222,6 +222,11 @@ class Store(StoreReader):
         """When a lease ends that is not renewed, on the monotonic clock; other locks last as long as the process."""
         return inf
 
+    @property
+    def lease_seconds(self) -> float:
+        """How long the lock outlives a process that was killed; 0 if it ends with it."""
+        return 0.0
+
     def destinations(self) -> list[StoredDestination]:
         """All destinations, by id."""
         with self.snapshot() as reader:

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT, ClusterMap, Peer
+from quire.cluster.cluster_map import FRONT, ClusterMap, Peer, Pin
+from quire.cluster.cluster_tables import PinRow
 from quire.cluster.link import Link
 from quire.cluster.placement import Placement
 from quire.destination import Destination, written
 from quire.errors import BrokerStopping, ShardMoved
+from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.links import Links
 from quire.server.cluster.relay_session import RelaySession
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
@@ -97,12 +99,16 @@ class Surroundings(Protocol):
     def connect_link(self, peer: Peer, link: Link) -> None:
         """Connect a link to the process of a shard."""
 
+    def publish_pin(self, row: PinRow) -> None:
+        """Have the database of the cluster told of a pin."""
+
 
 class SteppedShard(SteppedBroker):
     """A shard, or a front, in a process of its own.
 
     Attributes:
         cluster_map: what it knows of the cluster.
+        pins: those that its store keeps.
         links: to the shards.
         virtual_clients: the clients of other processes.
         entry_doors: STOMP for its own clients.
@@ -118,8 +124,10 @@ class SteppedShard(SteppedBroker):
         self.entry_doors = StompEntryDoors(self.broker, self.gate, self.links)
         self.owner_doors: dict[str, ProtocolDoors] = {"stomp": StompOwnerDoors(self.broker, self.gate, self.links)}
         self.admission = Admission(LimitSettings())
+        self.pins = KeptPins(self.cluster_map, cluster.publish_pin)
         if number != FRONT:
             self.broker.routing.temporaries.is_own = self.cluster_map.is_own
+            self.pins.attach(self.broker)
         self.cluster_map.listen(self._map_changed)
         self.virtual_clients = VirtualClients(
             self.broker, self.security, self.admission, SECRET, self.cluster_map, self.owner_doors, self.sessions
@@ -164,7 +172,7 @@ class SteppedCluster:
         self._piece = piece
         self._stores: dict[int, Store] = {}
         self._epochs = dict.fromkeys(range(shards), 0)
-        self._pins: dict[str, int] = {}
+        self._pins: dict[str, Pin] = {}
         self._ports: list[MemoryPort] = []
         for number in range(shards):
             self._stores[number] = MemoryStore()
@@ -174,7 +182,7 @@ class SteppedCluster:
             store = MemoryStore()
             store.open()
             self.fronts.append(self.process(self, FRONT, 0, self._settings, store, self.clock))
-        self._publish()
+        self.publish()
 
     # Where things are.
 
@@ -191,9 +199,17 @@ class SteppedCluster:
         return next(name for n in range(10_000) if self.shard_of(name := f"{prefix}{n}") == shard)
 
     def pin(self, destination: Destination, shard: int) -> None:
-        """Have a destination be at another shard."""
-        self._pins[next(iter(self.members.values())).cluster_map.key_of(destination)] = shard
-        self._publish()
+        """Have all processes see that a destination is at another shard, whether something is where it was or not."""
+        cluster_map = next(iter(self.members.values())).cluster_map
+        before = cluster_map.newest_pin(key := cluster_map.key_of(destination))
+        self._pins[key] = Pin(shard, before.version + 1 if before else 1)
+        self.publish()
+
+    def publish_pin(self, row: PinRow) -> None:
+        """The database is told of a pin; processes see it with the next change."""
+        known = self._pins.get(row.key)
+        if known is None or known.version < row.version:
+            self._pins[row.key] = Pin(row.shard, row.version)
 
     # Processes.
 
@@ -226,12 +242,12 @@ class SteppedCluster:
             if port.link in member.virtual_clients.links or port.link in member.links.all():
                 port.lose()
         if publishes:
-            self._publish()
+            self.publish()
 
     def start(self, number: int) -> SteppedShard:
         """A process takes a shard over that has no owner."""
         member = self._start(number)
-        self._publish()
+        self.publish()
         return member
 
     def stop(self, number: int) -> None:
@@ -263,7 +279,7 @@ class SteppedCluster:
         self.members[number] = member
         return member
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """All processes see what there is."""
         peers = {number: Peer(f"shard-{number}", self._epochs[number]) for number in self.members}
         for member in [*self.members.values(), *self.fronts]:

@@ -139,3 +139,8 @@ class StoreOnTop(AnnouncedReads, Store):
     def lock_until(self) -> float:
         """When the lease of the store underneath ends."""
         return self._store.lock_until()
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long the lock outlives a process that was killed."""
+        return self._store.lease_seconds

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.takeover.commits import Commits, Note
+from benchmarks.takeover.proxy import is_commit
 from benchmarks.takeover.report import table
 from benchmarks.takeover.rounds import Outage, ends_well
 
@@ -25,7 +26,7 @@ def test_owners_one_after_the_other_are_right() -> None:
         (3, 2, "b", 21, 21, "epoch"), (3, 3, "b", 21, 21, "commit"),
     )  # fmt: skip
     assert found.violations == []
-    assert (found.commits, found.epochs, found.owners) == (3, 3, 2)
+    assert (found.commits, found.epochs, found.decided, found.owners) == (3, 3, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,13 @@ def test_table_has_each_kind_with_its_times() -> None:
         "| kill | 3 | 3 | 1.00 s | 2.00 s | 3.00 s | 3.00 s |",
         "| stop | 1 | 0 | 0.25 s | 0.25 s | 0.25 s | 0.25 s |",
     ]
+
+
+def test_commit_is_known_by_its_message() -> None:
+    """Values for a statement, in the protocol of PostgreSQL: the portal has no name, the statement has."""
+    assert is_commit(b"B\0\0\0\x20\0quire_12\0\0\0")
+    assert not is_commit(b"P\0\0\0\x20quire_12\0WITH fence")
+    assert not is_commit(b"B\0\0\0\x20\0\0\0\0")
 
 
 def test_a_takeover_has_its_limit() -> None:

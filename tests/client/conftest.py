@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from quire.testing.embedded_broker import EmbeddedBroker
+from tests.acceptance.cluster.running_cluster import running_cluster
 from tests.interop.brokers import ActiveMq
 from tests.interop.java_build import NoJavaTools
+from tests.postgresql_server import PostgresqlServer
 
 _NUMBERS = itertools.count(1)
 
@@ -27,14 +29,23 @@ def activemq_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         broker.kill()
 
 
-@pytest.fixture(scope="session", params=["quire", "activemq"])
+@pytest.fixture(scope="session")
+def cluster_url(postgresql_server: PostgresqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of one of two brokers of a cluster."""
+    with running_cluster(postgresql_server, tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.start("athens", "berlin")
+        cluster.wait_until_even()
+        yield cluster.brokers["athens"].openwire()
+
+
+@pytest.fixture(scope="session", params=["quire", "activemq", pytest.param("cluster", marks=pytest.mark.slow)])
 def broker_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a broker: each test runs against each of them."""
     if request.param == "quire":
         with EmbeddedBroker() as broker:
             yield broker.url
     else:
-        yield request.getfixturevalue("activemq_url")
+        yield request.getfixturevalue(f"{request.param}_url")
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ from tests.client.proxy import Proxy
 
 pytestmark = pytest.mark.slow
 
+OPTIONS = "maxReconnectDelay=50&updateURIsSupported=false"
+"""The client keeps to the proxies, also if the broker names others of its cluster."""
+
 FAST = RedeliveryPolicy(maximum_redeliveries=3, initial_redelivery_delay=20, redelivery_delay=20)
 
 
@@ -52,7 +55,7 @@ async def reconnected(proxy: Proxy, connection: Connection) -> None:
 
 
 def failover(proxy: Proxy, options: str = "") -> str:
-    return f"failover:({proxy.url})?maxReconnectDelay=50{options}"
+    return f"failover:({proxy.url})?{OPTIONS}{options}"
 
 
 def test_sends_survive_lost_connections_without_loss_or_doubles(broker_url: str, name: str) -> None:
@@ -258,7 +261,7 @@ def test_brokers_that_are_not_there_are_passed_over(broker_url: str) -> None:
 def test_a_preferred_broker_is_taken_back(broker_url: str, name: str) -> None:
     async def scenario() -> None:
         async with Proxy(broker_url) as preferred, Proxy(broker_url) as other:
-            url = f"failover:({preferred.url},{other.url})?randomize=false&priorityBackup=true&maxReconnectDelay=50"
+            url = f"failover:({preferred.url},{other.url})?{OPTIONS}&randomize=false&priorityBackup=true"
             async with connect(url) as connection, connection.session() as session:
                 producer = session.producer(Queue(name))
                 await producer.send("1")
@@ -277,7 +280,7 @@ def test_a_preferred_broker_is_taken_back(broker_url: str, name: str) -> None:
 def test_a_backup_is_connected_before_it_is_needed(broker_url: str, name: str) -> None:
     async def scenario() -> None:
         async with Proxy(broker_url) as first, Proxy(broker_url) as second:
-            url = f"failover:({first.url},{second.url})?randomize=false&backup=true&maxReconnectDelay=50"
+            url = f"failover:({first.url},{second.url})?{OPTIONS}&randomize=false&backup=true"
             async with connect(url) as connection, connection.session() as session:
                 producer = session.producer(Queue(name))
                 await producer.send("1")
@@ -297,7 +300,7 @@ def test_heart_beats_keep_an_idle_connection_and_find_a_dead_one(broker_url: str
 
     async def scenario() -> None:
         async with Proxy(broker_url) as proxy:
-            url = f"failover:({proxy.url}?{options})?maxReconnectDelay=50"
+            url = f"failover:({proxy.url}?{options})?{OPTIONS}"
             async with connect(url) as connection, connection.session() as session:
                 await asyncio.sleep(2)
                 assert proxy.connections == 1

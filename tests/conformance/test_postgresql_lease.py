@@ -1,5 +1,7 @@
 """Who may write to a PostgreSQL store, its connections, and what they do when the server fails."""
 
+import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from psycopg import errors
 from quire.clock import ManualClock
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreUnreachable
 from quire.store.base import LaneState, Sync
-from quire.store.postgresql import ownership
+from quire.store.postgresql import ownership, process_identity
 from quire.store.postgresql.committer import COMMIT_TRIES
 from quire.store.postgresql.ownership import LEASE_SECONDS
 from quire.store.postgresql.statements import Change
@@ -69,6 +71,23 @@ def test_standby_takes_over_when_the_lease_has_run_out(brokers: Brokers) -> None
     assert brokers.second.try_lock("second")
     assert brokers.second.lock_owner() == "second"
     assert not brokers.first.check_lock()
+
+
+def test_lease_of_a_dead_process_of_this_machine_is_not_waited_for(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert brokers.first.try_lock("first")
+    assert not brokers.second.try_lock("second")  # it lives
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr(os, "getpid", lambda: process.pid)
+        brokers.execute(f"UPDATE owner SET process = '{process_identity.own()}'")
+        monkeypatch.undo()
+        assert not brokers.second.try_lock("second")
+        process.kill()
+    assert brokers.second.try_lock("second")
+    assert brokers.second.lock_owner() == "second"
+    with pytest.raises(StoreLocked):
+        append(brokers.first, 1, make_message(1))
 
 
 def test_broker_that_lost_its_lease_cannot_write(brokers: Brokers) -> None:

@@ -13,6 +13,7 @@ from quire.cli.certificates import make_authority, make_server, write_pair
 from quire.cluster.cluster_map import ClusterMap, Peer
 from quire.cluster.placement import Placement
 from quire.destination import queue
+from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.link_server import LinkServer
 from quire.server.listener import address_of, listen
 from quire.server.service import Service
@@ -39,7 +40,7 @@ class Shard:
         self.listener: socket.socket = listen("127.0.0.1:0")
         self.address = address_of(self.listener)
         self.is_stopped = False
-        self.links = LinkServer(self.map, b"secret")
+        self.links = LinkServer(self.map, b"secret", KeptPins(self.map, lambda row: None))
         self.service = Service(self.settings, MemoryStore(), member=self.links, tunes_collector=False)
 
     async def stop(self) -> None:

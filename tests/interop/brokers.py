@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import IO, Protocol
 
+from tests.acceptance.cluster.running_cluster import RunningCluster, cluster_store
 from tests.acceptance.crash.broker_process import START_SECONDS, BrokerProcess
 from tests.interop.java_build import HERE, class_path
+from tests.postgresql_server import PostgresqlServer
 
 JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
 """A Java machine for short runs beside others."""
@@ -19,7 +21,7 @@ class Broker(Protocol):
 
     Attributes:
         kind: as the scenarios name it.
-        address: HOST:PORT of its OpenWire listener.
+        address: HOST:PORT of its OpenWire listener; those of a cluster with commas between them.
     """
 
     kind: str
@@ -66,6 +68,47 @@ class Quire:
 
     def kill(self) -> None:
         self.process.kill()
+
+
+class QuireCluster:
+    """Two Quire brokers as one, with the database that they share. All are killed, stopped and started together.
+
+    Args:
+        server: has the database.
+        directory: for their data and their logs.
+    """
+
+    def __init__(self, server: PostgresqlServer, directory: Path) -> None:
+        self.kind = "quire"
+        addresses = {name: _free_address() for name in ("athens", "berlin")}
+        flags = {name: ["--openwire", addresses[name], "--config", str(HERE / "quire.toml")] for name in addresses}
+        self.address = ",".join(addresses.values())
+        self.names = list(addresses)
+        self._cluster = RunningCluster(directory, cluster_store(server, directory), {}, flags)
+        self._lost: dict[int, int] = {}  # the epochs of shards whose processes have ended
+
+    @property
+    def running(self) -> bool:
+        return len(self._cluster.living) == len(self.names)
+
+    def start(self) -> None:
+        living = [broker.name for broker in self._cluster.living]
+        self._cluster.start(*[name for name in self.names if name not in living])
+        self._cluster.wait_for_new_owners(self._lost)
+        self._cluster.wait_until_even()
+        self._lost = self._cluster.epochs()
+
+    def stop(self) -> None:
+        self._cluster.stop()
+
+    def kill(self) -> None:
+        self._cluster.kill()
+
+    def kill_one(self, name: str) -> None:
+        """End one of the brokers with SIGKILL; ``start`` starts it again."""
+        owners = self._cluster.owners()
+        self._lost = {shard: epoch for shard, epoch in self._cluster.epochs().items() if owners[shard] == name}
+        self._cluster.brokers[name].kill()
 
 
 class ActiveMq:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.brokers import ActiveMq, Broker, Quire
+from tests.interop.brokers import ActiveMq, Broker, Quire, QuireCluster
 from tests.interop.java_build import NoJavaTools
 from tests.interop.java_client import JavaClient
 
@@ -16,7 +16,11 @@ def java_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     line = int(client[-1])
     directory = tmp_path_factory.mktemp(f"{client}-{kind}")
     try:
-        broker: Broker = Quire(directory) if kind == "quire" else ActiveMq(directory, line)
+        broker: Broker
+        if kind == "cluster":
+            broker = QuireCluster(request.getfixturevalue("postgresql_server"), directory)
+        else:
+            broker = Quire(directory) if kind == "quire" else ActiveMq(directory, line)
         try:
             broker.start()
             with JavaClient(line, broker) as java:

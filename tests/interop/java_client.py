@@ -73,14 +73,21 @@ class JavaClient:
     def run(self, scenario: str) -> Result:
         """Run a scenario, and do with the broker what it asks for."""
         if not self._broker.running:  # an earlier scenario has failed while the broker was away
+            self._broker.kill()
             self._broker.start()
+        failure: AssertionError | None = None
         self._say(scenario)
         while line := self._output.readline():
             answer = json.loads(line)
             if "scenario" in answer:
+                if failure is not None:
+                    raise failure
                 return Result(answer["result"], answer["text"])
-            {"kill": self._broker.kill, "stop": self._broker.stop, "start": self._broker.start}[answer["ask"]]()
-            self._say("done")
+            try:
+                {"kill": self._broker.kill, "stop": self._broker.stop, "start": self._broker.start}[answer["ask"]]()
+            except AssertionError as error:
+                failure = error
+            self._say("done" if failure is None else "failed")
         raise AssertionError(f"the Java machine has ended in {scenario}")
 
     def _say(self, line: str) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,8 +15,9 @@ from typing import IO
 
 from tests.acceptance.crash.broker_process import START_SECONDS
 from tests.acceptance.crash.rounds import check_store
-from tests.interop.brokers import JAVA, ActiveMq, Broker, Quire
+from tests.interop.brokers import JAVA, ActiveMq, Broker, Quire, QuireCluster
 from tests.interop.java_build import class_path
+from tests.postgresql_server import run_server
 
 _FAILOVER = "?initialReconnectDelay=20&useExponentialBackOff=false"
 
@@ -60,7 +61,7 @@ class Outcome:
 def run_rounds(
     broker: Broker, line: int, rounds: int, random: Random, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Outcome]:
-    """Kill a broker again and again, under the load of one line of clients.
+    """Kill a broker, or one of a cluster, again and again, under the load of one line of clients.
 
     Args:
         broker: not started yet; it is killed at the end.
@@ -78,7 +79,10 @@ def run_rounds(
             assert answers.readline() == "running\n"
             for number in range(rounds):
                 time.sleep(random.uniform(0.3, 2.0))
-                broker.kill()
+                if isinstance(broker, QuireCluster):
+                    broker.kill_one(random.choice(broker.names))
+                else:
+                    broker.kill()
                 if isinstance(broker, Quire):
                     check_store(broker.process.url)
                 broker.start()
@@ -95,7 +99,8 @@ def run_rounds(
 
 @contextmanager
 def _load(line: int, address: str) -> Iterator[tuple[IO[str], IO[str]]]:
-    command = [*JAVA, "-cp", class_path(f"client{line}", "java"), "Load", f"failover:(tcp://{address}){_FAILOVER}"]
+    url = f"failover:({','.join([f'tcp://{each}' for each in address.split(',')])}){_FAILOVER}"
+    command = [*JAVA, "-cp", class_path(f"client{line}", "java"), "Load", url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdin
@@ -110,14 +115,18 @@ def main() -> None:
     """Run it. It ends with 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.interop.kills")
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--broker", choices=["quire", "activemq"], default="quire")
+    parser.add_argument("--broker", choices=["quire", "cluster", "activemq"], default="quire")
     parser.add_argument("--client", type=int, choices=[5, 6], default=6)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="quire-kills-") as name:
-        directory = Path(name)
+    with ExitStack() as closing:
+        directory = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="quire-kills-")))
         print(f"{options} in {directory}", flush=True)
-        broker: Broker = Quire(directory) if options.broker == "quire" else ActiveMq(directory, options.client)
+        broker: Broker
+        if options.broker == "cluster":
+            broker = QuireCluster(closing.enter_context(run_server()), directory)
+        else:
+            broker = Quire(directory) if options.broker == "quire" else ActiveMq(directory, options.client)
         random = Random(options.seed)
         outcomes = run_rounds(broker, options.client, options.rounds, random, lambda text: print(text, flush=True))
         for mode, outcome in outcomes.items():

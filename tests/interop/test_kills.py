@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.interop.brokers import ActiveMq, Broker, Quire
+from tests.interop.brokers import ActiveMq, Broker, Quire, QuireCluster
 from tests.interop.java_build import NoJavaTools, class_path
 from tests.interop.kills import run_rounds
 
@@ -15,13 +15,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
 ROUNDS = 3
 
 
-@pytest.fixture(params=["quire-client5", "quire-client6", "activemq-client6"])
+@pytest.fixture(params=["quire-client5", "quire-client6", "cluster-client6", "activemq-client6"])
 def line_and_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[int, Broker]]:
     """A line of the client, and a broker that is not started."""
-    line = int(request.param[-1])
+    kind, client = request.param.split("-")
+    line = int(client[-1])
     try:
-        class_path(f"client{line}", "java")
-        yield line, Quire(tmp_path) if request.param.startswith("quire") else ActiveMq(tmp_path, line)
+        class_path(client, "java")
+        if kind == "cluster":
+            yield line, QuireCluster(request.getfixturevalue("postgresql_server"), tmp_path)
+        else:
+            yield line, Quire(tmp_path) if kind == "quire" else ActiveMq(tmp_path, line)
     except NoJavaTools as error:
         pytest.skip(str(error))
 

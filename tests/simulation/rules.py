@@ -28,6 +28,7 @@ class Rule(StrEnum):
     ONCE = "a numbered message is stored once"
     ORDER = "the order is kept, and what comes back comes before later messages"
     OWNER = "a queue, a message group or a partition goes to its owner alone"
+    PLACE = "a destination is at one shard, where clients look for it"
     REST = "the broker comes to rest"
     RETENTION = "a record goes when it is due, and not while it is needed"
     ROUTE = "a message comes out of where it was sent to"

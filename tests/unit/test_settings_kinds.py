@@ -36,6 +36,14 @@ def test_size_is_written_with_the_largest_unit_that_is_exact(amount: int, text: 
     assert size(0).write(amount) == text
 
 
+def test_size_may_have_a_maximum() -> None:
+    kind = size(1, 512 * 2**20)
+    assert kind.allowed.endswith("at least 1, at most 512MiB")
+    assert kind.parse("512MiB") == 512 * 2**20
+    with pytest.raises(ValueError, match="513MiB"):
+        kind.parse("513MiB")
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0, '"0"'), (0.5, '"500ms"'), (90.0, '"90s"'), (3600.0, '"1h"')])
 def test_duration_is_written_with_the_largest_unit_that_is_exact(seconds: float, text: str) -> None:
     assert duration(0).write(seconds) == text

@@ -15,8 +15,8 @@ from quire.broker.topics.topic_subscription import TopicSubscription
 from quire.broker.transactions.hidden_messages import HiddenMessages, is_there
 from quire.broker.transactions.transaction import HeldSend, Transaction, know_producers
 from quire.broker.transactions.transaction_services import TransactionServices
-from quire.errors import StoreCorrupt
-from quire.message import Message
+from quire.errors import StoreCorrupt, TransactionTooLarge
+from quire.message import MAX_VALUE, Message
 
 ROLLED_BACK = "its prepared transaction was rolled back"
 
@@ -79,8 +79,12 @@ class PreparedTransaction:
 
         Raises:
             StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
+            TransactionTooLarge: its mark would be larger than a store takes. Nothing is done either.
         """
         core = services.core
+        if transaction.size > MAX_VALUE:
+            text = f"a transaction that is prepared sends {MAX_VALUE} bytes of messages at most"
+            raise TransactionTooLarge(text, limit=MAX_VALUE)
         prepared = cls(services, key, core.clock.now_ms(), owner)
         transaction.gather_all()
         for source, messages in transaction.take_acknowledged():

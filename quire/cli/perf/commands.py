@@ -49,6 +49,7 @@ def perf() -> None:
 @click.option(
     "--size", callback=_size, default="1024", show_default=True, metavar="SIZE", help="The size of a body in bytes."
 )
+@click.option("--random", is_flag=True, help="Bodies of random bytes, which no store makes smaller.")
 @_count("--producers", "The number of producers")
 @_count("--consumers", "The number of consumers")
 @_count("--window", "How many messages of a producer may wait for a receipt")

@@ -3,6 +3,8 @@
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from random import Random
 from typing import Any, NamedTuple
 
 STAMP = b"sent:"
@@ -12,6 +14,8 @@ STAMP_EVERY = 100
 brokers may read equal heads faster."""
 
 _PREFETCH = 1000
+_NOISE = 1 << 20
+"""Bytes of which random bodies are cut: many more than a store compresses at once."""
 
 
 class Target(NamedTuple):
@@ -39,6 +43,7 @@ class Load:
     receipts: bool = True  # whether every batch asks for a receipt; otherwise only the last one
     batch: int = 1  # how many messages a producer sends together, with one receipt
     persistent: bool = True
+    random: bool = False  # whether bodies are random bytes, which no store makes smaller
     ack: str = "client-individual"
     ack_every: int = 1  # the last of so many messages is acknowledged; 0: the last one of each read
     stuck: int = 0  # how many of the first messages are never acknowledged
@@ -69,12 +74,16 @@ class Load:
         start = f"{head}persistent:{'true' if self.persistent else 'false'}\n".encode()
         filler = b"x" * self.size
         plain = b"%b\n%b\0" % (start, filler)
+        noise = _noise(self.size) if self.random else b""
         stamp = STAMP + b"%0*d" % (STAMP_DIGITS, round(now * 1e9)) if self.is_stamped else b""
         batch, stamp_every = self.batch, self.batch if self.batch > 1 else STAMP_EVERY
         for number in range(first, first + count):
             asks = (self.receipts and (number + 1) % batch == 0) or number == last
             stamped = number % stamp_every == 0
-            if asks or stamped:
+            if noise:
+                at = number * self.size % _NOISE
+                filler = noise[at : at + self.size]
+            if asks or stamped or noise:
                 body = stamp + filler[len(stamp) :] if stamped else filler
                 yield b"%b%b\n%b\0" % (start, b"receipt:%d\n" % number if asks else b"", body)
             else:
@@ -86,6 +95,12 @@ class Load:
             f"SUBSCRIBE\nid:1\ndestination:{self.destination}\nack:{self.ack}\nactivemq.prefetchSize:{_PREFETCH}\n"
             f"prefetch-count:{_PREFETCH}\n{self.subscribe}\n\0"
         ).encode()
+
+
+@cache
+def _noise(size: int) -> bytes:
+    """Bytes from which a body can be cut at each place before ``_NOISE``; the same ones each time."""
+    return Random(1).randbytes(_NOISE + size)  # noqa: S311 - nothing secret
 
 
 class Scenario(NamedTuple):

@@ -25,7 +25,7 @@ from quire.security.tokens import LOCAL, make_token
 from quire.server.cluster.child import Child
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.nursery import Nursery
-from quire.server.cluster.shard_messages import Prepare, Running
+from quire.server.cluster.shard_messages import Given, Prepare, Report, Running
 from quire.server.cluster.shard_places import serve_shard
 from quire.server.cluster.supervisor import Supervisor
 from quire.server.listener import address_of, advertised, bound
@@ -124,9 +124,13 @@ class BrokerProcess:
         file = str(self._file.absolute()) if self._file else ""
         prepare = Prepare(file, flags, self._name, facts.shards, facts.secret, self._local_token)
 
-        def reported(child: Child, running: Running) -> None:
-            crew.reported(child, running)
-            self._announce()
+        def reported(child: Child, report: Report) -> None:
+            if isinstance(report, Given):
+                crew.given(report.row)
+            else:
+                crew.reported(child, report)
+                if isinstance(report, Running):
+                    self._announce()
             supervisor.wake()
 
         def ended(child: Child) -> None:

@@ -10,7 +10,17 @@ from typing import Any
 
 from quire.logs import event
 from quire.server.cluster.nursery import Nursery
-from quire.server.cluster.shard_messages import Map, Order, Prepare, Reload, Running, Serve, line, read_report
+from quire.server.cluster.shard_messages import (
+    Map,
+    Order,
+    Prepare,
+    Reload,
+    Report,
+    Running,
+    Serve,
+    line,
+    read_report,
+)
 
 STOP_LIMIT = 20.0
 """How long the clean end of a process may take, in seconds; then it is killed."""
@@ -22,13 +32,13 @@ class Child:
     Args:
         prepare: what it is told first.
         serve: what it is told for a shard.
-        reported: called when it serves clients.
+        reported: called with what it says.
         ended: called when it has ended.
     """
 
     def __init__(
         self, nursery: Nursery, prepare: Prepare, serve: Callable[[int], Serve],
-        reported: Callable[["Child", Running], None], ended: Callable[["Child"], None],
+        reported: Callable[["Child", Report], None], ended: Callable[["Child"], None],
     ) -> None:  # fmt: skip
         self.pid = 0
         self._serve = serve
@@ -81,7 +91,8 @@ class Child:
         with contextlib.suppress(ConnectionError):
             async for text in reader:
                 report = read_report(text)
-                self.pid = report.pid
+                if isinstance(report, Running):
+                    self.pid = report.pid
                 self._reported(self, report)
         self._is_stopping = True
         self._has_ended.set()

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quire.clock import Clock
-from quire.cluster.cluster_map import FRONT, LivingBroker, Peer
-from quire.cluster.cluster_tables import ShardRow, View
+from quire.cluster.cluster_map import FRONT, LivingBroker, Peer, Pin
+from quire.cluster.cluster_tables import PinRow, ShardRow, View
 from quire.cluster.plan import ShardState, plan
 from quire.logs import event
-from quire.server.cluster.shard_messages import Map, Running
+from quire.server.cluster.shard_messages import Map, Running, Waiting
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """How long a shard is left alone whose process ended by itself, in seconds: twice as long each time."""
@@ -40,6 +40,7 @@ class Member:
         self.process = process
         self.shard = shard
         self.state = ShardState.WAITING
+        self.stands_by = False
         self.running: Running | None = None
         self.is_announced = False
         self.began = now
@@ -65,6 +66,7 @@ class Crew:
         self._spawn = spawn
         self._members: dict[int, Member] = {}
         self._gone: list[tuple[int, int]] = []  # shards and epochs whose processes ended
+        self._given: dict[str, PinRow] = {}  # by placement key, what shards have given away
         self._pauses: dict[int, tuple[float, float]] = {}  # until when a shard is left alone, and how long that is
         self._map = Map({}, {}, ())
 
@@ -72,8 +74,9 @@ class Crew:
 
     @property
     def standing_by(self) -> frozenset[int]:
-        """The shards that processes wait for."""
-        return frozenset(self._in_state(ShardState.WAITING)) - {FRONT}
+        """The shards that processes wait for. Those that are just started may need seconds until they do."""
+        waiting = self._in_state(ShardState.WAITING)
+        return frozenset([shard for shard in waiting if self._members[shard].stands_by]) - {FRONT}
 
     @property
     def running(self) -> list[int]:
@@ -116,6 +119,15 @@ class Crew:
         """The database knows that a process has ended."""
         self._gone.remove((shard, epoch))
 
+    def to_publish(self) -> list[PinRow]:
+        """The pins that shards have stored, until ``published``."""
+        return list(self._given.values())
+
+    def published(self, row: PinRow) -> None:
+        """The database knows a pin."""
+        if self._given.get(row.key) == row:
+            del self._given[row.key]
+
     # What happens.
 
     def take(self, view: View) -> None:
@@ -137,16 +149,25 @@ class Crew:
                 self._start(shard)
         self._keep_front()
 
-    def reported(self, process: ShardProcess, running: Running) -> None:
-        """A process owns its shard and serves clients."""
+    def reported(self, process: ShardProcess, report: Waiting | Running) -> None:
+        """A process waits for its shard, or owns it and serves clients."""
         member = self._member_of(process)
         if member is None or member.state is ShardState.STOPPING:
             return
-        member.state, member.running = ShardState.RUNNING, running
+        if isinstance(report, Waiting):
+            member.stands_by = True
+            return
+        member.state, member.running, running = ShardState.RUNNING, report, report
         if member.shard != FRONT:
             text = f"shard {member.shard} runs here, epoch {running.epoch}, process {running.pid}"
             event("cluster.shard-running", text, shard=member.shard, epoch=running.epoch, pid=running.pid)
         self._keep_front()
+
+    def given(self, row: PinRow) -> None:
+        """A shard has given a placement key to another one."""
+        known = self._given.get(row.key)
+        if known is None or known.version < row.version:
+            self._given[row.key] = row
 
     def ended(self, process: ShardProcess) -> None:
         """A process has ended, told to or not."""
@@ -211,7 +232,7 @@ class Crew:
             for row in view.shards.values()
             if row.address and row.broker in view.brokers
         }
-        pins = {row.key: row.shard for row in view.pins.values()}
+        pins = {row.key: Pin(row.shard, row.version) for row in view.pins.values()}
         rows = [view.brokers[name] for name in sorted(view.brokers)]
         brokers = tuple([LivingBroker(row.name, row.stomp, row.openwire, row.http) for row in rows])
         if (map := Map(peers, pins, brokers)) != self._map:

@@ -10,6 +10,7 @@ from quire.clock import Clock
 from quire.cluster.cluster_map import FRONT, ClusterMap
 from quire.security import Security
 from quire.server.client_transport import ClientTransport
+from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.link_connector import LinkConnector
 from quire.server.cluster.link_door import link_door
 from quire.server.cluster.links import Links
@@ -44,6 +45,7 @@ class LinkServer:
     Args:
         cluster_map: what the process knows of the cluster; it is updated from outside.
         secret: of the cluster.
+        pins: those that the store of the shard keeps.
 
     Attributes:
         links: to the shards, once there are ``doors``.
@@ -53,9 +55,10 @@ class LinkServer:
     links: Links
     clients: VirtualClients
 
-    def __init__(self, cluster_map: ClusterMap, secret: bytes) -> None:
+    def __init__(self, cluster_map: ClusterMap, secret: bytes, pins: KeptPins) -> None:
         self.cluster_map = cluster_map
         self._secret = secret
+        self._pins = pins
         self._server: asyncio.Server | None = None
 
     def doors(self, service: Process) -> list[ProtocolDoors]:
@@ -75,6 +78,7 @@ class LinkServer:
         )  # fmt: skip
         if self.cluster_map.own != FRONT:
             broker.routing.temporaries.is_own = self.cluster_map.is_own
+            self._pins.attach(broker)
         self.cluster_map.listen(self._map_changed)
         return own
 

@@ -4,17 +4,22 @@ Each shard numbers its messages by itself. The client gets them with numbers tha
 these goes back to the shards.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from quire.errors import UnknownMessage
 from quire.protocols.openwire.commands import AckType, ConsumerInfo, MessageAck, MessageDispatch, RemoveInfo
-from quire.protocols.openwire.structures import ActiveMQDestination
+from quire.protocols.openwire.structures import ActiveMQDestination, MessageId
 from quire.server.cluster.openwire_relay_part import Part
 from quire.server.cluster.openwire_relay_routes import Parts, is_advisory
 
 SETTLED = frozenset({AckType.POISON, AckType.STANDARD, AckType.INDIVIDUAL, AckType.UNMATCHED, AckType.EXPIRED})
 """What ends a message for its consumer."""
+
+MOST_EXTENDED = 100
+"""So many messages of a shard are told as delivered at once, so that it goes on."""
 
 UNKNOWN, NONE = -2, -1
 """What a client says instead of the last message that its application has seen."""
@@ -34,19 +39,23 @@ class SpreadConsumer:
     Args:
         info: what the client asks for.
         shares: what it consumes at each shard.
+        stirred: where it enters itself when a shard may have to go on: then ``extensions`` are to be asked for.
 
     Attributes:
         parts: the shards at which it is subscribed.
         is_advisory: whether it consumes advisories alone: it goes on if a shard is lost.
     """
 
-    def __init__(self, info: ConsumerInfo, shares: Parts) -> None:
+    def __init__(self, info: ConsumerInfo, shares: Parts, stirred: "dict[SpreadConsumer, None]") -> None:
         assert info.destination is not None
         self.info = info
         self.shares = shares
+        self._stirred = stirred
         self.parts: dict[int, Part] = {}
         self.is_advisory = is_advisory(info.destination)
         self._given: dict[int, Given] = {}
+        self._delivered: set[int] = set()  # what the client has told of, and not settled
+        self._taking: dict[Part, dict[int, None]] = {}  # what takes credit at its shard
         self._in_transactions: set[int] = set()
         self._last_number = 0
         self._browsing: set[Part] = set()
@@ -62,6 +71,7 @@ class SpreadConsumer:
     def subscribed(self, part: Part) -> None:
         """It is subscribed at a shard."""
         self.parts[part.shard] = part
+        self._taking[part] = {}
         part.spread += 1
         if self.info.browser:
             self._browsing.add(part)
@@ -72,7 +82,9 @@ class SpreadConsumer:
             return
         part.spread -= 1
         self._browsing.discard(part)
-        self._given = {number: given for number, given in self._given.items() if given.part is not part}
+        for number in [number for number, given in self._given.items() if given.part is part]:
+            self._forget(number)
+        del self._taking[part]
 
     def leave(self) -> None:
         """It is over."""
@@ -90,6 +102,9 @@ class SpreadConsumer:
         assert id is not None
         self._last_number += 1
         self._given[self._last_number] = Given(part, id.broker_sequence_id, dispatch.destination)
+        self._taking[part][self._last_number] = None
+        if self._lacks(part):
+            self._stirred[self] = None
         dispatch.message.message_id = replace(id, broker_sequence_id=self._last_number)
         return dispatch
 
@@ -100,10 +115,15 @@ class SpreadConsumer:
             UnknownMessage: the client does not have the message.
         """
         numbers = self._covered(ack)
-        if ack.ack_type in SETTLED:
+        self._stirred[self] = None
+        if ack.ack_type == AckType.DELIVERED:
+            self._delivered.update(numbers)
+            for number, given in numbers.items():
+                self._taking[given.part].pop(number, None)
+        elif ack.ack_type in SETTLED:
             if ack.transaction_id is None:
                 for number in numbers:
-                    del self._given[number]
+                    self._forget(number)
             else:
                 self._in_transactions.update(numbers)
         acks: dict[Part, list[MessageAck]] = {}
@@ -132,9 +152,50 @@ class SpreadConsumer:
     def transaction_ended(self, numbers: list[int], *, is_committed: bool) -> None:
         """A transaction is over in which messages were acknowledged."""
         self._in_transactions.difference_update(numbers)
+        self._stirred[self] = None
         if is_committed:
             for number in numbers:
-                self._given.pop(number, None)
+                self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        """The client does not have a message any more."""
+        given = self._given.pop(number, None)
+        if given is not None:
+            self._taking[given.part].pop(number, None)
+            self._delivered.discard(number)
+
+    # Its prefetch.
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """How many messages the client takes in all, from now on."""
+        self.info.prefetch_size = prefetch
+        self._stirred[self] = None
+
+    @property
+    def _room(self) -> int:
+        """How many more messages the client takes in all."""
+        return self.info.prefetch_size - (len(self._given) - len(self._delivered))
+
+    def _lacks(self, part: Part) -> bool:
+        """Whether a shard has given its share, and the client takes more."""
+        return self._room > 0 and len(self._taking[part]) >= self.share(self.info.prefetch_size)
+
+    def extensions(self) -> Iterator[tuple[Part, MessageAck]]:
+        """What makes shards go on that have given their shares.
+
+        A client that settles messages together tells of deliveries when it has a part of its whole prefetch: with
+        messages of one shard it would never have as many.
+        """
+        some = min(max(self.share(self.info.prefetch_size) // 2, 1), MOST_EXTENDED)
+        for part in [part for part in self.parts.values() if not self.info.browser and self._lacks(part)]:
+            for number in list(islice(self._taking[part], min(some, self._room))):
+                given = self._given[number]
+                del self._taking[part][number]
+                id = MessageId(broker_sequence_id=given.sequence)
+                yield part, MessageAck(
+                    destination=given.destination, consumer_id=self.info.consumer_id, ack_type=AckType.DELIVERED,
+                    first_message_id=id, last_message_id=id, message_count=1,
+                )  # fmt: skip
 
     def removed(self, info: RemoveInfo) -> dict[Part, RemoveInfo]:
         """What the shards are told when the client closes it."""

@@ -18,6 +18,7 @@ from quire.protocols.openwire.commands import (
 from quire.protocols.openwire.plain_frames import PlainAck
 from quire.protocols.openwire.structures import BaseCommand, ConsumerId, SessionId
 from quire.server.cluster.openwire_relay_consumer import SpreadConsumer
+from quire.server.cluster.openwire_relay_durables import OpenWireRelayDurables, is_durable
 from quire.server.cluster.openwire_relay_part import Part, RemotePart
 from quire.server.cluster.openwire_relay_parts import Answers, OpenWireRelayParts, first_error
 from quire.server.cluster.openwire_relay_routes import OpenWireRelayRoutes
@@ -36,15 +37,17 @@ class OpenWireRelayConsumers:
 
     def __init__(
         self, parts: OpenWireRelayParts, routes: OpenWireRelayRoutes, transactions: OpenWireRelayTransactions,
-        encoder: Encoder,
+        durables: OpenWireRelayDurables, encoder: Encoder,
     ) -> None:  # fmt: skip
         self._parts = parts
         self._routes = routes
         self._transactions = transactions
+        self._durables = durables
         self._encoder = encoder
         self._single: dict[ConsumerId, RemotePart] = {}
         self._spread: dict[ConsumerId, SpreadConsumer] = {}
         self._spread_octets: dict[bytes, SpreadConsumer] = {}
+        self._stirred: dict[SpreadConsumer, None] = {}
 
     # They come.
 
@@ -53,7 +56,7 @@ class OpenWireRelayConsumers:
         if info.consumer_id is None or info.destination is None:
             return None
         shares = self._routes.consumed(info.destination)
-        if shares.keys() == {self._parts.own.shard}:
+        if shares.keys() == {self._parts.own.shard} and not is_durable(info):
             return None
         if info.consumer_id in self._single or info.consumer_id in self._spread:  # a failover client repeats it
             self._parts.answer(info, Response())
@@ -61,18 +64,27 @@ class OpenWireRelayConsumers:
         if len(self._single) + len(self._spread) >= MAX_CONSUMERS:
             raise LimitExceeded(f"{MAX_CONSUMERS} consumers are the limit of a connection", limit=MAX_CONSUMERS)
         if len(shares) > 1:
-            return self._add_spread(SpreadConsumer(info, shares))
+            return self._add_spread(SpreadConsumer(info, shares, self._stirred))
         (shard,) = shares
         part = self._parts.part(shard)
-        assert isinstance(part, RemotePart)
-        self._single[info.consumer_id] = part
+        if isinstance(part, RemotePart):
+            self._single[info.consumer_id] = part
         return self._parts.ask({part: info}, partial(self._added, info))
 
     def _added(self, info: ConsumerInfo, answers: Answers) -> None:
         """The shard of a consumer has answered."""
-        answer = first_error(answers)
-        if isinstance(answer, ExceptionResponse) and info.consumer_id is not None:
-            self._single.pop(info.consumer_id, None)
+        ((part, answer),) = answers.items()
+        if isinstance(answer, ExceptionResponse):
+            self._single.pop(info.consumer_id, None)  # type: ignore[arg-type]
+        elif is_durable(info):
+            self._durables.move(info, part, partial(self._moved, info, part))
+            return
+        self._parts.answer(info, answer)
+
+    def _moved(self, info: ConsumerInfo, part: Part, answer: Response) -> None:
+        """The durable subscription of a consumer is nowhere else any more, or is in use there."""
+        if isinstance(answer, ExceptionResponse):
+            self._single.pop(info.consumer_id, None)  # type: ignore[arg-type]
         self._parts.answer(info, answer)
 
     def _add_spread(self, consumer: SpreadConsumer) -> bool:
@@ -126,7 +138,7 @@ class OpenWireRelayConsumers:
 
     # What they are given.
 
-    def is_spread(self, id: ConsumerId | None) -> bool:
+    def is_spread(self, id: ConsumerId) -> bool:
         """Whether a consumer is subscribed at several shards."""
         return id in self._spread
 
@@ -142,6 +154,16 @@ class OpenWireRelayConsumers:
             return b""
         shown = consumer.dispatched(part, dispatch)
         return b"" if shown is None else self._encoder.encode(shown)
+
+    def extend(self) -> None:
+        """Have shards go on that have given their shares of a prefetch."""
+        if not self._stirred:
+            return
+        stirred = list(self._stirred)
+        self._stirred.clear()
+        for consumer in stirred:
+            for part, ack in consumer.extensions():
+                part.tell(ack)
 
     def controlled(self, part: Part, control: ConsumerControl) -> None:
         """A shard has ended a consumer: the client hears of it, and so do the other shards."""
@@ -221,7 +243,7 @@ class OpenWireRelayConsumers:
         if consumer is None:
             return None
         if not (control.close or control.flush or control.start or control.stop):
-            consumer.info.prefetch_size = control.prefetch
+            consumer.set_prefetch(control.prefetch)
         command = replace(control, prefetch=consumer.share(control.prefetch))
         return self._parts.ask_and_answer(dict.fromkeys(consumer.parts.values(), command), control)
 
@@ -268,7 +290,10 @@ class OpenWireRelayConsumers:
         for consumer in [known for known in self._spread.values() if known.is_advisory]:
             for shard in consumer.shares.keys() - consumer.parts.keys():
                 if parts.cluster.peer(shard) is not None:
-                    part = parts.remote(shard)
+                    try:
+                        part = parts.remote(shard)
+                    except LimitExceeded:  # it is tried again
+                        return
                     consumer.subscribed(part)
                     parts.ask({part: consumer.info_for(shard)}, _ignored)
 

@@ -1,5 +1,7 @@
 """OpenWire in a cluster: clients that have connected to this process, and those of other processes."""
 
+from functools import partial
+
 from quire.broker.broker import Broker
 from quire.cluster.cluster_map import ClusterMap
 from quire.server.cluster.links import Links
@@ -52,6 +54,16 @@ class OpenWireRelayDoors(OpenWireDoors):
         )
 
     def _map_changed(self, _: frozenset[int]) -> None:
-        for session in list(self._by_id.values()):
-            if isinstance(session, OpenWireRelaySession):
-                session.map_changed()
+        relayed = [session for session in self._by_id.values() if isinstance(session, OpenWireRelaySession)]
+        for session in relayed:
+            session.map_changed()
+        missing = [session for session in relayed if session.misses_shards]
+        if missing:
+            step = partial(_one_joins, missing)
+            self._broker.core.steps.add(step, "consumers of advisories join shards", stores=False)
+
+
+def _one_joins(sessions: list[OpenWireRelaySession]) -> bool:
+    """Subscribe the consumers of one client; whether there are more."""
+    sessions.pop().join_shards()
+    return bool(sessions)

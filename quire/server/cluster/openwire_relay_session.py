@@ -10,7 +10,7 @@ from quire.message import Message as Stored
 from quire.protocols.openwire.codec import Decoder
 from quire.protocols.openwire.commands import Command, ConnectionControl, ConnectionInfo, ExceptionResponse, Response
 from quire.protocols.openwire.plain_frames import PlainMessage
-from quire.protocols.openwire.structures import ActiveMQDestination, BaseCommand, ProducerId
+from quire.protocols.openwire.structures import ActiveMQDestination, BaseCommand, ConsumerId, ProducerId
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay import OpenWireRelay
@@ -60,6 +60,16 @@ class OpenWireRelaySession(OpenWireSession):
         if self._told is not None and self._told != self._brokers():
             self.send_command(self.control())
 
+    @property
+    def misses_shards(self) -> bool:
+        """Whether a consumer of advisories is not subscribed at all shards."""
+        return self._relay is not None and self._relay.consumers.misses_shards
+
+    def join_shards(self) -> None:
+        """Subscribe consumers of advisories at shards that have an owner again."""
+        if self._relay is not None and not self.is_closed:
+            self._relay.consumers.rejoin()
+
     def control(self) -> ConnectionControl:
         """The brokers of the cluster: a client that fails over may use any of them. It stays where it is."""
         self._told = self._brokers()
@@ -68,6 +78,10 @@ class OpenWireRelaySession(OpenWireSession):
     def _brokers(self) -> str:
         scheme = "ssl" if self._connection.visitor.is_encrypted else "tcp"
         return ",".join([f"{scheme}://{broker.openwire}" for broker in self._links.cluster_map.brokers])
+
+    def is_part(self, id: ConsumerId) -> bool:
+        """Whether other shards have parts of a consumer too."""
+        return self._relay is not None and self._relay.consumers.is_spread(id)
 
     def end_consumer(self, subscription: Subscription, error: QuireError) -> None:
         """End one consumer. What has moved is found by a client that connects again, and by no other."""
@@ -202,7 +216,7 @@ class OpenWireRelaySession(OpenWireSession):
         if relay is None or not relay.parts.own.spread:
             return frames
         consumer = self.consumers.of(subscription)
-        if consumer is None or not relay.consumers.is_spread(consumer.info.consumer_id):
+        if consumer is None or not consumer.is_part:
             return frames
         own = relay.parts.own
         return [frame if (shown := relay.dispatched(own, frame[4:])) is None else shown for frame in frames]

@@ -1,10 +1,12 @@
 """What a broker and the processes of its shards tell each other: lines of JSON."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from quire.cluster.cluster_map import LivingBroker, Peer
+from quire.cluster.cluster_map import LivingBroker, Peer, Pin
+from quire.cluster.cluster_tables import PinRow
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
@@ -47,12 +49,22 @@ class Map(msgspec.Struct, frozen=True, tag=True):
     """Broker to process: who owns which shard now, the pins by placement key, the brokers (``ClusterMap.update``)."""
 
     peers: dict[int, Peer]
-    pins: dict[str, int]
+    pins: dict[str, Pin]
     brokers: tuple[LivingBroker, ...]
 
 
 class Reload(msgspec.Struct, frozen=True, tag=True):
     """Broker to process: read the settings again."""
+
+
+class Waiting(msgspec.Struct, frozen=True, tag=True):
+    """Process to broker: another process has its shard, and it takes the shard as soon as that one stops.
+
+    Attributes:
+        pid: its process id.
+    """
+
+    pid: int
 
 
 class Running(msgspec.Struct, frozen=True, tag=True):
@@ -71,12 +83,19 @@ class Running(msgspec.Struct, frozen=True, tag=True):
     epoch: int
 
 
+class Given(msgspec.Struct, frozen=True, tag=True):
+    """Process to broker: its store says that it has given a placement key to another shard; all are to know."""
+
+    row: PinRow
+
+
 Order = Prepare | Serve | Map | Reload
+Report = Waiting | Running | Given
 
 read_order = msgspec.json.Decoder(Order).decode
-read_report = msgspec.json.Decoder(Running).decode
+read_report: Callable[[bytes], Report] = msgspec.json.Decoder(Report).decode
 
 
-def line(message: Order | Running) -> bytes:
+def line(message: Order | Report) -> bytes:
     """A message as a line."""
     return msgspec.json.encode(message) + b"\n"

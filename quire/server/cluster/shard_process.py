@@ -10,12 +10,24 @@ from pathlib import Path
 from quire import migrations
 from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.placement import Placement
-from quire.errors import QuireError
+from quire.errors import InvalidSettings, QuireError
 from quire.logs import configure, event
+from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.link_server import LinkServer
 from quire.server.cluster.nursery import wait_for_birth
 from quire.server.cluster.seat import Seat
-from quire.server.cluster.shard_messages import Map, Prepare, Reload, Running, Serve, line, read_order
+from quire.server.cluster.shard_messages import (
+    Given,
+    Map,
+    Prepare,
+    Reload,
+    Report,
+    Running,
+    Serve,
+    Waiting,
+    line,
+    read_order,
+)
 from quire.server.listener import address_of, advertised, listen
 from quire.server.process import allow_connections, loop_factory
 from quire.server.service import HttpServer, Service, telling_of_files
@@ -105,7 +117,7 @@ class ShardProcess:
         with closing(store), listen(serve.http) as internal:
             links, service = self._make_service(serve, settings, store, internal)
             with telling_of_files():
-                if not await service.take_store(standby=True):
+                if not await service.take_store(standby=True, waits=lambda: self._report(Waiting(os.getpid()))):
                     return
                 links.cluster_map.epoch = store.lock_epoch
                 await service.start()
@@ -128,17 +140,23 @@ class ShardProcess:
 
         def reload() -> Settings:
             settings = self._settings(serve.flags)
-            map.replace_placement(Placement(settings))
+            if Placement(settings).digest != map.placement_digest:
+                text = (
+                    "[virtual], [[composites]] and the policies of dead letters say which destinations lie together:"
+                    " to change them, stop all brokers of the cluster"
+                )
+                raise InvalidSettings(text, key="virtual")
             return settings
 
-        links = LinkServer(map, prepared.secret)
-        http = self._http(internal, Seat(map, prepared.secret, prepared.broker, settings.cluster.store))
+        pins = KeptPins(map, lambda row: self._report(Given(row)))
+        links = LinkServer(map, prepared.secret, pins)
+        http = self._http(internal, Seat(map, pins, prepared.secret, prepared.broker, settings.cluster.store))
         self._service = Service(settings, store, http, reload=reload, shares_ports=True, member=links)
         self._service.security.accounts.use_local_token(prepared.local_token)
         return links, self._service
 
-    def _report(self, running: Running) -> None:
-        self._writer.write(line(running))
+    def _report(self, report: Report) -> None:
+        self._writer.write(line(report))
 
 
 def _reached(listener: socket.socket) -> str:

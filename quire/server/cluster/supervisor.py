@@ -6,11 +6,12 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 from typing import Protocol, TypeVar
 
 from quire.clock import Clock
 from quire.cluster.cluster_tables import BrokerRow, View
-from quire.cluster.directory import Directory
+from quire.cluster.directory import LEASE, Directory
 from quire.errors import InvalidSettings, QuireError, StoreUnreachable
 from quire.logs import event
 from quire.server.cluster.crew import Crew
@@ -52,6 +53,7 @@ class Supervisor:
         self._renewed = -RENEWAL
         self._renewed_row: BrokerRow | None = None
         self._ends_at: float | None = None  # it leaves; then it waits for others no longer
+        self._waits_until = inf  # for its name, which the process before it may still have
         self._is_unreachable = False
         self._wake = asyncio.Event()
         self._ask = ask
@@ -92,7 +94,8 @@ class Supervisor:
             if self._is_unreachable:
                 event("cluster.reached", "the database of the cluster answers again")
             self._is_unreachable = False
-            self._take(view)
+            if self._renewed_row is not None:
+                self._take(view)
         self._end_when_left()
 
     def _take(self, view: View) -> None:
@@ -113,20 +116,36 @@ class Supervisor:
             self._crew.stop_rest()
 
     async def _tell(self) -> None:
-        """Tell who owns what, and that the broker lives."""
+        """Tell who owns what, what is pinned, and that the broker lives."""
         crew, directory = self._crew, self._directory
         for shard, epoch in crew.to_withdraw():
             await self._ask(partial(directory.withdraw, shard, epoch))
             crew.withdrawn(shard, epoch)
         for row in crew.to_announce():
             crew.announced(row, await self._ask(partial(directory.announce, row)))
+        for pin in crew.to_publish():
+            await self._ask(partial(directory.pin, pin))
+            crew.published(pin)
         ours = self._row._replace(standing_by=crew.standing_by, leaving=self._ends_at is not None)
         now = self._clock.monotonic()
         if ours != self._renewed_row or now - self._renewed >= RENEWAL:
-            if not await self._ask(partial(directory.renew, ours)):
-                text = f"another broker of the cluster has the name {ours.name!r}: set another cluster.name"
-                raise InvalidSettings(text, key="cluster.name", value=ours.name)
-            self._renewed, self._renewed_row = now, ours
+            if await self._ask(partial(directory.renew, ours)):
+                self._renewed, self._renewed_row = now, ours
+            else:
+                self._name_is_taken(now)
+
+    def _name_is_taken(self, now: float) -> None:
+        """Another process has the name. After a crash that is the one before, until its lease ends."""
+        name = self._row.name
+        if self._renewed_row is None:
+            if self._waits_until == inf:
+                text = f"a process of the name {name!r} was heard of less than {LEASE:g} s ago: the broker waits"
+                event("cluster.name-taken", text)
+                self._waits_until = now + LEASE + RENEWAL
+            if now < self._waits_until:
+                return
+        text = f"another broker of the cluster has the name {name!r}: set another cluster.name"
+        raise InvalidSettings(text, key="cluster.name", value=name)
 
     async def _tell_end(self) -> None:
         """The broker is no more: others need not wait until its lease ends."""

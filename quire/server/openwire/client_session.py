@@ -5,6 +5,7 @@ from abc import abstractmethod
 from quire.destination import DestinationKind
 from quire.errors import QuireError
 from quire.protocols.openwire.commands import ConnectionControl
+from quire.protocols.openwire.structures import ConsumerId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connected_session import ConnectedSession
@@ -42,6 +43,10 @@ class ClientSession(ConnectedSession):
     def control(self) -> ConnectionControl:
         """What a client that has connected is told of the brokers that it may use."""
         return ConnectionControl()
+
+    def is_part(self, id: ConsumerId) -> bool:
+        """Whether other shards of a cluster have parts of a consumer too: their relay numbers its messages."""
+        return False
 
     @abstractmethod
     def report(self, error: QuireError) -> None:

@@ -39,6 +39,9 @@ class OpenWireConsumer:
     Args:
         info: what the client asks for.
         addresses: what it consumes.
+
+    Attributes:
+        is_part: whether other shards of a cluster have parts of it too.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class OpenWireConsumer:
     ) -> None:  # fmt: skip
         self.info = info
         self.id = str(info.consumer_id)
+        self.is_part = info.consumer_id is not None and session.is_part(info.consumer_id)
         self.prefetch = min(max(info.prefetch_size, 0), MAX_PREFETCH)
         self._broker = broker
         self._session = session
@@ -132,8 +136,8 @@ class OpenWireConsumer:
 
     @property
     def single(self) -> Subscription | None:
-        """Its subscription of the core; None if it has several."""
-        return self._subscription
+        """Its subscription of the core; None if it has several, here or at other shards."""
+        return None if self.is_part else self._subscription
 
     def when_started(self, call: Callable[[], None]) -> bool:
         """Make a call when it is subscribed to everything; False if it is already."""

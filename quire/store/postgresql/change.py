@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from quire.store.base import StoredDestination, WriteBatch
 from quire.store.marks import mark_key
@@ -10,6 +11,10 @@ from quire.store.postgresql.arrays import bytea_array, int8, int8_array, text_ar
 from quire.store.postgresql.lane_edit import LaneEdit
 from quire.store.postgresql.statements import Change, Part
 
+STEP_BYTES = 16 * 2**20
+"""How many bytes of a commit are one statement. PostgreSQL takes less than 1 GiB; a short one holds locks shortly."""
+
+Row = TypeVar("Row")
 _Numbers = Sequence[tuple[int, ...]]
 
 
@@ -31,27 +36,29 @@ def change_of(edits: list[LaneEdit], batch: WriteBatch, dropped: list[int]) -> C
 
 
 def _add_pages(change: Change, edits: list[LaneEdit]) -> None:
-    new = [(edit.lane, page.known, page.body) for edit in edits for page in edit.new]
-    if len(new) == 1:
-        lane, page, body = new[0]
-        place = [int8(number) for number in (lane, page.first, page.last, page.count)]
-        change.append((statements.PUT_ONE, [*place, page.entries, body]))
-    elif new:
-        places = _columns([(lane, page.first, page.last, page.count) for lane, page, _ in new])
-        entries, bodies = [page.entries for _, page, _ in new], [body for _, _, body in new]
-        change.append((statements.PUT, [*places, bytea_array(entries), bytea_array(bodies)]))
+    pages = [(edit.lane, page.known, page.body) for edit in edits for page in edit.new]
+    for new in in_steps(pages, [len(body) + len(page.entries) for _, page, body in pages]):
+        if len(new) == 1:
+            lane, page, body = new[0]
+            place = [int8(number) for number in (lane, page.first, page.last, page.count)]
+            change.append((statements.PUT_ONE, [*place, page.entries, body]))
+        else:
+            places = _columns([(lane, page.first, page.last, page.count) for lane, page, _ in new])
+            entries, bodies = [page.entries for _, page, _ in new], [body for _, _, body in new]
+            change.append((statements.PUT, [*places, bytea_array(entries), bytea_array(bodies)]))
     gone = [(edit.lane, low, high) for edit in edits if edit.gone for low, high in edit.ranges()]
     if len(gone) == 1:
         change.append((statements.GONE_ONE, [int8(number) for number in gone[0]]))
     elif gone:
         change.append((statements.GONE, _columns(gone)))
-    cut = [(links.count, bytes(links.data), edit.lane, first) for edit in edits for first, links in edit.cut.items()]
-    if len(cut) == 1:
-        live, data, lane, first = cut[0]
-        change.append((statements.CUT_ONE, [int8(live), data, int8(lane), int8(first)]))
-    elif cut:
-        counts, *places = _columns([(live, lane, first) for live, _, lane, first in cut])
-        change.append((statements.CUT, [counts, bytea_array([data for _, data, _, _ in cut]), *places]))
+    links = [(links.count, bytes(links.data), edit.lane, first) for edit in edits for first, links in edit.cut.items()]
+    for cut in in_steps(links, [len(data) for _, data, _, _ in links]):
+        if len(cut) == 1:
+            live, data, lane, first = cut[0]
+            change.append((statements.CUT_ONE, [int8(live), data, int8(lane), int8(first)]))
+        else:
+            counts, *places = _columns([(live, lane, first) for live, _, lane, first in cut])
+            change.append((statements.CUT, [counts, bytea_array([data for _, data, _, _ in cut]), *places]))
 
 
 def _add_states(change: Change, edits: list[LaneEdit]) -> None:
@@ -92,8 +99,10 @@ def _add_producers(change: Change, producers: Mapping[str, int | None]) -> None:
 def _add_marks(change: Change, marks: Mapping[str, bytes | None]) -> None:
     for key in marks:
         mark_key(key)
-    if kept := {key: value for key, value in marks.items() if value is not None}:
-        change.append((statements.MARKS, [text_array(list(kept)), bytea_array(list(kept.values()))]))
+    kept = [(key, value) for key, value in marks.items() if value is not None]
+    for some in in_steps(kept, [len(value) for _, value in kept]):
+        keys, values = zip(*some, strict=True)
+        change.append((statements.MARKS, [text_array(keys), bytea_array(values)]))
     if gone := [key for key, value in marks.items() if value is None]:
         change.append((statements.MARKS_GONE, [text_array(gone)]))
 
@@ -107,6 +116,21 @@ def _add_destinations(change: Change, destinations: Mapping[int, StoredDestinati
         change.append((statements.DESTINATIONS_GONE, [int8_array(gone)]))
     if dropped:
         change.extend([(part, [int8_array(dropped)]) for part in statements.DROPPED])
+
+
+def in_steps(rows: list[Row], sizes: list[int]) -> list[list[Row]]:
+    """Rows in portions of at most ``STEP_BYTES``, a larger one alone."""
+    if sum(sizes) <= STEP_BYTES:
+        return [rows] if rows else []
+    steps: list[list[Row]] = []
+    left = 0
+    for row, size in zip(rows, sizes, strict=True):
+        if not steps or size > left:
+            steps.append([])
+            left = STEP_BYTES
+        steps[-1].append(row)
+        left -= size
+    return steps
 
 
 def _columns(rows: _Numbers) -> list[bytes]:

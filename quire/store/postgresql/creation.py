@@ -21,7 +21,7 @@ _PLAIN = (  # the compression that every server has costs three times as much as
     "ALTER TABLE pages ALTER COLUMN entries SET STORAGE MAIN",
     "ALTER TABLE pages ALTER COLUMN body SET STORAGE EXTERNAL",
 )
-_FREE = "INSERT INTO owner VALUES (1, 0, 0, '', '', 0, 'epoch')"
+_FREE = "INSERT INTO owner VALUES (1, 0, 0, '', '', '', 0, 'epoch')"
 
 
 def found_format(database: Database) -> int | None:

@@ -18,6 +18,9 @@ _DEFAULTS = {
 }  # fmt: skip
 """What a connection gets unless the URL says something else: another host is tried soon, a dead one is noticed."""
 
+_STATEMENT_POOLING = "not allowed in statement pooling mode"
+"""What PgBouncer says when it may not keep the connection of a transaction for longer than a statement."""
+
 _ADVICE = "write postgresql://user@host:5432/name"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -97,6 +100,8 @@ class Database:
     def failure(self, error: Exception, what: str = "failed") -> StoreError:
         """Our error for one of the driver's; without the statement and its values: messages do not belong into logs."""
         text = f"the store {self.place} {what}: {' '.join(str(error).split())}"
+        if _STATEMENT_POOLING in text:
+            return StoreError(f"{text}: use session or transaction pooling", url=self.place)
         return kind_of(error)(text, url=self.place)
 
 
@@ -111,7 +116,7 @@ def is_lost(error: Exception) -> bool:
     state = getattr(error, "sqlstate", None) or ""
     if not state:
         return isinstance(error, psycopg.OperationalError)
-    return state == "25006" or state.startswith(("08", "57P"))
+    return state in ("25006", "25P03") or state.startswith(("08", "57P"))
 
 
 def kind_of(error: Exception) -> type[StoreError]:

@@ -17,6 +17,7 @@ from psycopg import errors, sql
 
 from quire.clock import Clock
 from quire.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnreachable
+from quire.store.postgresql import process_identity
 from quire.store.postgresql.creation import create_owner
 from quire.store.postgresql.database import Database, is_lost
 
@@ -43,13 +44,18 @@ _FREE = "token = {token} OR expires = 'epoch'"
 # A server that has just started gave its owner no time to renew.
 _SERVER_HAS_RUN = f"pg_postmaster_start_time() < clock_timestamp() - interval '{LEASE_SECONDS} s'"
 _EXPIRED = "token = {token} OR expires = 'epoch' OR (expires < clock_timestamp() AND {server_has_run})"
-_LOCK = f", name = {{name}}, expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
+_DEAD = "process = {dead}"
+_LOCK = f", name = {{name}}, process = {{process}}, expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
 _RENEW = (
     f"{_LIMITS} UPDATE {{owner}} SET expires = clock_timestamp() + interval '{LEASE_SECONDS} s'"
     " WHERE id = 1 AND token = {token} AND name <> '' RETURNING 1"
 )
-_RELEASE = f"{_LIMITS} UPDATE {{owner}} SET name = '', pid = 0, expires = 'epoch' WHERE id = 1 AND token = {{token}}"
+_RELEASE = (
+    f"{_LIMITS} UPDATE {{owner}} SET name = '', process = '', pid = 0, expires = 'epoch'"
+    " WHERE id = 1 AND token = {token}"
+)
 _HOLDER = "SELECT name FROM {owner} WHERE id = 1 AND expires >= clock_timestamp()"
+_PROCESS = "SELECT process FROM {owner} WHERE id = 1"
 _HOLDER_BEFORE_FORMAT_3 = "SELECT owner FROM {lease} WHERE expires >= extract(epoch FROM clock_timestamp())"
 _SHOW = "SELECT epoch, commit FROM {owner} WHERE id = 1"
 _TERMINATE_BLOCKER = (
@@ -124,10 +130,13 @@ class Ownership:
         return self._connected()
 
     def try_lock(self, name: str) -> bool:
-        """Take the lock if it is free or has expired, or is ours."""
+        """Take the lock if it is free or has expired, or is ours, or its owner was a process here that is dead."""
         ends = self._clock.monotonic() + LEASE_SECONDS
+        lock = {"name": name, "process": process_identity.own()}
         try:
-            taken = self._new_epoch(_EXPIRED if self._may_take() else _FREE, _LOCK, name)
+            taken = self._new_epoch(_EXPIRED if self._may_take() else _FREE, _LOCK, **lock)
+            if taken is None and (dead := self._dead_owner()):
+                taken = self._new_epoch(_DEAD, _LOCK, dead=dead, **lock)
         except (psycopg.OperationalError, StoreUnreachable):
             self._was_away = True
             raise
@@ -171,6 +180,14 @@ class Ownership:
         except _NO_TABLE:
             return self._owner_before_format_3()
         return str(found[0]) if found else ""
+
+    def _dead_owner(self) -> str:
+        """The process of the owner, if it is known to be dead; else an empty text. A killed owner's lease goes on."""
+        try:
+            found = self._run(self._connected(), _PROCESS)
+        except _NO_TABLE:
+            return ""
+        return str(found[0]) if found and process_identity.is_dead(str(found[0])) else ""
 
     def _owner_before_format_3(self) -> str:
         """The broker of an earlier version that has the store, or an empty text. Its lock is another table."""
@@ -254,17 +271,17 @@ class Ownership:
     def _may_take(self) -> bool:
         return not self._was_away and self._clock.monotonic() >= self._patient_until
 
-    def _new_epoch(self, where: str, more: str = "", name: str = "") -> _Taken | None:
+    def _new_epoch(self, where: str, more: str = "", **values: str) -> _Taken | None:
         """As ``_make_epoch``, also in a database that has no owner yet."""
         try:
-            return self._make_epoch(where, more, name)
+            return self._make_epoch(where, more, **values)
         except _NO_TABLE:
             if self._owner_before_format_3():
                 return None
             create_owner(self._database)
-            return self._make_epoch(where, more, name)
+            return self._make_epoch(where, more, **values)
 
-    def _make_epoch(self, where: str, more: str = "", name: str = "") -> _Taken | None:
+    def _make_epoch(self, where: str, more: str = "", **values: str) -> _Taken | None:
         """Make a new epoch over the connection that commits; None if the row is another one's."""
         connection = self._connected()
         for tries_left in reversed(range(_LOCK_TRIES)):
@@ -272,7 +289,7 @@ class Ownership:
             try:
                 statement = _NEW_EPOCH.replace("{more}", more).replace("{where}", where)
                 statement = statement.replace("{server_has_run}", _SERVER_HAS_RUN)
-                pid, epoch = self._rows(connection, statement, name=name)[1:]
+                pid, epoch = self._rows(connection, statement, **values)[1:]
             except errors.LockNotAvailable:  # a stopped process, or a hanging connection, has the row
                 if not tries_left:
                     raise

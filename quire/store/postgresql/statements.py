@@ -4,6 +4,9 @@ A commit is one statement, so it is one trip to the server, it is atomic, and it
 stopped in the middle of it holds no lock. Its first part is the fence: it lets the commit pass only if the epoch is the
 owner's and the commit is the next one. Without it the statement divides by zero, and nothing is stored.
 
+A large commit is a transaction: its large parts are sent first, a statement for each, and the fence with the rest last.
+So the owner's row is not locked for long, and the lease can be renewed meanwhile.
+
 The parts of a statement do not see each other's rows. So what a batch both appends and removes is in none of them.
 """
 
@@ -108,8 +111,11 @@ DROPPED = tuple(
     for table in ("pages", "deliveries", "expirations", "lanes")
 )
 
+AHEAD = frozenset({PUT_ONE.name, PUT.name, CUT_ONE.name, CUT.name, MARKS.name})
+"""The parts that may be large, and may be sent before the fence if they are."""
+
 Change = list[tuple[Part, list[bytes]]]
-"""A commit: its parts with their values, each part once."""
+"""A commit: its parts with their values. Each part is there once, or is one of those that may be sent ahead."""
 
 
 class Statement(NamedTuple):
@@ -139,13 +145,22 @@ class Statements:
             statement = self._known[names] = self._make(len(self._known), [part for part, _ in change])
         return statement
 
+    def alone(self, part: Part) -> bytes:
+        """The statement of a part that is sent ahead."""
+        return _numbered(part, 0)[0].format(p=self._prefix).encode()
+
     def _make(self, number: int, parts: list[Part]) -> Statement:
         count = _FENCE_VALUES
         steps = [f"fence AS ({_FENCE})"]
         for part in parts:
-            first, *others = part.sql.split("$")
-            numbered = "".join([f"${count + place}{text}" for place, text in enumerate(others, 1)])
-            steps.append(f"{part.name} AS ({first}{numbered})")
-            count += len(others)
+            sql, values = _numbered(part, count)
+            steps.append(f"{part.name} AS ({sql})")
+            count += values
         text = f"WITH {', '.join(steps)} SELECT 1 / count(*){self._ending} FROM fence"
         return Statement(b"quire_%d" % number, text.format(p=self._prefix).encode(), [1] * count)
+
+
+def _numbered(part: Part, before: int) -> tuple[str, int]:
+    """The text of a part with its values numbered, and how many they are; ``before`` come before them."""
+    first, *others = part.sql.split("$")
+    return first + "".join([f"${before + place}{text}" for place, text in enumerate(others, 1)]), len(others)

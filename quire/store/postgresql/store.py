@@ -28,7 +28,7 @@ from quire.store.postgresql.batch_writer import BatchWriter
 from quire.store.postgresql.committer import Committer
 from quire.store.postgresql.creation import create_store, found_format
 from quire.store.postgresql.database import Database, is_lost
-from quire.store.postgresql.ownership import Ownership
+from quire.store.postgresql.ownership import LEASE_SECONDS, Ownership
 from quire.store.postgresql.read_connections import READ_TRIES, ReadConnections
 from quire.store.postgresql.reader import NotAtOnce, PostgresqlReader
 from quire.store.postgresql.vacuum import Vacuum
@@ -78,9 +78,9 @@ class PostgresqlStore(Store):
 
     def close(self) -> None:
         self._is_open = False
+        self._ownership.close()  # first: a standby waits for it
         self._vacuum.stop()
         self._connections.close()
-        self._ownership.close()
         self._batches.cache.clear()
 
     def apply(self, batch: WriteBatch) -> None:
@@ -167,6 +167,10 @@ class PostgresqlStore(Store):
     def lock_until(self) -> float:
         """When the lease ends that was renewed last, on the monotonic clock."""
         return self._ownership.lease_ends
+
+    @property
+    def lease_seconds(self) -> float:
+        return LEASE_SECONDS
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -94,6 +94,7 @@ owner = Table(
     _number("epoch"),
     _number("commit"),
     Column("name", Text, nullable=False),
+    Column("process", Text, nullable=False),
     Column("token", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("expires", DateTime(timezone=True), nullable=False),
@@ -103,6 +104,6 @@ owner = Table(
 
 Each taking of the lock, and each new connection of the owner, makes a new ``epoch``. Each commit needs the epoch of its
 owner and counts ``commit`` up by one. ``token`` is the owner's own: by it an owner recognizes an epoch that it made
-over a connection that was lost then. ``name`` is empty and ``expires`` is 1970 while the lock is free; ``pid`` is the
-server's process of the owner's connection.
+over a connection that was lost then. ``process`` says which process of which machine it is. ``name`` is empty and
+``expires`` is 1970 while the lock is free; ``pid`` is the server's process of the owner's connection.
 """

@@ -8,18 +8,40 @@ import pytest
 from tests.acceptance.clients.client import Client
 from tests.acceptance.clients.kinds import KINDS, Kind
 from tests.acceptance.clients.stompjs_client import what_is_missing
-from tests.acceptance.conftest import StartBroker
+from tests.acceptance.cluster.running_cluster import running_cluster
+from tests.acceptance.conftest import StartBroker, defects
 from tests.acceptance.crash.broker_process import BrokerProcess
+from tests.postgresql_server import PostgresqlServer
 
 Connect = Callable[..., Client]
 
 
-@pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> BrokerProcess:
-    """A broker that gives up a message after two redeliveries, which come at once."""
-    return start_broker(
-        POLICY__MAXIMUM_REDELIVERIES="2", POLICY__INITIAL_REDELIVERY_DELAY="0s", POLICY__REDELIVERY_DELAY="0s"
-    )
+POLICY = {
+    "POLICY__MAXIMUM_REDELIVERIES": "2", "POLICY__INITIAL_REDELIVERY_DELAY": "0s", "POLICY__REDELIVERY_DELAY": "0s",
+}  # fmt: skip
+"""A message is given up after two redeliveries, which come at once."""
+
+
+@pytest.fixture(scope="session")
+def cluster_broker(
+    postgresql_server: PostgresqlServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """One of two brokers of a cluster."""
+    with running_cluster(postgresql_server, tmp_path_factory.mktemp("cluster"), **POLICY) as cluster:
+        cluster.start("athens", "berlin")
+        cluster.wait_until_even()
+        yield cluster.brokers["athens"]
+        cluster.stop()
+        assert not any([defects(broker) for broker in cluster.brokers.values()])
+
+
+@pytest.fixture(scope="module", params=["broker", "cluster"])
+def broker(request: pytest.FixtureRequest, start_broker: StartBroker) -> BrokerProcess:
+    """A broker, and one of a cluster."""
+    if request.param == "broker":
+        return start_broker(**POLICY)
+    found: BrokerProcess = request.getfixturevalue("cluster_broker")
+    return found
 
 
 @pytest.fixture(params=KINDS, ids=str)

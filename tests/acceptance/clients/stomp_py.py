@@ -17,11 +17,12 @@ class StompPy(Client):
         port: the broker's.
         version: 1.0, 1.1 or 1.2; each is a class of its own there.
         beat: heart-beats both ways, in milliseconds; 0 for none.
+        *others: the ports of other brokers of a cluster, which it takes if that one is not there.
     """
 
-    def __init__(self, port: int, version: str, beat: int = 0) -> None:
+    def __init__(self, port: int, version: str, beat: int = 0, *others: int) -> None:
         super().__init__(version)
-        self._port = port
+        self._hosts = [("127.0.0.1", each) for each in (port, *others)]
         self._beat = beat
         self._subscriptions: list[tuple[str, str, str, dict[str, str]]] = []
         self._connect()
@@ -30,7 +31,7 @@ class StompPy(Client):
         options: dict[str, object] = {"auto_decode": False, "timeout": SECONDS}
         if self.version != "1.0":
             options["heartbeats"] = (self._beat, self._beat)
-        self._connection = _CLASSES[self.version]([("127.0.0.1", self._port)], **options)
+        self._connection = _CLASSES[self.version](self._hosts, **options)
         self._connection.set_listener("test", _Listener(self._inbox.put))
         self._connection.connect(wait=True)
 

@@ -42,6 +42,7 @@ def test_unacknowledged_messages_come_again_in_order(proxy: Proxy, connect: Conn
     assert (new.body, new.headers.get("redelivered")) == (b"7", None)
 
 
+@pytest.mark.parametrize("broker", ["broker"], indirect=True)
 def test_killed_broker_keeps_what_it_confirmed(connect: Connect, start_broker: StartBroker, destination: str) -> None:
     broker = start_broker()
     with Proxy(broker.port()) as proxy:

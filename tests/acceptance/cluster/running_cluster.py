@@ -3,7 +3,7 @@
 import json
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 from tests.acceptance.cluster.cluster_broker import ClusterBroker
+from tests.acceptance.crash.broker_process import QUIRE
 from tests.postgresql_server import PostgresqlServer
 
 PATIENCE = 60.0
@@ -24,28 +25,47 @@ class RunningCluster:
         directory: where their data and logs are.
         store: the database of the cluster.
         settings: of all brokers, by the names of their environment variables without ``QUIRE_``.
+        flags: of ``quire cluster start``, by the names of brokers; they override those that each broker has anyway.
+        program: what runs their command line.
+
+    Attributes:
+        brokers: those that were added or started.
+        store: the URL of the database of the cluster.
     """
 
-    def __init__(self, directory: Path, store: str, settings: dict[str, str]) -> None:
+    def __init__(
+        self, directory: Path, store: str, settings: dict[str, str], flags: Mapping[str, Sequence[str]] | None = None,
+        program: Sequence[str] = QUIRE,
+    ) -> None:  # fmt: skip
         self.brokers: dict[str, ClusterBroker] = {}
+        self.store = store
+        self._program = program
         self._directory = directory
-        self._store = store
         self._settings = settings
+        self._flags = flags or {}
 
-    def start(self, *names: str, flags: Sequence[str] = ()) -> None:
-        """Start brokers, new ones or those that have ended, with more flags of ``quire cluster start``."""
+    def start(self, *names: str) -> None:
+        """Start brokers, new ones or those that have ended."""
+        self.add(*names)
         for name in names:
-            if name not in self.brokers:
-                (self._directory / name).mkdir()
-                self.brokers[name] = ClusterBroker(self._directory / name, name, self._store, self._settings)
-            self.brokers[name].start(*flags)
+            self.brokers[name].start(*self._flags.get(name, ()))
         for name in names:
             self.brokers[name].port()
 
+    def add(self, *names: str) -> None:
+        """Give brokers their ports and directories; they are not started."""
+        for name in names:
+            if name not in self.brokers:
+                (self._directory / name).mkdir()
+                self.brokers[name] = ClusterBroker(
+                    self._directory / name, name, self.store, self._settings, self._program
+                )
+                self.brokers[name].log_path.touch()
+
     @property
     def living(self) -> list[ClusterBroker]:
-        """The brokers whose processes run."""
-        return [broker for broker in self.brokers.values() if broker.process.poll() is None]
+        """The brokers whose processes run and are not suspended."""
+        return [broker for broker in self.brokers.values() if broker.is_running and not broker.is_suspended]
 
     def call(self, broker: str, path: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
         """Call the HTTP API of a broker: the status, and what it answers."""
@@ -60,9 +80,22 @@ class RunningCluster:
 
     def owners(self) -> dict[int, str | None]:
         """The broker that runs each shard, as the first living broker says."""
-        status, cluster = self.call(self.living[0].name, "/cluster")
-        assert status == 200, cluster
-        return {shard["shard"]: shard["broker"] for shard in cluster["shards"]}
+        return {shard["shard"]: shard["broker"] for shard in self._shards()}
+
+    def epochs(self) -> dict[int, int]:
+        """The epoch of each shard's owner, as the first living broker says."""
+        return {shard["shard"]: shard["epoch"] for shard in self._shards()}
+
+    def _shards(self) -> list[dict[str, Any]]:
+        """What a broker says of the shards; it is asked again if the process that took the request ends."""
+        while True:
+            try:
+                status, cluster = self.call(self.living[0].name, "/cluster")
+            except ConnectionError:
+                continue
+            assert status == 200, cluster
+            shards: list[dict[str, Any]] = cluster["shards"]
+            return shards
 
     def wait_for_owners(self, wanted: Callable[[list[str | None]], bool], patience: float = PATIENCE) -> float:
         """Wait until the shards have owners as wanted: how long that took, in seconds."""
@@ -81,6 +114,20 @@ class RunningCluster:
             return set(owners) == names and max(counts) - min(counts) <= 1
 
         return self.wait_for_owners(is_even)
+
+    def wait_for_new_owners(self, before: dict[int, int]) -> None:
+        """Wait until every shard has another owner than one of these epochs: all processes were started again."""
+        began = time.monotonic()
+        while any([epoch <= before.get(shard, 0) for shard, epoch in self.epochs().items()]):
+            assert time.monotonic() - began < PATIENCE, f"the shards have no new owners\n{self.log}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End all brokers with SIGTERM, and make sure that they ended well."""
+        for broker in self.living:
+            broker.process.terminate()
+        for broker in self.brokers.values():
+            assert broker.wait() == 0, f"a broker did not stop well:\n{self.log}"
 
     @property
     def log(self) -> str:
@@ -102,9 +149,11 @@ def cluster_store(server: PostgresqlServer, directory: Path) -> str:
 
 
 @contextmanager
-def running_cluster(server: PostgresqlServer, directory: Path, **settings: str) -> Iterator[RunningCluster]:
+def running_cluster(
+    server: PostgresqlServer, directory: Path, program: Sequence[str] = QUIRE, **settings: str
+) -> Iterator[RunningCluster]:
     """A cluster on a database of its own; no broker is started. At the end all are killed."""
-    cluster = RunningCluster(directory, cluster_store(server, directory), settings)
+    cluster = RunningCluster(directory, cluster_store(server, directory), settings, program=program)
     try:
         yield cluster
     finally:

@@ -1,11 +1,13 @@
 """Three brokers as one: a client reaches every queue at each; one is killed, and the others take its shards."""
 
 import asyncio
+import time
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.acceptance.cluster.cluster_broker import ClusterBroker
 from tests.acceptance.cluster.cluster_load import AnyBroker, ClusterLoad
 from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
 from tests.postgresql_server import PostgresqlServer
@@ -74,7 +76,7 @@ def test_the_http_api_of_every_broker_shows_and_changes_the_whole_cluster(
         queues = [f"q{number:02}" for number in range(10)]
         for number, name in enumerate(queues):
             one, other = ("athens", "berlin") if number % 2 else ("berlin", "athens")
-            assert cluster.call(one, f"/queues/{name}", "PUT")[0] == 201
+            assert changed(cluster, one, f"/queues/{name}", "PUT") == 201
             assert cluster.call(other, f"/queues/{name}/messages", "POST", {"body": "m" * number})[1]["sent"] == 1
         for broker in cluster.brokers:
             first = cluster.call(broker, "/queues?limit=4")[1]
@@ -85,10 +87,57 @@ def test_the_http_api_of_every_broker_shows_and_changes_the_whole_cluster(
             assert [queue["name"] for queue in largest] == ["q08", "q07"]
             assert cluster.call(broker, "/broker")[1]["messages"] == 10
             assert {queue["shard"] for queue in rest["queues"]} <= {0, 1, 2}
-        place = cluster.call("athens", "/cluster/places/queue/new")[1]
-        wanted = (place["shard"] + 1) % 3
-        assert cluster.call("berlin", "/cluster/places/queue/new", "PUT", {"shard": wanted})[0] == 200
-        assert cluster.call("athens", "/queues/new", "PUT")[0] in (201, 503)
+        home = cluster.call("athens", "/cluster/places/queue/new")[1]["shard"]
+        wanted = (home + 1) % 3
+        assert changed(cluster, "berlin", "/cluster/places/queue/new", "PUT", {"shard": wanted}) == 200
+        assert changed(cluster, "athens", "/queues/new", "PUT") == 201
+        assert cluster.call("athens", f"/queues/new?shard={wanted}")[0] == 200
+        assert cluster.call("athens", f"/queues/new?shard={home}")[0] == 404
+        assert changed(cluster, "berlin", "/cluster/places/queue/new", "DELETE") == 409
+        assert changed(cluster, "athens", "/queues/new", "DELETE") == 200
+        assert changed(cluster, "athens", "/cluster/places/queue/new", "DELETE") == 200
+        assert changed(cluster, "berlin", "/queues/new", "PUT") == 201
+        assert cluster.call("athens", f"/queues/new?shard={home}")[0] == 200
+        assert cluster.call("athens", "/cluster")[1]["pins"] == []
         status, refused = cluster.call("athens", "/cluster/places/queue/q01", "PUT", {"shard": wanted})
         assert (status, refused["error"]["code"]) == (409, "destination-exists")
         assert cluster.call("berlin", "/users", "POST", {"name": "eve"})[0] == 409
+
+
+def changed(cluster: RunningCluster, broker: str, path: str, method: str, body: object = None) -> int:
+    """Call the HTTP API of a broker, again as long as it says that a shard is elsewhere or has no owner: the status."""
+    end = time.monotonic() + TAKEOVER * 2
+    while (answer := cluster.call(broker, path, method, body))[0] == 503:
+        assert time.monotonic() < end, f"{answer}\n{cluster.log}"
+        time.sleep(0.1)
+    return answer[0]
+
+
+def test_settings_that_would_strand_what_is_stored_are_refused(
+    postgresql_server: PostgresqlServer, tmp_path: Path
+) -> None:
+    with running_cluster(postgresql_server, tmp_path, CLUSTER__SHARDS="2") as cluster:
+        cluster.start("athens")
+        cluster.wait_for_owners(lambda owners: None not in owners)
+        names = [f"VirtualTopic.{number}" for number in range(40)]
+        for name in names:  # with other settings they are no virtual topics, and their queues may be anywhere
+            assert changed(cluster, "athens", f"/queues/Consumer.a.{name}", "PUT") == 201
+        (tmp_path / "berlin").mkdir()
+        others = {"CLUSTER__SHARDS": "2", "VIRTUAL__VIRTUAL_TOPIC_PATTERN": "Other.>"}
+        berlin = cluster.brokers["berlin"] = ClusterBroker(tmp_path / "berlin", "berlin", cluster.store, others)
+        berlin.start()
+        assert berlin.wait() != 0
+        assert "athens" in berlin.log
+        assert "must be the same" in berlin.log
+        assert cluster.call("athens", "/broker/stop", "POST")[0] == 200
+        assert cluster.brokers["athens"].wait() == 0
+        berlin.start()
+        end = time.monotonic() + TAKEOVER * 4
+        while "is stored: start all brokers with" not in berlin.log:
+            assert time.monotonic() < end, cluster.log
+            time.sleep(0.1)
+        berlin.process.terminate()
+        berlin.wait()
+        cluster.start("athens")
+        cluster.wait_for_owners(lambda owners: None not in owners)
+        assert cluster.call("athens", "/queues?limit=1")[1]["total"] == len(names)

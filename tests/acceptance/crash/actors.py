@@ -4,13 +4,17 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from random import Random
+from types import MappingProxyType
 
 from tests.acceptance.crash.ledger import Key, Ledger, Order
 from tests.acceptance.crash.peer import Frame, Lost, Peer
 
 PAUSE = 0.05
 """How long an actor waits before it connects again, in seconds."""
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Place:
@@ -20,12 +24,15 @@ class Place:
         port: its STOMP port; 0 while there is none.
         silence: after how many seconds without a sign of life clients look for another broker.
         pause: how long a producer rests after each look at what has come, in seconds: that bounds the load.
+        ends_first: whether the broker knows that a connection has ended before its client comes again. Otherwise what
+            was under way over it may come later than what is newer.
     """
 
     def __init__(self) -> None:
         self.port = 0
         self.silence = math.inf
         self.pause = 0.0
+        self.ends_first = True
 
     @property
     def hosts(self) -> list[tuple[str, int]]:
@@ -33,23 +40,29 @@ class Place:
         return [("127.0.0.1", self.port)] if self.port else []
 
 
+def _destination(name: str) -> str:
+    return name if name.startswith("/") else f"/queue/{name}"
+
+
 class Actor(ABC):
     """A client.
 
     Args:
         place: where the broker is.
-        queue: the queue it works on.
+        queue: the queue it works on; or another destination, as STOMP writes it: ``/topic/prices``.
         ledger: the queue's ledger.
 
     Attributes:
         ending: whether nothing new is to be begun.
+        client_id: what it tells the broker; nothing if empty.
     """
 
     def __init__(self, place: Place, queue: str, ledger: Ledger) -> None:
         self.ending = False
+        self.client_id = ""
         self._tries = 0
         self._place = place
-        self._destination = f"/queue/{queue}"
+        self._destination = _destination(queue)
         self._ledger = ledger
 
     async def run(self) -> None:
@@ -57,7 +70,8 @@ class Actor(ABC):
         while not self._done():
             if hosts := self._place.hosts:
                 try:
-                    peer = await Peer.connect(*hosts[self._tries % len(hosts)], self._place.silence)
+                    host = hosts[self._tries % len(hosts)]
+                    peer = await Peer.connect(*host, self._place.silence, self.client_id)
                     try:
                         await self._work(peer)
                     finally:
@@ -91,6 +105,7 @@ class Producer(Actor):
         numbered: whether it numbers its sends, for de-duplication.
         transaction: how many messages it sends in a transaction; 1 for none.
         window: how many transactions or messages may be unconfirmed.
+        headers: more of each message.
 
     Attributes:
         unanswered_since: since when the broker has not answered, on the monotonic clock; None while nothing is asked.
@@ -98,9 +113,10 @@ class Producer(Actor):
 
     def __init__(
         self, place: Place, queue: str, ledger: Ledger, name: str, numbered: bool = False, transaction: int = 1,
-        window: int = 20,
+        window: int = 20, headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
+        self._headers = headers
         self.name = name
         self.numbered = numbered
         self.transaction = transaction
@@ -149,15 +165,21 @@ class Producer(Actor):
     def _numbers(self, unit: int) -> range:
         return range((unit - 1) * self.transaction + 1, unit * self.transaction + 1)
 
+    def headers_of(self, number: int) -> dict[str, str]:
+        """More headers of a message; ``number`` says which it is."""
+        return {}
+
     def _send(self, peer: Peer, unit: int) -> None:
-        common = {"destination": self._destination} | ({"producer-id": self.name} if self.numbered else {})
+        common = {"destination": self._destination, **self._headers}
+        common |= {"producer-id": self.name} if self.numbered else {}
         if self.transaction > 1:
             common["transaction"] = str(unit)
             peer.send("BEGIN", {"transaction": str(unit)})
         else:
             common["receipt"] = str(unit)
         for number in self._numbers(unit):
-            headers = common | ({"producer-sequence": str(number)} if self.numbered else {})
+            headers = common | self.headers_of(number)
+            headers |= {"producer-sequence": str(number)} if self.numbered else {}
             size = 20_000 if number % 50 == 0 else 100
             body = Key(self.name, self._attempt, unit, number).body(size)
             peer.send("SEND", headers, body)
@@ -172,26 +194,36 @@ class Consumer(Actor):
         ledger: the queue's ledger.
         random: says how late.
         prefetch: how many messages it may have unacknowledged.
+        headers: more of its subscription.
+        shares: whether there is another consumer.
 
     Attributes:
         unsettled: how many messages it has whose acknowledgement is not confirmed.
+        has_subscribed: whether a broker has confirmed its subscription.
     """
 
-    def __init__(self, place: Place, queue: str, ledger: Ledger, random: Random, prefetch: int = 100) -> None:
+    def __init__(
+        self, place: Place, queue: str, ledger: Ledger, random: Random, prefetch: int = 100,
+        headers: Mapping[str, str] = NO_HEADERS, shares: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
         self.unsettled = 0
+        self._shares = shares
+        self.has_subscribed = False
+        self._headers = headers
         self._random = random
         self._prefetch = prefetch
 
     async def _work(self, peer: Peer) -> None:
-        headers = {"destination": self._destination, "id": "1", "ack": "client-individual"}
-        peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": str(self._prefetch)})
-        order = Order(self._ledger)
+        headers = {"destination": self._destination, "id": "1", "ack": "client-individual", "receipt": "subscribed"}
+        peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": str(self._prefetch), **self._headers})
+        order = Order(self._ledger, shares=self._shares)
         waiting: list[Frame] = []
-        settling: dict[str, list[str]] = {}
+        settling: dict[str, list[str]] = {"subscribed": []}
         while True:
             for frame in await peer.receive():
                 if frame.command == "RECEIPT":
+                    self.has_subscribed = True  # the broker answers in order
                     self._ledger.settled.update(settling.pop(frame.headers["receipt-id"]))
                 else:
                     self._take(frame, order)
@@ -201,13 +233,18 @@ class Consumer(Actor):
                 del waiting[: len(portion)]
                 receipt = portion[-1].headers["ack"]
                 settling[receipt] = [frame.headers["message-id"] for frame in portion]
+                self._ledger.acknowledge(settling[receipt])
                 self._settle(peer, portion, receipt)
             self.unsettled = len(waiting) + len(settling)
 
     def _take(self, frame: Frame, order: Order) -> None:
         key = Key.of(frame.body)
-        self._ledger.deliver(frame.headers["message-id"], key, frame.headers.get("redelivered") == "true")
-        order.follow(key)
+        redelivered = frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], key, redelivered)
+        if self._place.ends_first:
+            order.follow(key, redelivered=redelivered)
+        elif not redelivered:
+            order.follow(key._replace(producer=f"{key.producer} {key.attempt}"))
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
         for frame in portion[:-1]:
@@ -228,7 +265,7 @@ class Forwarder(Consumer):
 
     def __init__(self, place: Place, queue: str, target: str, ledger: Ledger, random: Random) -> None:
         super().__init__(place, queue, ledger, random, prefetch=20)
-        self._target = f"/queue/{target}"
+        self._target = _destination(target)
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
         transaction = {"transaction": receipt}

@@ -1,6 +1,7 @@
 """What producers and consumers know, over all the deaths of the broker, and what of it breaks a promise."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -39,6 +40,7 @@ class Ledger:
         confirmed: what has a receipt: producer and number.
         received: which message ids came for a producer's number.
         settled: message ids of which the acknowledgement has a receipt.
+        held: message ids that were delivered and not acknowledged: with the connection lost, they have to come again.
         redelivered: how many deliveries were flagged.
     """
 
@@ -48,6 +50,7 @@ class Ledger:
         self.confirmed: set[tuple[str, int]] = set()
         self.received: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self.settled: set[str] = set()
+        self.held: set[str] = set()
         self.redelivered = 0
         self._seen: set[str] = set()
         self._units: defaultdict[tuple[str, int, int], set[int]] = defaultdict(set)
@@ -60,13 +63,23 @@ class Ledger:
         if id in self._seen and not redelivered:
             self.violations.append(f"{id} {key} was delivered before and came back without the flag")
         self._seen.add(id)
+        self.held.add(id)
         self.received[key.producer, key.number].add(id)
         self._units[key.producer, key.attempt, key.unit].add(key.number)
+
+    def acknowledge(self, ids: Iterable[str]) -> None:
+        """A consumer is about to acknowledge messages."""
+        self.held.difference_update(ids)
 
     @property
     def missing(self) -> list[tuple[str, int]]:
         """What is confirmed and was not received."""
         return sorted(key for key in self.confirmed if key not in self.received)
+
+    @property
+    def open(self) -> list[str]:
+        """What is missing, and what was delivered and is not acknowledged; for people."""
+        return [f"{producer} {number}" for producer, number in self.missing] + sorted(self.held)
 
     def check_once(self, producer: str) -> None:
         """Look for messages of a producer that were stored more than once."""
@@ -86,14 +99,18 @@ class Order:
 
     Args:
         ledger: where a violation goes.
+        shares: whether it shares the queue. What another one had when its connection was lost comes late then.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, shares: bool = False) -> None:
         self._ledger = ledger
+        self._shares = shares
         self._last: dict[str, tuple[int, int]] = {}
 
-    def follow(self, key: Key) -> None:
+    def follow(self, key: Key, *, redelivered: bool = False) -> None:
         """The next message. What a producer sent over a later connection comes after what it sent before."""
+        if redelivered and self._shares:
+            return
         place = (key.attempt, key.number)
         last = self._last.get(key.producer, (0, 0))
         if place <= last:

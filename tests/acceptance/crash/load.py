@@ -44,8 +44,8 @@ class Load:
             Producer(self.place, "forward", self.forward, "forwarded", numbered=True),
         ]
         self._consumers = [
-            Consumer(self.place, "orders", self.orders, random),
-            Consumer(self.place, "orders", self.orders, random),
+            Consumer(self.place, "orders", self.orders, random, shares=True),
+            Consumer(self.place, "orders", self.orders, random, shares=True),
             Forwarder(self.place, "forward", "forwarded", self.forward, random),
             Consumer(self.place, "forwarded", self.forwarded, random),
         ]
@@ -116,7 +116,7 @@ class Load:
             self.check()
             self.forwarded.confirmed = set(self.forward.received)
             sending = not all([task.done() for task in self._tasks[: len(self._producers)]])
-            missing = [ledger.missing[:10] for ledger in self._ledgers]
+            missing = [ledger.open[:10] for ledger in self._ledgers]
             unsettled = [consumer.unsettled for consumer in self._consumers]
             if sending or any(missing) or any(unsettled):
                 quiet_since = time.monotonic()

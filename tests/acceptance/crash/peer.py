@@ -55,24 +55,26 @@ class Peer:
         self._output: list[bytes] = []
 
     @classmethod
-    async def connect(cls, host: str, port: int, silence: float = math.inf) -> Self:
+    async def connect(cls, host: str, port: int, silence: float = math.inf, client_id: str = "") -> Self:
         """Connect and wait for the broker's answer.
 
         Args:
             host: where the broker is.
             port: its STOMP port.
-            silence: after how many seconds without a sign of life it counts as gone.
+            silence: after how many seconds without a sign of life it counts as gone; a third of it for the connection.
+            client_id: that of the client; none if empty.
 
         Raises:
             Lost: there is no broker, or it refuses.
         """
         try:
-            async with asyncio.timeout(None if math.isinf(silence) else silence):
+            async with asyncio.timeout(None if math.isinf(silence) else silence / 3):
                 peer = cls(*await asyncio.open_connection(host, port), silence)
         except OSError:
             raise Lost from None
         beat = 0 if math.isinf(silence) else int(silence * 1000 / 4)
-        peer.send("CONNECT", {"accept-version": "1.2", "host": "test", "heart-beat": f"0,{beat}"})
+        headers = {"accept-version": "1.2", "host": "test", "heart-beat": f"0,{beat}"}
+        peer.send("CONNECT", headers | ({"client-id": client_id} if client_id else {}))
         while not await peer.receive():
             pass
         return peer

@@ -1,28 +1,34 @@
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** The broker under test, which belongs to the process that started this one. */
 final class Broker {
     /** activemq5, activemq6 or quire. */
     final String kind;
 
-    /** HOST:PORT; stays the same over restarts. */
-    final String address;
-
+    private final List<String> urls = new ArrayList<>();
+    private final AtomicInteger asked = new AtomicInteger();
     private final BufferedReader answers;
 
-    Broker(String kind, String address, BufferedReader answers) {
+    /** Addresses stay the same over restarts: HOST:PORT, those of a cluster with commas between them. */
+    Broker(String kind, String addresses, BufferedReader answers) {
         this.kind = kind;
-        this.address = address;
         this.answers = answers;
+        for (String address : addresses.split(",")) {
+            urls.add("tcp://" + address);
+        }
     }
 
+    /** The URL for a connection; the connections of a scenario take turns with the brokers of a cluster. */
     String url() {
-        return "tcp://" + address;
+        return urls.get(asked.getAndIncrement() % urls.size());
     }
 
     String failoverUrl() {
-        return "failover:(" + url() + ")?initialReconnectDelay=50&useExponentialBackOff=false&maxReconnectAttempts=600";
+        return "failover:(" + String.join(",", urls) + ")?initialReconnectDelay=50&useExponentialBackOff=false&maxReconnectAttempts=600";
     }
 
     /** Has it killed with SIGKILL. */

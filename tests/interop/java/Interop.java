@@ -8,7 +8,7 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Runs scenarios against a broker: <code>java Interop KIND HOST:PORT [CLASS.METHOD ...]</code>.
+ * Runs scenarios against a broker: <code>java Interop KIND HOST:PORT[,HOST:PORT ...] [CLASS.METHOD ...]</code>.
  * Without names it reads them from standard input, a line each. It prints one JSON line for each, and for each thing
  * that it wants done with the broker; that is answered by a line "done".
  */

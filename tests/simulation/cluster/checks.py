@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from quire.destination import queue as queue_destination
 from tests.simulation.cluster.client import ClusterClient
 from tests.simulation.cluster.setup import ALL_QUEUES
 from tests.simulation.cluster.shard_database import ShardDatabase
@@ -32,6 +33,15 @@ def check_consumed(owners: Iterable[ShardProcess], clients: Iterable[ClusterClie
         for name, queue in owner.stepped.broker.queues.items():
             if queue.depth and queues & {name, ALL_QUEUES}:
                 raise Broken(Rule.STALL, f"{queue.depth} messages wait in {name}, which has a consumer")
+
+
+def check_places(owners: Iterable[ShardProcess]) -> None:
+    """Long after the last fault: clients look for each queue where it is."""
+    for owner in owners:
+        for name in owner.stepped.broker.queues:
+            shard = owner.stepped.cluster_map.shard_of(queue_destination(name))
+            if shard != owner.shard:
+                raise Broken(Rule.PLACE, f"{name} is at shard {owner.shard}, clients look for it at shard {shard}")
 
 
 def check_empty(owner: ShardProcess) -> None:

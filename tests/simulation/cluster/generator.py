@@ -10,6 +10,7 @@ from tests.simulation.cluster.steps import (
     Finish,
     Kill,
     Move,
+    Place,
     Send,
     Settle,
     Stop,
@@ -28,7 +29,7 @@ class ClusterGenerator(Generator):
 
     FEATURES = (
         "crashes", "stops", "moves", "cuts", "failures", "rejections", "departures", "transactions", "slow-readers",
-        "several-consumers", "spread", "silence",
+        "several-consumers", "spread", "silence", "places",
     )  # fmt: skip
     CHANCE = 0.5
     WAITS = (0.5, 1.0, 2.0)
@@ -49,18 +50,20 @@ class ClusterGenerator(Generator):
             self._leave: 4 * self._has("departures"), self._read: 3 * self._has("slow-readers"),
             self._kill: 2 * self._has("crashes"), self._crash: 2 * self._has("crashes"),
             self._stop: 3 * self._has("stops"), self._continue: 3 * self._has("stops"),
-            self._move: 2 * self._has("moves"), self._cut: 2 * self._has("cuts"),
+            self._move: 2 * self._has("moves"), self._cut: 2 * self._has("cuts"), self._place: 4 * self._has("places"),
         }  # fmt: skip
 
     def _setup(self) -> ClusterSetup:
         choice, random = self._random.choice, self._random
+        # What is known of those that number their sends is known at the shard where these came.
+        numbering = 0.0 if self._has("places") else 0.3
         return ClusterSetup(
             shards=self._shards,
             gathers=random.random() < 0.5,
             packet=choice((1 << 16, 1 << 16, 100)),
             memory_limit=choice((2500, 10_000, 1_000_000)),
             store_limit=choice((10**9, 10**9, 10_000)),
-            numbered=tuple([name for name in PRODUCERS if random.random() < 0.3]),
+            numbered=tuple([name for name in PRODUCERS if random.random() < numbering]),
         )
 
     def _shard(self) -> int:
@@ -150,6 +153,9 @@ class ClusterGenerator(Generator):
 
     def _move(self) -> Step:
         return Move(self._shard())
+
+    def _place(self) -> Step:
+        return Place(self._random.choice(QUEUES), self._shard(), self._random.randrange(2))
 
     def _cut(self) -> Step:
         return Cut(pick=self._random.randrange(6), kept=self._random.choice((0, 0, 1, 3)))

@@ -5,10 +5,13 @@ from enum import StrEnum
 from functools import partial
 
 from quire.broker.core.turn_dispatch import Lock
+from quire.broker.queues.queue import Queue
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Peer
+from quire.cluster.cluster_tables import PinRow
 from quire.cluster.link import Link
-from quire.errors import BrokerStopping
+from quire.destination import Destination
+from quire.errors import BrokerStopping, QuireError
 from quire.server.client_transport import ClientTransport
 from quire.server.entrance.visitor import Visitor
 from quire.settings import Settings
@@ -52,6 +55,7 @@ class ShardProcess:
         store: of the shard, locked; that of a front is empty and nobody else's.
         crashed: is called when it reaches the point where it is to crash.
         gave: is told what it gives to clients: its epoch, the name of the connection, the id of the message.
+        publish: has the database of the cluster told of a pin.
 
     Attributes:
         shard: its number; ``FRONT`` for a process without a shard.
@@ -65,7 +69,7 @@ class ShardProcess:
     def __init__(
         self, address: str, shard: int, shards: int, settings: Settings, clock: ManualClock, store: CrashingStore,
         points: CrashPoints, network: Network, crashed: "Callable[[ShardProcess], None]",
-        gave: Callable[[int, str, str], None],
+        gave: Callable[[int, str, str], None], publish: Callable[[PinRow], None],
     ) -> None:  # fmt: skip
         self.address = address
         self.shard = shard
@@ -80,6 +84,7 @@ class ShardProcess:
         self._crashed = crashed
         self._renewed = clock.monotonic()
         self._leaving: Iterator[None] | None = None
+        self._publish = publish
         self.shards = shards
         self.stepped = DatabaseShard(self, shard, self.epoch, settings, store, clock)
         self.scheduler = self.stepped.scheduler
@@ -117,6 +122,10 @@ class ShardProcess:
     def connect_link(self, peer: Peer, link: Link) -> None:
         """Connect a link to another process."""
         self._network.connect(self, peer, link)
+
+    def publish_pin(self, row: PinRow) -> None:
+        """Have the database of the cluster told of a pin, as its broker does."""
+        self._publish(row)
 
     # What it does.
 
@@ -177,6 +186,26 @@ class ShardProcess:
                 return
             self.stepped.broker.core.ask_turn()
         self.scheduler.run_due()
+
+    def has(self, destination: Destination) -> bool:
+        """Whether it runs, and believes to have a destination."""
+        return self.is_running and self.shard != FRONT and self.stepped.cluster_map.is_own(destination)
+
+    def pin(self, destination: Destination, shard: int, done: Callable[[QuireError | None], None]) -> None:
+        """Give a queue to another shard, as an operator does who deletes it before if it is empty and not used."""
+        self.run()
+        self.act(lambda: self._pin(destination, shard, done))
+
+    def _pin(self, destination: Destination, shard: int, done: Callable[[QuireError | None], None]) -> None:
+        broker = self.stepped.broker
+        queue = broker.queues.get(destination.name)
+        if queue is not None and not (queue.depth or queue.subscriptions or self._is_in_commits(queue)):
+            broker.destinations.delete_queue(queue)
+        self.stepped.pins.give(destination, shard, done)
+
+    def _is_in_commits(self, queue: Queue) -> bool:
+        core = self.stepped.broker.core
+        return queue in core.open.parts or bool(core.parts_of(queue))
 
     # Its end.
 

@@ -214,7 +214,25 @@ class Move(OfProcess, frozen=True):
             process.leave()
 
 
+class Place(Step, frozen=True):
+    """An operator has a queue be at a shard, where its name says or elsewhere; refused if there is such a queue.
+
+    Attributes:
+        queue: which.
+        shard: where.
+        pick: which of the processes is asked that believe to have it, counted around.
+    """
+
+    queue: str
+    shard: int = 0
+    pick: int = 0
+
+    def act(self, world: ClusterWorld) -> None:
+        """Place."""
+        world.pin(self.queue, self.shard, self.pick)
+
+
 AnyStep = (
-    Send | Subscribe | Settle | Turn | Write | Finish | Deliver | Cut | Wait | Stop | Continue | Kill | Move
+    Send | Subscribe | Settle | Turn | Write | Finish | Deliver | Cut | Wait | Stop | Continue | Kill | Move | Place
     | Run | Crash | Begin | End | Leave | Read
 )  # fmt: skip

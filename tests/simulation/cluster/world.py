@@ -5,10 +5,12 @@ from functools import partial
 from typing import Any
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT, Peer
+from quire.cluster.cluster_map import FRONT, Peer, Pin
+from quire.cluster.cluster_tables import PinRow
+from quire.destination import queue as queue_destination
 from tests.simulation.checks import check_links
 from tests.simulation.client import Note
-from tests.simulation.cluster.checks import check_answered, check_commits, check_consumed, check_empty
+from tests.simulation.cluster.checks import check_answered, check_commits, check_consumed, check_empty, check_places
 from tests.simulation.cluster.client import ClusterClient
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.promises import ClusterPromises, ClusterSent
@@ -48,6 +50,8 @@ class ClusterWorld:
         self._processes: dict[int, ShardProcess] = {}  # by shard, the one that took it last
         self._replaced: list[ShardProcess] = []  # stopped ones that do not know that they are not owners any more
         self._rows: dict[int, Peer] = {}
+        self._pins: dict[str, Pin] = {}  # what the database of the cluster says
+        self._seen_pins: dict[str, Pin] = {}  # what it said when brokers looked at it last
         self._strays: list[str] = []
         self._started = self._connected = 0
         self._written = False
@@ -112,7 +116,7 @@ class ClusterWorld:
         try:
             process = ShardProcess(
                 address, shard, self.setup.shards, self.setup.settings(), self.clock, store, self.points, self.network,
-                self._crash, partial(self._gave, shard),
+                self._crash, partial(self._gave, shard), self._published,
             )  # fmt: skip
         except Crash:
             self.note(f"{address} crashes while it begins with shard {shard}")
@@ -133,11 +137,28 @@ class ClusterWorld:
 
     def tell(self, process: ShardProcess) -> None:
         """A process looks at who owns what."""
-        process.act(lambda: process.stepped.cluster_map.update(dict(self._rows), {}))
+        process.act(lambda: process.stepped.cluster_map.update(dict(self._rows), self._seen_pins))
 
     def _tell_all(self) -> None:
+        self._seen_pins = dict(self._pins)
         for process in self.processes:
             self.tell(process)
+
+    # Pins.
+
+    def pin(self, queue: str, shard: int, pick: int) -> None:
+        """An operator has a queue be at a shard: one of the processes that believe to have it is asked."""
+        destination = queue_destination(queue)
+        owners = [process for process in self.processes if process.has(destination)]
+        if owners and (owner := owners[pick % len(owners)]).shard != shard:
+            self.note(f"{owner} is asked to give {queue} to shard {shard}")
+            owner.pin(destination, shard, lambda error: self.note(f"{owner} gives {queue}: {error or 'done'}"))
+
+    def _published(self, row: PinRow) -> None:
+        """The database of the cluster is told of a pin; processes see it when they look at it."""
+        known = self._pins.get(row.key)
+        if known is None or known.version < row.version:
+            self._pins[row.key] = Pin(row.shard, row.version)
 
     # Faults.
 
@@ -277,6 +298,7 @@ class ClusterWorld:
             self.rest_now()
         check_answered(self.clients.values())
         check_consumed(self._owners(), self.clients.values())
+        check_places(self._owners())
         self.promises.resolve_doubts()
         for name, unconfirmed in self._unconfirmed.items():
             if unconfirmed:

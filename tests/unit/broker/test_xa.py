@@ -3,7 +3,8 @@
 import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.errors import UnknownXid, WrongTransactionState
+from quire.broker.transactions import prepared_transaction
+from quire.errors import TransactionTooLarge, UnknownXid, WrongTransactionState
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import consumer, filled, numbers
 from tests.unit.broker.xa import XID, acknowledged, depths, send_in, start
@@ -74,6 +75,23 @@ def test_what_is_prepared_is_durable_in_one_commit() -> None:
     batch = stepped.writer.batch
     assert batch is not None
     assert list(batch.marks) == [f"xa/{XID}"]
+
+
+def test_what_no_store_takes_as_one_value_is_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_transaction, "MAX_VALUE", 90)
+    stepped, receiver, branch = acknowledged(1)
+    for body in (b"1", b"2", b"3"):
+        send_in(stepped, branch, "/queue/out", body)
+    assert branch.transaction.size > 90
+    with pytest.raises(TransactionTooLarge):
+        branch.prepare()
+    assert not branch.is_prepared
+    branch.roll_back()
+    stepped.run()
+    assert (depths(stepped), stepped.broker.core.transaction_bytes) == ({"q": 2}, 0)
+    receiver.leave()
+    stepped.run()
+    assert consumer(stepped).messages() == [b"0", b"1"]
 
 
 def test_a_branch_in_which_nothing_was_done_is_over_when_it_is_prepared() -> None:

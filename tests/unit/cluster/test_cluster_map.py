@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.cluster.cluster_map import FRONT, ClusterMap, LivingBroker, Peer, shard_of_key
+from quire.cluster.cluster_map import FRONT, ClusterMap, LivingBroker, Peer, Pin, shard_of_key
 from quire.cluster.placement import Placement
 from quire.destination import queue, topic
 from quire.settings import Settings
@@ -45,23 +45,26 @@ def test_what_is_spread_is_here() -> None:
 
 def test_a_pin_moves_all_that_lie_together() -> None:
     known = cluster_map()
-    known.update({}, {"topic://VirtualTopic.x": 4})
+    known.update({}, {"topic://VirtualTopic.x": Pin(4, 1)})
     assert known.shard_of(topic("VirtualTopic.x")) == known.shard_of(queue("Consumer.A.VirtualTopic.x")) == 4
     known.update({}, {})
     assert known.shard_of(topic("VirtualTopic.x")) == cluster_map().shard_of(topic("VirtualTopic.x"))
 
 
-def test_a_pin_that_is_made_here_holds_until_the_database_tells_it() -> None:
+def test_of_what_the_own_store_and_the_database_say_the_newer_one_counts() -> None:
     known = cluster_map()
-    pinned = (known.shard_of(queue("q")) + 1) % 6
-    known.pin("queue://q", pinned)
-    known.update({1: Peer("a", 1)}, {})  # what the database said before
-    assert known.shard_of(queue("q")) == pinned
-    known.update({}, {"queue://q": pinned})
+    home = known.shard_of(queue("q"))
+    away, further = (home + 1) % 6, (home + 2) % 6
+    known.keep({"queue://q": Pin(away, 2)})
+    known.update({1: Peer("a", 1)}, {"queue://q": Pin(further, 1)})  # the database is behind
+    assert known.shard_of(queue("q")) == known.pinned("queue://q") == away
+    known.update({}, {"queue://q": Pin(further, 3)})
+    assert known.shard_of(queue("q")) == further
+    assert known.kept_pin("queue://q") == Pin(away, 2)
     known.update({}, {})
-    assert known.shard_of(queue("q")) == cluster_map().shard_of(queue("q"))
-    known.pin("queue://q", pinned)
-    known.forget_pin("queue://q")
+    assert known.shard_of(queue("q")) == away
+    known.update({}, {"queue://q": Pin(home, 3)})
+    assert known.shard_of(queue("q")) == home
     assert known.pinned("queue://q") is None
 
 
@@ -73,9 +76,8 @@ def test_listeners_hear_which_shards_have_changed() -> None:
     known.update({0: first, 1: first}, {})
     known.update({0: second}, {})
     known.update({0: second}, {}, (LivingBroker("athens", "s", "o", "h"),))
-    known.update({0: second}, {"queue://q": 1}, known.brokers)
-    known.replace_placement(Placement(Settings()))
-    assert heard == [{0, 1}, {0, 1}, set(), set(), set()]
+    known.update({0: second}, {"queue://q": Pin(1, 1)}, known.brokers)
+    assert heard == [{0, 1}, {0, 1}, set(), set()]
     assert (known.peer(0), known.peer(1)) == (second, None)
     assert [broker.name for broker in known.brokers] == ["athens"]
 

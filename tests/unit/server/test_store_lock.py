@@ -67,6 +67,28 @@ def test_one_that_is_no_standby_does_not_wait(found: Found, error: type[QuireErr
         taking(found, standby=False)
 
 
+def test_one_that_is_no_standby_waits_for_the_lease_of_a_killed_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "quire")
+    monkeypatch.setattr(MemoryStore, "lease_seconds", 3.0)
+    _, taken, waits = taking(OTHERS, OTHERS, OURS, standby=False)
+    assert (taken, waits) == (True, 0)
+    assert logged(caplog) == ["broker.lease-waited-for"]
+
+
+def test_one_that_is_no_standby_waits_no_longer_than_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryStore, "lease_seconds", 3.0)
+
+    def pass_time(lock: Lock) -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.time() + 3.6
+        monkeypatch.setattr(loop, "time", lambda: later)
+
+    with pytest.raises(StoreLocked):
+        taking(OTHERS, standby=False, before=pass_time)
+
+
 def test_standby_waits_and_tells_each_change_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "quire")
     _, taken, waits = taking(OTHERS, OTHERS, AWAY, AWAY, OTHERS, OURS, standby=True)

@@ -8,12 +8,14 @@ import httpx
 import pytest
 
 from quire.cluster.cluster_map import ClusterMap, Peer
+from quire.cluster.cluster_tables import PinRow
 from quire.cluster.placement import Placement
 from quire.destination import queue
 from quire.errors import ShardUnavailable
 from quire.http.app import Application
 from quire.http.cluster.cluster_router import ClusterRouter
 from quire.http.cluster.shard_calls import ShardCalls
+from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.seat import Seat
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -60,15 +62,19 @@ class Cluster:
     Attributes:
         apis: the brokers.
         maps: what each of them knows of the cluster.
+        pins: what the database is told, by placement key.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.apis = [Api(SteppedBroker(settings())) for _ in range(SHARDS)]
         self.maps = [ClusterMap(shard, SHARDS, Placement(settings())) for shard in range(SHARDS)]
+        self.pins: dict[str, PinRow] = {}
         self._routers = []
         for api, map in zip(self.apis, self.maps, strict=True):
             map.update({shard: Peer("", 1, f"b{shard}", f"shard-{shard}:1") for shard in range(SHARDS)}, {})
-            seat = Seat(map, b"secret", f"b{map.own}", "postgresql://u@h/n")
+            pins = KeptPins(map, lambda row: self.pins.update({row.key: row}))
+            pins.attach(api.stepped.broker)
+            seat = Seat(map, pins, b"secret", f"b{map.own}", "postgresql://u@h/n")
             api.application = Application(api.service, seat)
             self._routers.append(ClusterRouter(api.application, api.service, seat))
         monkeypatch.setattr(ShardCalls, "_request", lambda calls, shard: self._request(calls, shard))

@@ -3,10 +3,10 @@
 import pytest
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT
+from quire.cluster.cluster_map import FRONT, Pin
 from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
 from quire.server.cluster.crew import FIRST_PAUSE, LONGEST_PAUSE, Crew
-from quire.server.cluster.shard_messages import Map, Running
+from quire.server.cluster.shard_messages import Map, Running, Waiting
 
 
 class FakeProcess:
@@ -49,11 +49,14 @@ class Seen:
         for row in self.crew.to_announce():
             self.crew.announced(row, accepted=True)
             self.rows[row.shard] = row
-        self.crew.take(View(dict(self.brokers), dict(self.rows), {"queue://q": PinRow("queue://q", "queue://q", 1)}))
+        self.crew.take(View(dict(self.brokers), dict(self.rows), {"queue://q": PinRow("queue://q", "queue://q", 1, 1)}))
 
     def of(self, shard: int) -> FakeProcess:
         """The last process of a shard."""
         return next(process for process in reversed(self.processes) if process.shard == shard)
+
+    def wait(self, shard: int) -> None:
+        self.crew.reported(self.of(shard), Waiting(100 + shard))
 
     def run(self, shard: int, epoch: int = 1) -> None:
         self.crew.reported(self.of(shard), Running(100 + shard, f"link:{shard}", f"http:{shard}", epoch))
@@ -80,8 +83,18 @@ def serving(seen: Seen) -> Seen:
     return seen
 
 
+def test_a_process_stands_by_when_it_says_so_since_its_start_takes_a_while(seen: Seen) -> None:
+    assert seen.crew.standing_by == set()
+    seen.wait(1)
+    assert seen.crew.standing_by == {1}
+    seen.run(1)
+    assert seen.crew.standing_by == set()
+
+
 def test_a_lone_broker_waits_for_all_shards_and_serves_clients_meanwhile(seen: Seen) -> None:
     assert sorted([process.shard for process in seen.processes if process.shard is not None]) == [FRONT, 0, 1, 2]
+    for shard in (0, 1, 2):
+        seen.wait(shard)
     assert seen.crew.standing_by == {0, 1, 2}
     seen.run(FRONT, 0)
     assert seen.crew.standing_by == {0, 1, 2}
@@ -105,7 +118,7 @@ def test_every_process_is_told_the_map_when_it_changes_and_when_it_starts(seen: 
     assert {shard: (peer.address, peer.epoch, peer.http) for shard, peer in last.peers.items()} == {
         1: ("link:1", 7, "http:1")
     }
-    assert last.pins == {"queue://q": 1}
+    assert last.pins == {"queue://q": Pin(1, 1)}
     assert [living.name for living in last.brokers] == ["athens"]
     told = len(seen.of(2).maps)
     seen.look()

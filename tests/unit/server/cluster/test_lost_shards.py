@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.cluster.cluster_map import Pin
 from quire.destination import queue
 from quire.server.cluster.links import PATIENCE
 from quire.testing.stepped_cluster import SteppedCluster
@@ -165,7 +166,7 @@ def test_an_owner_refuses_what_is_no_more_its_own(cluster: SteppedCluster) -> No
     client = cluster.connect(0)
     owner_map = cluster.members[1].cluster_map
     peers = {number: peer for number in range(3) if (peer := owner_map.peer(number)) is not None}
-    owner_map.update(peers, {owner_map.key_of(queue(name)): 2})
+    owner_map.update(peers, {owner_map.key_of(queue(name)): Pin(2, 1)})
     client.send(name, b"m", {"receipt": "r"})
     cluster.run()
     assert client.errors() == ["shard-moved"]

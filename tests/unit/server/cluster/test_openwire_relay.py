@@ -2,9 +2,9 @@
 
 import pytest
 
-from quire.cluster.cluster_map import LivingBroker
+from quire.cluster.cluster_map import LivingBroker, Pin
 from quire.destination import Destination, DestinationKind
-from quire.errors import SlowConsumer
+from quire.errors import ShardMoved, SlowConsumer
 from quire.protocols.openwire.commands import (
     AckType,
     BrokerInfo,
@@ -316,6 +316,27 @@ def test_a_wildcard_consumer_has_the_queues_of_all_shards() -> None:
     assert client.errors() == []
 
 
+@pytest.mark.parametrize("shard", range(2))
+@pytest.mark.parametrize("name", [">", ""], ids=["wildcard", "list"])
+def test_a_consumer_of_several_shards_gets_its_whole_prefetch_from_one_of_them(shard: int, name: str) -> None:
+    cluster = OpenWireCluster(2)
+    queues = [cluster.queue(shard) for shard in range(2)]
+    client = cluster.client(0)
+    client.consumer(ActiveMQQueue(name or ",".join([queue.physical_name for queue in queues])), prefetch=8)
+    client.send(*map(str, range(30)), destination=queues[shard])
+    all, came = [], client.take(MessageDispatch)
+    assert len(came) == 8
+    while came:
+        all += came
+        client.acks(came[:5], AckType.DELIVERED)  # as Java clients do, once they have half of their prefetch
+        came = client.take(MessageDispatch)
+    assert texts(all) == list(map(str, range(len(all))))
+    assert len(all) == 30
+    client.acks(all)
+    assert cluster.depth(shard, queues[shard]) == 0
+    assert client.errors() == []
+
+
 def test_a_range_covers_what_a_consumer_had_from_all_shards_in_between() -> None:
     cluster = OpenWireCluster(2)
     client = cluster.client(0)
@@ -331,6 +352,24 @@ def test_a_range_covers_what_a_consumer_had_from_all_shards_in_between() -> None
     assert sorted(left) == [0, 1]
     client.done(client.ack(dispatches[3:]))
     assert [cluster.depth(0, here), cluster.depth(1, there)] == [0, 0]
+
+
+@pytest.mark.parametrize("entry", range(2))
+def test_a_consumer_of_several_shards_acknowledges_its_messages_one_by_one(entry: int) -> None:
+    cluster = OpenWireCluster(2)
+    queues = [cluster.queue(shard) for shard in range(2)]
+    client = cluster.client(entry)
+    for queue in queues:  # so that no number of a shard is one of the relay
+        client.send("old", "old", "old", destination=queue)
+        consumer = client.consumer(queue)
+        client.acks(client.take(MessageDispatch))
+        client.remove(consumer)
+        client.send("new", destination=queue)
+    client.consumer(ActiveMQQueue(",".join([queue.physical_name for queue in queues])))
+    for dispatch in client.take(MessageDispatch):
+        client.acks([dispatch])
+    assert client.errors() == []
+    assert [cluster.depth(shard, queues[shard]) for shard in range(2)] == [0, 0]
 
 
 def test_an_acknowledgement_of_what_a_consumer_does_not_have_is_an_error() -> None:
@@ -361,6 +400,26 @@ def test_a_shared_dead_letter_queue_has_a_part_at_each_shard_and_one_consumer_ge
     assert len(dispatches) == 6
     client.acks(dispatches)
     assert [cluster.depth(shard, DEAD) for shard in range(3)] == [0, 0, 0]
+
+
+def test_a_consumer_of_several_shards_cannot_pull() -> None:
+    cluster = OpenWireCluster()
+    client = cluster.client(0)
+    pull(client, client.consumer(DEAD, prefetch=0), -1)
+    cluster.run()
+    assert client.errors() == ["invalid-argument"]
+    assert client.is_open()
+
+
+def test_a_copy_for_a_list_stays_where_one_shard_takes_it_and_another_does_not() -> None:
+    cluster = OpenWireCluster(broker={"max_destinations": 2})
+    here = cluster.queue(0)
+    both = ActiveMQQueue(f"{here.physical_name},{cluster.name_at(1)}")
+    client = cluster.client(0)
+    for prefix in ("a", "b"):
+        client.send("x", destination=cluster.queue(1, prefix))
+    assert client.refused(client.message("x", both))[1] == "too-many-destinations"
+    assert cluster.depth(0, here) == 1
 
 
 def test_a_consumer_of_several_shards_is_closed_at_all_of_them() -> None:
@@ -496,11 +555,24 @@ def test_a_client_with_advisories_alone_does_not_notice_that_a_shard_is_lost_and
     late = cluster.client(0)
     listening(late)  # it does not wait for the shard
     cluster.start(2)
-    cluster.advance(2)
+    cluster.run()
     owner = cluster.client(1)
     queue = temporary_at(cluster, owner, 2)
     assert told(client) == told(late) == [(queue.physical_name, 0)]
     assert client.errors() == []
+
+
+def test_a_client_with_advisories_alone_joins_a_shard_again_whose_link_was_lost() -> None:
+    cluster = OpenWireCluster(3)
+    client = cluster.client(0)
+    listening(client)
+    for link in cluster.members[0].links.all():
+        link.fail(ShardMoved("the network fails"))
+    cluster.run()
+    cluster.advance(2)
+    owner = cluster.client(1)
+    queue = temporary_at(cluster, owner, 2)
+    assert told(client) == [(queue.physical_name, 0)]
 
 
 # Durable subscriptions, client ids.
@@ -526,6 +598,41 @@ def test_a_durable_subscription_is_the_clients_whatever_its_entry() -> None:
     assert again.refused(RemoveSubscriptionInfo(client_id="me", subscription_name="sub")) == (
         "InvalidDestinationException", "unknown-subscription",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", range(3))
+def test_a_durable_subscription_that_changes_to_a_topic_of_another_shard_leaves_nothing_behind(entry: int) -> None:
+    cluster = OpenWireCluster(3)
+    topics = [cluster.topic(shard) for shard in range(3)]
+    client = cluster.client(entry, client_id="me")
+    for topic in (topics[0], topics[2], topics[1]):
+        id = client.consumer(topic, subscription_name="sub")
+        client.remove(id)
+        client.send("x", destination=topic)
+    client.consumer(topics[1], subscription_name="sub")
+    assert client.messages() == ["x"]
+    assert [len(member.broker.durables) for member in cluster.members.values()] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("entry", range(3))
+def test_the_name_of_a_durable_subscription_in_use_cannot_be_had_for_a_topic_of_another_shard(entry: int) -> None:
+    cluster = OpenWireCluster(3)
+    client = cluster.client(entry, client_id="me")
+    client.consumer(cluster.topic(0), subscription_name="sub")
+    assert client.refused(client.consumer_info(cluster.topic(1), subscription_name="sub"))[1] == "destination-in-use"
+    client.send("x", destination=cluster.topic(0))
+    client.send("x", destination=cluster.topic(1))
+    assert client.messages() == ["x"]
+    assert [len(member.broker.durables) for member in cluster.members.values()] == [1, 0, 0]
+
+
+def test_a_durable_subscription_waits_for_no_shard_but_its_own() -> None:
+    cluster = OpenWireCluster(3)
+    cluster.kill(2)
+    client = cluster.client(0)
+    client.consumer(cluster.topic(1), subscription_name="sub")
+    client.send("x", destination=cluster.topic(1))
+    assert client.messages() == ["x"]
 
 
 def test_a_client_id_has_one_connection_in_the_cluster() -> None:
@@ -649,7 +756,7 @@ def test_an_entry_that_does_not_know_yet_that_a_queue_has_moved_is_refused() -> 
     clients[2].acks(clients[2].take(MessageDispatch))
     owner = cluster.members[1].cluster_map
     peers = {number: peer for number in range(2) if (peer := owner.peer(number)) is not None}
-    owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): 0})
+    owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): Pin(0, 1)})
     clients[0].tell(clients[0].message("y", there))
     clients[1].tell(clients[1].consumer_info(there))
     cluster.run()

@@ -383,6 +383,13 @@ def test_shards_share_the_prefetch_of_a_subscription(cluster: SteppedCluster) ->
     assert len(client.messages()) == 6
 
 
+def test_a_subscription_of_several_shards_cannot_pull(cluster: SteppedCluster) -> None:
+    client = cluster.connect(0)
+    client.subscribe("ActiveMQ.DLQ", headers={"activemq.prefetchSize": "0"})
+    cluster.run()
+    assert client.errors() == ["invalid-header"]
+
+
 def test_a_shared_dead_letter_queue_is_browsed_with_all_its_parts(cluster: SteppedCluster) -> None:
     for shard in range(3):
         cluster.members[shard].broker.queue("ActiveMQ.DLQ").send(b"message-id:%d\ntimestamp:1\n\nm%d" % (shard, shard))

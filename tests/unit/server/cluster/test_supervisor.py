@@ -9,9 +9,10 @@ import pytest
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT
 from quire.cluster.cluster_tables import BrokerRow, ShardRow, View
+from quire.cluster.directory import LEASE
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster.crew import Crew
-from quire.server.cluster.shard_messages import Running
+from quire.server.cluster.shard_messages import Running, Waiting
 from quire.server.cluster.supervisor import HANDOVER_LIMIT, LOOK, RENEWAL, Supervisor
 from tests.unit.server.cluster.test_crew import FakeProcess, broker
 
@@ -102,6 +103,8 @@ def test_it_tells_at_once_what_it_waits_for_and_runs_and_then_each_second() -> N
     async def work() -> None:
         seen = Seen()
         await seen.look()
+        for process in seen.processes[:2]:
+            seen.crew.reported(process, Waiting(1))
         await seen.look(0.0)
         assert seen.directory.brokers["athens"].standing_by == {0, 1}
         await seen.serve()
@@ -136,8 +139,30 @@ def test_a_broker_whose_name_another_one_has_does_not_go_on() -> None:
     async def work() -> None:
         seen = Seen()
         seen.directory.is_name_taken = True
+        for _ in range(round((LEASE + RENEWAL) / LOOK)):
+            await seen.look()
+        assert seen.processes == []
         with pytest.raises(InvalidSettings, match=r"cluster\.name"):
             await seen.look()
+        other = Seen()
+        await other.serve()
+        other.directory.is_name_taken = True
+        with pytest.raises(InvalidSettings, match=r"cluster\.name"):
+            await other.look(RENEWAL)
+
+    run(work())
+
+
+def test_a_broker_that_was_killed_joins_again_when_its_lease_has_ended() -> None:
+    async def work() -> None:
+        seen = Seen()
+        seen.directory.is_name_taken = True
+        for _ in range(round(LEASE / LOOK)):
+            await seen.look()
+        assert seen.processes == []
+        seen.directory.is_name_taken = False
+        await seen.look()
+        assert sorted(process.shard for process in seen.processes if process.shard is not None) == [FRONT, 0, 1]
 
     run(work())
 

@@ -1,0 +1,95 @@
+"""Brokers with a planted fault: ``python -m benchmarks.takeover.planted FAULT broker start ...``.
+
+They are here to be found out. A run with one of them has to fail, each with another one of its checks.
+"""
+
+import sys
+from collections.abc import Callable
+
+from quire.cli.main import main
+from quire.message import Message
+from quire.store.base import LaneBatch, WriteBatch
+from quire.store.postgresql import ownership, statements
+from quire.store.postgresql.batch_writer import BatchWriter
+
+EVERY = 20
+"""Every so many commits a fault happens that would be found at once otherwise."""
+
+_ANY_EPOCH = (
+    "UPDATE {p}owner SET commit = commit + 1 + $1::int8 - $1::int8 WHERE id = $2::int8 - $2::int8 + 1 RETURNING 1"
+)
+
+
+def two_owners() -> None:
+    """Commits of any epoch pass, and the owner before is not disconnected."""
+    statements._FENCE = _ANY_EPOCH
+    ownership._TERMINATE = "SELECT {pid} < 0"
+
+
+def lost() -> None:
+    """Some messages are confirmed and not stored."""
+
+    def lose(part: LaneBatch) -> None:
+        part.removals += [message.sequence for message in part.appends[-1:]]
+
+    _spoil(lambda batch: _each(batch, lose), EVERY)
+
+
+def back() -> None:
+    """Some acknowledgements are confirmed and not stored."""
+    _spoil(lambda batch: _each(batch, lambda part: part.removals.clear()), EVERY)
+
+
+def unflagged() -> None:
+    """It is not stored which messages may have been delivered."""
+
+    def forget(part: LaneBatch) -> None:
+        part.dispatch_mark = None
+        part.deliveries.clear()
+
+    _spoil(lambda batch: _each(batch, forget))
+
+
+def twice() -> None:
+    """It is not stored what producers have sent that number their messages."""
+    _spoil(lambda batch: batch.producers.clear())
+
+
+def disorder() -> None:
+    """The contents of neighbours are stored in the wrong order."""
+
+    def swap(part: LaneBatch) -> None:
+        for place in range(0, len(part.appends) - 1, 2):
+            first, second = part.appends[place : place + 2]
+            part.appends[place] = Message(first.sequence, second.content, first.expiration, first.priority)
+            part.appends[place + 1] = Message(second.sequence, first.content, second.expiration, second.priority)
+
+    _spoil(lambda batch: _each(batch, swap))
+
+
+FAULTS = {fault.__name__.replace("_", "-"): fault for fault in (two_owners, lost, back, unflagged, twice, disorder)}
+"""By their names on the command line."""
+
+
+def _each(batch: WriteBatch, spoil: Callable[[LaneBatch], None]) -> None:
+    for part in batch.lanes.values():
+        spoil(part)
+
+
+def _spoil(spoil: Callable[[WriteBatch], None], every: int = 1) -> None:
+    """Have something done to every so many batches before they are written."""
+    write, number = BatchWriter.write, 0
+
+    def spoil_and_write(writer: BatchWriter, batch: WriteBatch) -> None:
+        nonlocal number
+        number += 1
+        if number % every == 0:
+            spoil(batch)
+        write(writer, batch)
+
+    BatchWriter.write = spoil_and_write  # type: ignore[method-assign, assignment]
+
+
+if __name__ == "__main__":
+    FAULTS[sys.argv.pop(1)]()
+    main()
